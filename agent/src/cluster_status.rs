@@ -1,0 +1,88 @@
+//! What the Cluster object says about this member: health, version, APIs, nodes and sums.
+//!
+//! Each tick asks the member for its health and the hub for the Cluster, and writes a merge patch of
+//! what changed, so that at rest nothing is written. Nodes and pods stream in beside it.
+
+mod collect;
+pub mod decide;
+pub mod enablements;
+mod hub;
+mod metrics;
+pub mod modeling;
+pub mod patch;
+pub mod probe;
+pub mod quantity;
+pub mod requests;
+pub mod resources;
+pub mod threshold;
+mod tick;
+
+use crate::context::AgentContext;
+use collect::Collected;
+use common::errors::chain;
+use rand::Rng as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tick::Ticker;
+use tokio::time::{Instant, sleep_until};
+
+/// The part's name in the agent's errors.
+const PART: &str = "status";
+/// Wait after the first failed round; doubles up to the usual one.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+
+/// Reports until the agent shuts down.
+pub async fn run(context: AgentContext) {
+    let started = Instant::now();
+    let collected = context.config.status.resource_modeling.then(|| {
+        let collected = Arc::new(Mutex::new(Collected::default()));
+        collect::start(&context, started, &collected);
+        collected
+    });
+    let mut ticker = Ticker::new(context.clone(), started, collected);
+    let mut generation = context.hub.generation();
+    let mut orphans = context.orphans.subscribe();
+    let mut failures = 0;
+    loop {
+        let begun = Instant::now();
+        let done = tokio::select! {
+            biased;
+            () = context.shutdown.cancelled() => return,
+            done = ticker.tick() => done,
+        };
+        let usual = context.config.status.update_frequency;
+        let wait = match done {
+            Ok(()) => {
+                failures = 0;
+                context.errors.clear(PART);
+                context
+                    .refused
+                    .send_if_modified(|refused| refused.take().is_some());
+                usual
+            }
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "the Cluster's status was not brought up to date");
+                context.errors.report(PART, &chain(&error));
+                if let Some(refusal) = error.refusal() {
+                    context.refused.send_replace(Some(refusal));
+                }
+                let step = FIRST_RETRY.saturating_mul(1 << failures.min(8));
+                failures += 1;
+                step.min(usual)
+                    .mul_f64(0.75 + 0.25 * rand::rng().random::<f64>())
+            }
+        };
+        tokio::select! {
+            biased;
+            () = context.shutdown.cancelled() => return,
+            // New credentials or another hub: what it has may be something else.
+            changed = generation.changed() => if changed.is_err() { return },
+            () = sleep_until(begun + wait) => {}
+            // An operator waits for it.
+            Ok(()) = orphans.changed() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

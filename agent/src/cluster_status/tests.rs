@@ -1,0 +1,272 @@
+//! The tick against a scripted hub and member, under paused time.
+
+use super::*;
+use crate::testing;
+use common::api::cluster::default_models;
+use http::Method;
+use kube::Client;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// A hub that holds one Cluster and applies merge patches to it.
+#[derive(Clone)]
+struct Hub(Arc<Mutex<HubState>>);
+
+struct HubState {
+    cluster: Value,
+    /// Bodies that changed something.
+    writes: Vec<Value>,
+    reads: usize,
+    /// Whether somebody else writes just before the next patch.
+    interfere: bool,
+}
+
+impl Hub {
+    fn new() -> Self {
+        let cluster = json!({
+            "metadata": {"name": "m1", "uid": "u1", "resourceVersion": "1", "annotations": {
+                "towline.dev/registration-id": "abc",
+            }},
+            "spec": {"syncMode": "Pull", "resourceModels": default_models()},
+        });
+        Self(Arc::new(Mutex::new(HubState {
+            cluster,
+            writes: Vec::new(),
+            reads: 0,
+            interfere: false,
+        })))
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut HubState) -> T) -> T {
+        act(&mut self.0.lock().expect("not poisoned"))
+    }
+
+    fn client(&self) -> Client {
+        let hub = self.clone();
+        testing::service(move |request| {
+            let hub = hub.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                assert_eq!(parts.method, Method::PATCH, "an agent has no other right");
+                let path = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/status";
+                assert_eq!(parts.uri.path(), path);
+                let body = serde_json::from_str(&testing::bytes(body).await).expect("json");
+                hub.with(|state| state.patch(&body))
+            }
+        })
+    }
+
+    fn condition(&self, type_: &str) -> String {
+        self.with(|state| {
+            let conditions = state.cluster["status"]["conditions"].as_array();
+            let found = conditions
+                .into_iter()
+                .flatten()
+                .find(|c| c["type"] == type_);
+            found.map_or("none".into(), |c| {
+                format!(
+                    "{} {}",
+                    c["status"].as_str().unwrap_or(""),
+                    c["reason"].as_str().unwrap_or("")
+                )
+            })
+        })
+    }
+}
+
+impl HubState {
+    fn patch(&mut self, body: &Value) -> http::Response<kube::client::Body> {
+        if body == &json!({}) {
+            self.reads += 1;
+            return testing::json(200, &self.cluster);
+        }
+        if std::mem::take(&mut self.interfere) {
+            self.bump();
+        }
+        let version = &body["metadata"]["resourceVersion"];
+        if !version.is_null() && *version != self.cluster["metadata"]["resourceVersion"] {
+            let status = json!({
+                "kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409,
+                "message": "the object has been modified",
+            });
+            return testing::json(409, &status);
+        }
+        json_patch::merge(&mut self.cluster, body);
+        self.bump();
+        self.writes.push(body.clone());
+        testing::json(200, &self.cluster)
+    }
+
+    fn bump(&mut self) {
+        let version = self.cluster["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or("0");
+        let next = version.parse::<u64>().unwrap_or(0) + 1;
+        self.cluster["metadata"]["resourceVersion"] = next.to_string().into();
+    }
+}
+
+/// A member whose `/readyz` answers with what `code` holds.
+fn member(code: &Arc<AtomicU16>) -> Client {
+    let code = Arc::clone(code);
+    testing::service(move |request| {
+        let code = code.load(Ordering::Relaxed);
+        async move {
+            let groups = |name: &str, resource: &str, kind: &str| {
+                json!({"kind": "APIGroupDiscoveryList", "items": [
+                    {"metadata": {"name": name}, "versions": [{"version": "v1", "resources": [
+                        {"resource": resource, "responseKind": {"kind": kind}},
+                    ]}]},
+                ]})
+            };
+            let list = json!({"metadata": {"resourceVersion": "1"}, "items": []});
+            match request.uri().path() {
+                "/readyz" => testing::json(code, &json!({})),
+                "/version" => testing::json(200, &json!({"gitVersion": "v1.36.3"})),
+                "/api" => testing::json(200, &groups("", "pods", "Pod")),
+                "/apis" => testing::json(200, &groups("apps", "deployments", "Deployment")),
+                _ if request
+                    .uri()
+                    .query()
+                    .is_some_and(|q| q.contains("watch=true")) =>
+                {
+                    std::future::pending().await
+                }
+                _ => testing::json(200, &list),
+            }
+        }
+    })
+}
+
+struct Running {
+    hub: Hub,
+    member: Arc<AtomicU16>,
+    context: AgentContext,
+}
+
+async fn start() -> Running {
+    let (hub, code) = (Hub::new(), Arc::new(AtomicU16::new(200)));
+    let context = testing::context(hub.client(), member(&code)).await;
+    tokio::spawn(run(context.clone()));
+    Running {
+        hub,
+        member: code,
+        context,
+    }
+}
+
+async fn seconds(count: u64) {
+    tokio::time::sleep(Duration::from_secs(count)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_is_told_once_and_then_nothing() {
+    let running = start().await;
+    seconds(15).await;
+    assert_eq!(running.hub.condition("Ready"), "True ClusterReady");
+    assert_eq!(
+        running.hub.condition("CompleteAPIEnablements"),
+        "True Complete"
+    );
+    assert_eq!(
+        running.hub.condition("CompleteResourceSummary"),
+        "True Complete"
+    );
+    running.hub.with(|state| {
+        let status = &state.cluster["status"];
+        assert_eq!(status["kubernetesVersion"], "v1.36.3");
+        assert_eq!(status["apiEnablements"][0]["groupVersion"], "apps/v1");
+        assert_eq!(status["agent"]["version"], env!("CARGO_PKG_VERSION"));
+    });
+    let writes = running.hub.with(|state| state.writes.len());
+    assert!(
+        writes <= 2,
+        "{writes}: health at once, sums when they are known"
+    );
+    seconds(600).await;
+    running.hub.with(|state| {
+        assert_eq!(state.writes.len(), writes, "{:?}", state.writes);
+        assert!(state.reads >= 60);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_marked_unknown_speaks_up() {
+    let running = start().await;
+    seconds(100).await;
+    running.hub.with(|state| {
+        for condition in state.cluster["status"]["conditions"]
+            .as_array_mut()
+            .expect("a list")
+        {
+            if condition["type"] == "Ready" {
+                condition["status"] = "Unknown".into();
+                condition["reason"] = "ClusterStatusUnknown".into();
+            }
+        }
+        state.bump();
+        state.interfere = true;
+    });
+    seconds(11).await;
+    assert_eq!(running.hub.condition("Ready"), "True ClusterReady");
+    let view = running.context.cluster_view.borrow().clone().expect("seen");
+    assert_eq!(view.ready.as_deref(), Some("True"));
+    assert_eq!(
+        (view.uid.as_str(), view.registration.as_deref()),
+        ("u1", Some("abc"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_member_is_believed_after_the_threshold() {
+    let running = start().await;
+    seconds(15).await;
+    running.member.store(500, Ordering::Relaxed);
+    seconds(28).await;
+    assert_eq!(running.hub.condition("Ready"), "True ClusterReady");
+    seconds(20).await;
+    assert_eq!(running.hub.condition("Ready"), "False ClusterNotReachable");
+    assert_eq!(
+        running.hub.condition("CompleteResourceSummary"),
+        "Unknown MemberNotReady"
+    );
+    running.member.store(200, Ordering::Relaxed);
+    seconds(28).await;
+    assert_eq!(running.hub.condition("Ready"), "False ClusterNotReachable");
+    seconds(20).await;
+    assert_eq!(running.hub.condition("Ready"), "True ClusterReady");
+    assert_eq!(
+        running.hub.condition("CompleteResourceSummary"),
+        "True Complete"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unhealthy_member_is_told_at_once_by_a_new_process() {
+    let (hub, code) = (Hub::new(), Arc::new(AtomicU16::new(500)));
+    hub.with(|state| {
+        state.cluster["status"] = json!({"conditions": [{
+            "type": "Ready", "status": "True", "reason": "ClusterReady", "message": "",
+            "lastTransitionTime": "2023-01-01T00:00:00Z",
+        }]});
+    });
+    tokio::spawn(run(testing::context(hub.client(), member(&code)).await));
+    seconds(1).await;
+    assert_eq!(hub.condition("Ready"), "False ClusterNotReachable");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_unregistered_is_acknowledged() {
+    let running = start().await;
+    seconds(15).await;
+    running.hub.with(|state| {
+        let metadata = &mut state.cluster["metadata"];
+        metadata["annotations"]["towline.dev/unregister"] = "keep-workloads".into();
+        metadata["deletionTimestamp"] = "2023-11-14T22:13:20Z".into();
+        state.bump();
+    });
+    seconds(11).await;
+    assert_eq!(running.hub.condition("Unregistering"), "True KeepWorkloads");
+    let view = running.context.cluster_view.borrow().clone().expect("seen");
+    assert!(view.deleting && view.acknowledged);
+}

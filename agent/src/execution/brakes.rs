@@ -1,0 +1,111 @@
+//! What is not deleted lightly.
+//!
+//! Pure.
+
+use super::manifest::Gvk;
+use common::names::AGENT_NAME;
+use serde_json::Value;
+
+/// Kinds whose deletion takes other objects or data along.
+pub fn is_guarded(gvk: &Gvk) -> bool {
+    matches!(
+        (gvk.group.as_str(), gvk.kind.as_str()),
+        (
+            "",
+            "Namespace" | "PersistentVolume" | "PersistentVolumeClaim"
+        ) | ("apiextensions.k8s.io", "CustomResourceDefinition")
+    )
+}
+
+/// Whether an object is part of the agent's own installation.
+pub fn is_our_own(gvk: &Gvk, namespace: &str, name: &str, home: &str) -> bool {
+    match (gvk.group.as_str(), gvk.kind.as_str()) {
+        ("", "Namespace") => name == home,
+        ("rbac.authorization.k8s.io", "ClusterRole" | "ClusterRoleBinding") => name
+            .strip_prefix(AGENT_NAME)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-')),
+        _ => namespace == home,
+    }
+}
+
+/// Whether an object in a namespace is someone's: neither a Work's, nor made by a controller for
+/// another object or for the namespace itself.
+pub fn is_foreign(kind: &Gvk, object: &Value) -> bool {
+    let meta = &object["metadata"];
+    let name = meta["name"].as_str().unwrap_or_default();
+    let managed = meta["labels"][common::labels::MANAGED] == common::labels::MANAGED_VALUE;
+    let owned = meta["ownerReferences"]
+        .as_array()
+        .is_some_and(|owners| !owners.is_empty());
+    if managed || owned {
+        return false;
+    }
+    !matches!(
+        (kind.group.as_str(), kind.kind.as_str(), name),
+        ("", "ConfigMap", "kube-root-ca.crt")
+            | ("", "ServiceAccount", "default")
+            | ("" | "events.k8s.io", "Event", _)
+            | ("", "Endpoints", _)
+            | ("discovery.k8s.io", "EndpointSlice", _)
+            | ("metrics.k8s.io", _, _)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn gvk(version: &str, kind: &str) -> Gvk {
+        Gvk::new(version, kind).expect("sound")
+    }
+
+    #[test]
+    fn the_agents_own_things_are_known() {
+        let home = "towline-system";
+        let cases = [
+            ("v1", "Namespace", "", home, true),
+            ("v1", "Namespace", "", "shop", false),
+            ("apps/v1", "Deployment", home, "anything", true),
+            ("apps/v1", "Deployment", "shop", "towline-agent", false),
+            (
+                "rbac.authorization.k8s.io/v1",
+                "ClusterRole",
+                "",
+                "towline-agent-workloads",
+                true,
+            ),
+            (
+                "rbac.authorization.k8s.io/v1",
+                "ClusterRole",
+                "",
+                "towline-agents",
+                false,
+            ),
+        ];
+        for (version, kind, namespace, name, want) in cases {
+            let got = is_our_own(&gvk(version, kind), namespace, name, home);
+            assert_eq!(got, want, "{kind} {name}");
+        }
+    }
+
+    #[test]
+    fn what_a_namespace_brings_itself_is_not_foreign() {
+        let object = |meta: Value| json!({"metadata": meta});
+        assert!(is_foreign(
+            &gvk("v1", "ConfigMap"),
+            &object(json!({"name": "a"}))
+        ));
+        for (kind, meta) in [
+            ("ConfigMap", json!({"name": "kube-root-ca.crt"})),
+            ("ServiceAccount", json!({"name": "default"})),
+            ("Pod", json!({"name": "p", "ownerReferences": [{}]})),
+            (
+                "Secret",
+                json!({"name": "s", "labels": {"karmada.io/managed": "true"}}),
+            ),
+        ] {
+            assert!(!is_foreign(&gvk("v1", kind), &object(meta)), "{kind}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The Lease on the hub: says that the agent lives, and nothing else.
+//!
+//! It is renewed on a connection of its own with a deadline of its own, starts as soon as the agent is
+//! registered, and never stops because of the member. A renewal that misses its deadline costs the
+//! connection, since a dead one looks just like a slow one; the client sees to that, and goes on
+//! with the next address of the hub.
+
+mod pace;
+
+pub use pace::Pace;
+
+use crate::context::AgentContext;
+use common::errors::chain;
+use common::labels::AGENT_FIELD_MANAGER;
+use common::names::CLUSTER_NAMESPACE;
+use common::time::to_micro_time;
+use kube::Client;
+use kube::api::{Patch, PatchParams, Request};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use rand::Rng as _;
+use serde::de::IgnoredAny;
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// The part's name in the agent's errors.
+const PART: &str = "lease";
+
+/// Why a renewal failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No connection could be prepared.
+    #[error("failed to prepare the connection for the Lease")]
+    Connect(#[source] crate::hub::ConnectError),
+    /// The request could not be built.
+    #[error("failed to build the renewal of the Lease")]
+    Build(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The hub did not take it.
+    #[error("failed to renew Lease \"{CLUSTER_NAMESPACE}/{cluster}\"")]
+    Renew {
+        /// The Lease's name.
+        cluster: String,
+        /// Why.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The hub did not answer in time.
+    #[error("the hub did not answer a renewal of the Lease within {0:?}")]
+    Deadline(Duration),
+}
+
+#[derive(Debug, Clone)]
+struct Metrics {
+    seconds: Histogram,
+    failures: Counter,
+    last: Gauge,
+}
+
+impl Metrics {
+    fn register(context: &AgentContext) -> Self {
+        let metrics = Self {
+            seconds: Histogram::new([
+                0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+            ]),
+            failures: Counter::default(),
+            last: Gauge::default(),
+        };
+        context.register_metrics(|registry| {
+            registry.register(
+                "towline_lease_renewal_seconds",
+                "Time from sending a renewal of the Lease to the hub's answer",
+                metrics.seconds.clone(),
+            );
+            registry.register(
+                "towline_lease_renewal_failures",
+                "Renewals of the Lease that failed",
+                metrics.failures.clone(),
+            );
+            registry.register(
+                "towline_hub_last_contact_timestamp_seconds",
+                "When the hub last took a renewal of the Lease",
+                metrics.last.clone(),
+            );
+        });
+        metrics
+    }
+}
+
+/// Renews until the agent shuts down.
+pub async fn run(context: AgentContext) {
+    let config = &context.config.lease;
+    let mut pace = Pace::new(config.duration, config.renew_fraction);
+    let metrics = Metrics::register(&context);
+    let mut generation = context.hub.generation();
+    let mut connection: Option<Client> = None;
+    loop {
+        let started = Instant::now();
+        let renewed = tokio::select! {
+            biased;
+            () = context.shutdown.cancelled() => return,
+            renewed = renew(&context, &mut connection, pace.deadline()) => renewed,
+        };
+        let wait = match renewed {
+            Ok(()) => {
+                context.errors.clear(PART);
+                metrics.seconds.observe(started.elapsed().as_secs_f64());
+                metrics.last.set(context.clock.now().timestamp());
+                pace.renewed(rand::rng().random())
+            }
+            Err(error) => {
+                metrics.failures.inc();
+                tracing::warn!(error = %chain(&error), "the Lease was not renewed");
+                context.errors.report(PART, &chain(&error));
+                pace.failed(rand::rng().random())
+            }
+        };
+        // Counted from the start of the attempt, so that a slow hub does not stretch the interval.
+        tokio::select! {
+            biased;
+            () = context.shutdown.cancelled() => return,
+            // New credentials or addresses: prove at once that they work, on a new connection.
+            changed = generation.changed() => {
+                connection = None;
+                if changed.is_err() {
+                    return;
+                }
+            }
+            () = sleep_until(started + wait) => {}
+        }
+    }
+}
+
+async fn renew(
+    context: &AgentContext,
+    connection: &mut Option<Client>,
+    deadline: Duration,
+) -> Result<(), Error> {
+    let attempt = async {
+        if connection.is_none() {
+            let fresh = context.hub.connect("lease", deadline).await;
+            *connection = Some(fresh.map_err(Error::Connect)?);
+        }
+        match connection {
+            Some(client) => send(client, context).await,
+            None => Ok(()),
+        }
+    };
+    // The client's own deadline comes first; this one holds for whatever it does not cover.
+    let outcome = timeout(deadline.mul_f64(1.25), attempt).await;
+    outcome.unwrap_or_else(|_| {
+        *connection = None;
+        Err(Error::Deadline(deadline))
+    })
+}
+
+async fn send(client: &Client, context: &AgentContext) -> Result<(), Error> {
+    let cluster = context.cluster.as_str();
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{CLUSTER_NAMESPACE}/leases");
+    let parameters = PatchParams {
+        field_manager: Some(AGENT_FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let body = json!({ "spec": { "renewTime": to_micro_time(context.clock.now()) } });
+    let request = Request::new(path)
+        .patch(cluster, &parameters, &Patch::Merge(&body))
+        .map_err(|e| Error::Build(Box::new(e)))?;
+    // The answer holds nothing of interest; who wrote what there decides nothing here.
+    let answered: Result<IgnoredAny, _> = client.request(request).await;
+    answered.map(|_| ()).map_err(|source| Error::Renew {
+        cluster: cluster.to_owned(),
+        source: Box::new(source),
+    })
+}
+
+#[cfg(test)]
+mod tests;

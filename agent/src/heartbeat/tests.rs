@@ -1,0 +1,90 @@
+//! The rhythm against a scripted hub, under paused time.
+
+use super::*;
+use crate::testing;
+use http::Response;
+use kube::client::Body;
+use std::sync::{Arc, Mutex};
+
+type Log = Arc<Mutex<Vec<(Duration, String)>>>;
+
+/// Runs the heartbeat for `length` against a hub that answers renewal `n` as `answer(n)` says:
+/// a status code, or none for silence.
+async fn observe(length: Duration, answer: fn(usize) -> Option<u16>) -> Vec<(Duration, String)> {
+    let log = Log::default();
+    let start = Instant::now();
+    let hub = {
+        let log = Arc::clone(&log);
+        testing::service(move |request| {
+            let log = Arc::clone(&log);
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = testing::bytes(body).await;
+                let n = {
+                    let mut log = log.lock().expect("not poisoned");
+                    let line = format!("{} {} {body}", parts.method, parts.uri.path());
+                    log.push((start.elapsed(), line));
+                    log.len() - 1
+                };
+                match answer(n) {
+                    Some(code) => {
+                        let body = Body::from(b"{}".to_vec());
+                        Response::builder()
+                            .status(code)
+                            .body(body)
+                            .expect("a response")
+                    }
+                    None => std::future::pending().await,
+                }
+            }
+        })
+    };
+    let context = testing::context(hub.clone(), hub).await;
+    let shutdown = context.shutdown.clone();
+    let part = tokio::spawn(run(context));
+    tokio::time::sleep(length).await;
+    shutdown.cancel();
+    part.await.expect("stops");
+    let log = log.lock().expect("not poisoned");
+    log.clone()
+}
+
+fn gaps(log: &[(Duration, String)]) -> Vec<Duration> {
+    log.windows(2).map(|w| w[1].0 - w[0].0).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_touch_nothing_but_the_time() {
+    let log = observe(Duration::from_secs(101), |_| Some(200)).await;
+    assert!(log[0].0 < Duration::from_secs(1), "at once");
+    assert_eq!(log.len(), 10);
+    for gap in gaps(&log) {
+        assert!(
+            gap >= Duration::from_secs(10) && gap <= Duration::from_millis(10_450),
+            "{gap:?}"
+        );
+    }
+    let path = "PATCH /apis/coordination.k8s.io/v1/namespaces/karmada-cluster/leases/m1 ";
+    let body = log[0]
+        .1
+        .strip_prefix(path)
+        .expect("the Lease of the cluster");
+    let body: serde_json::Value = serde_json::from_str(body).expect("json");
+    let spec = body["spec"].as_object().expect("spec");
+    assert_eq!(body.as_object().expect("object").len(), 1);
+    assert_eq!(spec.keys().collect::<Vec<_>>(), ["renewTime"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_hub_is_asked_again_before_the_grace_is_over() {
+    let log = observe(Duration::from_secs(60), |n| (n != 2).then_some(200)).await;
+    let gaps = gaps(&log);
+    assert!(gaps[2] <= Duration::from_secs(5), "{gaps:?}");
+    assert!(gaps[3] >= Duration::from_secs(10), "{gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hub_that_refuses_is_not_hammered() {
+    let log = observe(Duration::from_secs(600), |_| Some(503)).await;
+    assert!(log.len() < 80, "{}", log.len());
+}

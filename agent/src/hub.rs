@@ -1,0 +1,102 @@
+//! The agent's connection to the hub, as the parts that use it see it.
+//!
+//! The credentials change while the agent runs (rotation, a moved hub); nobody keeps a client across a
+//! change of [`HubHandle::generation`].
+
+pub mod connect;
+
+use futures::future::BoxFuture;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Deadline of a request of the shared client; watches are excepted.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A failure to build a client.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to build the {purpose} client for the hub")]
+pub struct ConnectError {
+    purpose: &'static str,
+    #[source]
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// Makes clients for the hub with the credentials of the moment.
+pub trait Connect: Send + Sync {
+    /// A client with a connection pool of its own. `purpose` ends up in the user agent.
+    fn connect(
+        &self,
+        purpose: &'static str,
+        request_timeout: Duration,
+    ) -> BoxFuture<'static, Result<kube::Client, Box<dyn std::error::Error + Send + Sync>>>;
+}
+
+/// The hub, shared by all parts of the agent.
+#[derive(Clone)]
+pub struct HubHandle {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    connector: Mutex<Arc<dyn Connect>>,
+    shared: Mutex<kube::Client>,
+    generation: watch::Sender<u64>,
+}
+
+impl HubHandle {
+    /// A handle over `connector`, with its shared client made.
+    pub async fn new(connector: Arc<dyn Connect>) -> Result<Self, ConnectError> {
+        let shared = connect(connector.as_ref(), "agent", REQUEST_TIMEOUT).await?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                connector: Mutex::new(connector),
+                shared: Mutex::new(shared),
+                generation: watch::Sender::new(0),
+            }),
+        })
+    }
+
+    /// The client that status, Works and renewal share. Cheap; take it anew for every request.
+    pub fn client(&self) -> kube::Client {
+        lock(&self.inner.shared).clone()
+    }
+
+    /// A client with a connection of its own, for the Lease: built again after a timeout.
+    pub async fn connect(
+        &self,
+        purpose: &'static str,
+        request_timeout: Duration,
+    ) -> Result<kube::Client, ConnectError> {
+        let connector = Arc::clone(&lock(&self.inner.connector));
+        connect(connector.as_ref(), purpose, request_timeout).await
+    }
+
+    /// Counts the changes of credentials and addresses; after one, clients and watches are made anew.
+    pub fn generation(&self) -> watch::Receiver<u64> {
+        self.inner.generation.subscribe()
+    }
+
+    /// Puts another connector in force, drops the shared pool and tells everybody.
+    pub async fn replace(&self, connector: Arc<dyn Connect>) -> Result<(), ConnectError> {
+        let shared = connect(connector.as_ref(), "agent", REQUEST_TIMEOUT).await?;
+        *lock(&self.inner.connector) = connector;
+        *lock(&self.inner.shared) = shared;
+        self.inner.generation.send_modify(|n| *n += 1);
+        Ok(())
+    }
+}
+
+async fn connect(
+    connector: &dyn Connect,
+    purpose: &'static str,
+    request_timeout: Duration,
+) -> Result<kube::Client, ConnectError> {
+    let made = connector.connect(purpose, request_timeout).await;
+    made.map_err(|source| ConnectError { purpose, source })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // A value behind these locks is replaced whole, so it is good even after a panic elsewhere.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

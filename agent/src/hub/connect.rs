@@ -1,0 +1,59 @@
+//! The two ways to the hub: the agent's own certificate, and a kubeconfig made by hand.
+
+use super::Connect;
+use common::client::{ClientOptions, HubTarget, hub_client, kubeconfig_client_through};
+use common::proxy::ProxyChoice;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The hub as registration found it.
+#[derive(Debug, Clone)]
+pub struct Registered(pub HubTarget);
+
+impl Connect for Registered {
+    fn connect(
+        &self,
+        purpose: &'static str,
+        request_timeout: Duration,
+    ) -> BoxFuture<'static, Result<kube::Client, Box<dyn Error + Send + Sync>>> {
+        let options = ClientOptions::new(purpose).with_timeout(request_timeout);
+        let client = hub_client(&self.0, &options).map_err(Into::into);
+        futures::future::ready(client).boxed()
+    }
+}
+
+/// The hub as an operator's kubeconfig names it, read anew for every client.
+#[derive(Debug, Clone)]
+pub struct HandMade {
+    /// The file.
+    pub kubeconfig: PathBuf,
+    /// The context in it.
+    pub context: Option<String>,
+    /// The way out.
+    pub proxy: ProxyChoice,
+}
+
+impl Connect for HandMade {
+    fn connect(
+        &self,
+        purpose: &'static str,
+        request_timeout: Duration,
+    ) -> BoxFuture<'static, Result<kube::Client, Box<dyn Error + Send + Sync>>> {
+        let Self {
+            kubeconfig,
+            context,
+            proxy,
+        } = self.clone();
+        let options = ClientOptions::new(purpose).with_timeout(request_timeout);
+        async move {
+            let (client, _) =
+                kubeconfig_client_through(Some(&kubeconfig), context.as_deref(), &options, &proxy)
+                    .await?;
+            Ok(client)
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,5 @@
+//! The member's API as the delivery of Works sees it: raw requests, kinds, watches.
+
+pub mod discovery;
+pub mod kinds;
+pub mod rest;

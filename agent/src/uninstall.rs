@@ -1,0 +1,182 @@
+//! Takes the agent out of its member after `towline unregister`: by name, its own objects and no others.
+//!
+//! The roles that let it do so go last and by the garbage collector: they are handed to the namespace,
+//! whose deletion needs nobody's rights any more once it has begun.
+
+use crate::credentials::{self, Store};
+use crate::execution::stored::place::Place;
+use common::errors::chain;
+use common::names;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::fmt::Debug;
+
+/// A failure to remove something.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An object of the member.
+    #[error("failed to {verb} {kind} {name:?}")]
+    Object {
+        /// What was tried.
+        verb: &'static str,
+        /// On which kind.
+        kind: String,
+        /// On which object.
+        name: String,
+        /// Why it failed.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The stored credentials.
+    #[error("failed to remove the stored registration")]
+    Credentials(#[source] credentials::Error),
+}
+
+/// Removes the files of a state directory; the member holds nothing of such an agent.
+pub async fn remove_state(store: &Store, works: &Place) -> Result<(), Error> {
+    clear(works).await;
+    store.remove().await.map_err(Error::Credentials)
+}
+
+/// Removes everything of the agent in `namespace` and the cluster-wide objects it has.
+///
+/// What is missing is skipped, and so is what we may not touch: a hand-made installation may have
+/// given less, and its remains are named in the log.
+pub async fn remove_from_member(
+    member: &kube::Client,
+    store: &Store,
+    works: &Place,
+    namespace: &str,
+) -> Result<(), Error> {
+    let space = Space { member, namespace };
+    // Rights over workloads first: if this stops half-way, what is left can do the least.
+    space
+        .delete_cluster_wide::<ClusterRoleBinding>(names::AGENT_WORKLOADS)
+        .await?;
+    space
+        .delete_cluster_wide::<ClusterRole>(names::AGENT_WORKLOADS)
+        .await?;
+    clear(works).await;
+    space.delete::<Secret>(names::BOOTSTRAP_SECRET).await?;
+    store.remove().await.map_err(Error::Credentials)?;
+    space.delete::<Lease>(names::AGENT_NAME).await?;
+    space.delete::<ConfigMap>(names::STATUS_CONFIG_MAP).await?;
+    if let Some(uid) = space.namespace_uid().await? {
+        space.hand_over::<ClusterRoleBinding>(&uid).await?;
+        space.hand_over::<ClusterRole>(&uid).await?;
+    }
+    space.delete::<Deployment>(names::AGENT_NAME).await?;
+    // Only the namespace that is ours by its name; one that somebody chose may hold other things.
+    if namespace == names::AGENT_NAMESPACE {
+        space.delete_cluster_wide::<Namespace>(namespace).await?;
+    }
+    Ok(())
+}
+
+/// Removes the stored Works; without them being read they do no harm.
+async fn clear(works: &Place) {
+    if let Err(error) = works.clear().await {
+        tracing::warn!(error = %chain(&error), "stored Works are left behind");
+    }
+}
+
+struct Space<'a> {
+    member: &'a kube::Client,
+    namespace: &'a str,
+}
+
+impl Space<'_> {
+    async fn delete<K>(&self, name: &str) -> Result<(), Error>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        delete(
+            Api::<K>::namespaced(self.member.clone(), self.namespace),
+            name,
+        )
+        .await
+    }
+
+    async fn delete_cluster_wide<K>(&self, name: &str) -> Result<(), Error>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        delete(Api::<K>::all(self.member.clone()), name).await
+    }
+
+    async fn namespace_uid(&self) -> Result<Option<String>, Error> {
+        let api: Api<Namespace> = Api::all(self.member.clone());
+        match api.get_opt(self.namespace).await {
+            Ok(found) => Ok(found.and_then(|namespace| namespace.metadata.uid)),
+            Err(e) => tolerate::<Namespace>("get", self.namespace, e).map(|()| None),
+        }
+    }
+
+    /// Makes the namespace the owner of the agent's own role or binding.
+    async fn hand_over<K>(&self, namespace_uid: &str) -> Result<(), Error>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let owner = json!({"metadata": {"ownerReferences": [{
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "name": self.namespace,
+            "uid": namespace_uid,
+        }]}});
+        let api: Api<K> = Api::all(self.member.clone());
+        let params = PatchParams::default();
+        match api
+            .patch(names::AGENT_NAME, &params, &Patch::Merge(&owner))
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(e) => tolerate::<K>("hand over", names::AGENT_NAME, e),
+        }
+    }
+}
+
+async fn delete<K>(api: Api<K>, name: &str) -> Result<(), Error>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    match api.delete(name, &DeleteParams::background()).await {
+        Ok(_) => Ok(()),
+        Err(e) => tolerate::<K>("delete", name, e),
+    }
+}
+
+fn tolerate<K: kube::Resource<DynamicType = ()>>(
+    verb: &'static str,
+    name: &str,
+    error: kube::Error,
+) -> Result<(), Error> {
+    let kind = K::kind(&()).into_owned();
+    match &error {
+        kube::Error::Api(status) if status.code == 404 => Ok(()),
+        kube::Error::Api(status) if status.code == 403 => {
+            let error = chain(&error);
+            tracing::warn!(verb, kind, name, %error, "left behind: remove it by hand");
+            Ok(())
+        }
+        _ => Err(Error::Object {
+            verb,
+            kind,
+            name: name.to_owned(),
+            source: Box::new(error),
+        }),
+    }
+}

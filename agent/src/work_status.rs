@@ -1,0 +1,44 @@
+//! What the hub is told about live objects: health and reflected status, by rules per kind.
+//!
+//! Pure. Rules never fail: a live object is data of the member, and whatever it lacks counts as absent.
+
+pub mod health;
+pub mod reflect;
+
+use crate::execution::manifest::Gvk;
+
+/// Kinds that never have a status, so that their objects are watched by metadata alone.
+pub fn has_no_status(gvk: &Gvk) -> bool {
+    matches!(
+        (gvk.group.as_str(), gvk.kind.as_str()),
+        (
+            "",
+            "ConfigMap"
+                | "Secret"
+                | "ServiceAccount"
+                | "LimitRange"
+                | "Endpoints"
+                | "PodTemplate"
+                | "Event"
+        ) | ("rbac.authorization.k8s.io", _)
+            | (
+                "networking.k8s.io",
+                "IngressClass" | "NetworkPolicy" | "IPAddress"
+            )
+            | (
+                "storage.k8s.io",
+                "StorageClass" | "CSIDriver" | "CSINode" | "CSIStorageCapacity"
+            )
+            | ("scheduling.k8s.io", "PriorityClass")
+            | ("node.k8s.io", "RuntimeClass")
+            | ("discovery.k8s.io", "EndpointSlice")
+            | ("coordination.k8s.io", "Lease")
+            | (
+                "admissionregistration.k8s.io",
+                "ValidatingWebhookConfiguration"
+                    | "MutatingWebhookConfiguration"
+                    | "ValidatingAdmissionPolicyBinding"
+            )
+            | ("apps", "ControllerRevision")
+    )
+}

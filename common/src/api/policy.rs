@@ -1,0 +1,580 @@
+//! PropagationPolicy and ClusterPropagationPolicy: which objects go to which members, and how.
+
+use super::schema;
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The scheduler that is used when a policy names none.
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// Which objects go where.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "policy.karmada.io",
+    version = "v1alpha1",
+    kind = "PropagationPolicy",
+    plural = "propagationpolicies",
+    doc = "Says which objects of its namespace go to which members.",
+    namespaced,
+    derive = "Default",
+    derive = "PartialEq",
+    shortname = "pp",
+    category = "karmada-io",
+    printcolumn(
+        name = "Conflict-Resolution",
+        type_ = "string",
+        json_path = ".spec.conflictResolution"
+    ),
+    printcolumn(name = "Priority", type_ = "string", json_path = ".spec.priority"),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.schedulerName) == has(oldSelf.schedulerName)",
+    "message": "schedulerName cannot be changed",
+}]))]
+pub struct PropagationSpec {
+    /// The objects; one that matches any of these is meant.
+    #[schemars(length(min = 1, max = 1000))]
+    pub resource_selectors: Vec<ResourceSelector>,
+    /// Deprecated; use propagateDeps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub association: Option<bool>,
+    /// Objects that these refer to, such as ConfigMaps, follow them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub propagate_deps: Option<bool>,
+    /// Where to.
+    #[serde(default)]
+    pub placement: Placement,
+    /// Of two policies that match, the higher one wins.
+    #[serde(default)]
+    #[schemars(range(min = -2_147_483_648_i64, max = 2_147_483_647))]
+    pub priority: i32,
+    /// Whether this policy takes objects over from one of lower priority.
+    #[serde(default)]
+    pub preemption: PreemptionBehavior,
+    /// Names of override policies that must exist before anything is placed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), inner(length(max = 253)))]
+    pub dependent_overrides: Vec<String>,
+    /// Scheduler that places these objects; cannot be changed.
+    #[serde(default = "default_scheduler")]
+    #[schemars(length(max = 253), extend("x-kubernetes-validations" = [{
+        "rule": "self == oldSelf",
+        "message": "schedulerName cannot be changed",
+    }]))]
+    pub scheduler_name: String,
+    /// What happens when a member or an application fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failover: Option<FailoverBehavior>,
+    /// What happens to an object in the member that is not ours.
+    #[serde(default)]
+    pub conflict_resolution: ConflictResolution,
+    /// When a change of this policy reaches objects it already placed; at once when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activation_preference: Option<ActivationPreference>,
+    /// Pauses propagation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspension: Option<Suspension>,
+    /// Objects stay in the members when the template is deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preserve_resources_on_deletion: Option<bool>,
+    /// Which bindings the scheduler serves first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule_priority: Option<SchedulePriority>,
+}
+
+fn default_scheduler() -> String {
+    DEFAULT_SCHEDULER.to_owned()
+}
+
+/// The same fields, for objects of every namespace and of none.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "policy.karmada.io",
+    version = "v1alpha1",
+    kind = "ClusterPropagationPolicy",
+    plural = "clusterpropagationpolicies",
+    doc = "Says which objects, of every namespace and of none, go to which members.",
+    derive = "Default",
+    derive = "PartialEq",
+    shortname = "cpp",
+    category = "karmada-io",
+    printcolumn(
+        name = "Conflict-Resolution",
+        type_ = "string",
+        json_path = ".spec.conflictResolution"
+    ),
+    printcolumn(name = "Priority", type_ = "string", json_path = ".spec.priority"),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(transparent)]
+pub struct ClusterPropagationSpec(pub PropagationSpec);
+
+/// Matches objects.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceSelector {
+    /// Group and version.
+    #[schemars(length(min = 1, max = 317))]
+    pub api_version: String,
+    /// Kind.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// Namespace; the policy's own, or every one for a cluster policy, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub namespace: Option<String>,
+    /// Name; wins over the label selector.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub name: Option<String>,
+    /// Labels, when no name is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_selector")]
+    pub label_selector: Option<LabelSelector>,
+}
+
+/// Whether a policy takes objects over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PreemptionBehavior {
+    /// From any policy of lower priority.
+    Always,
+    /// Only objects that no policy holds.
+    #[default]
+    Never,
+}
+
+/// What to do about an object that exists and is not ours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ConflictResolution {
+    /// Leave it and report.
+    #[default]
+    Abort,
+    /// Take it over.
+    Overwrite,
+}
+
+/// When a changed policy takes effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ActivationPreference {
+    /// Only when the template itself changes.
+    Lazy,
+}
+
+/// Where objects go.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!(has(self.clusterAffinity) && has(self.clusterAffinities) && \
+        self.clusterAffinities.size() > 0)",
+    "message": "clusterAffinity and clusterAffinities exclude each other",
+}]))]
+pub struct Placement {
+    /// The clusters that may be chosen; all when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_affinity: Option<ClusterAffinity>,
+    /// Groups of clusters, tried in order until one fits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["affinityName"]
+    ))]
+    pub cluster_affinities: Vec<ClusterAffinityTerm>,
+    /// Taints of clusters that do not keep these objects away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::tolerations")]
+    pub cluster_tolerations: Vec<Toleration>,
+    /// How to spread over clusters, regions, zones or providers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub spread_constraints: Vec<SpreadConstraint>,
+    /// How replicas are given to the chosen clusters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replica_scheduling: Option<ReplicaSchedulingStrategy>,
+    /// Workloads that belong on the same, or on different, clusters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload_affinity: Option<WorkloadAffinity>,
+}
+
+/// A set of clusters: those that meet every part that is given.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterAffinity {
+    /// By label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_selector")]
+    pub label_selector: Option<LabelSelector>,
+    /// By provider, region or zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field_selector: Option<FieldSelector>,
+    /// By name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10_000), inner(length(max = 48)))]
+    pub cluster_names: Vec<String>,
+    /// Clusters left out, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10_000), inner(length(max = 48)))]
+    pub exclude: Vec<String>,
+}
+
+/// A named set of clusters.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterAffinityTerm {
+    /// Name of the group, unique in its policy.
+    #[schemars(length(min = 1, max = 32))]
+    pub affinity_name: String,
+    /// By label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_selector")]
+    pub label_selector: Option<LabelSelector>,
+    /// By provider, region or zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field_selector: Option<FieldSelector>,
+    /// By name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10_000), inner(length(max = 48)))]
+    pub cluster_names: Vec<String>,
+    /// Clusters left out, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10_000), inner(length(max = 48)))]
+    pub exclude: Vec<String>,
+    /// Sets of clusters that take what does not fit into this one, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub overflow_affinities: Vec<ClusterAffinity>,
+}
+
+/// Requirements on provider, region and zone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FieldSelector {
+    /// Requirements that must all hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub match_expressions: Vec<FieldRequirement>,
+}
+
+/// One requirement on a field of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FieldRequirement {
+    /// The field.
+    pub key: ClusterField,
+    /// How its value relates to the values.
+    pub operator: FieldOperator,
+    /// Values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), inner(length(max = 63)))]
+    pub values: Vec<String>,
+}
+
+/// A field of a cluster that can be selected by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ClusterField {
+    /// `spec.provider`.
+    Provider,
+    /// `spec.region`.
+    Region,
+    /// `spec.zones`.
+    Zone,
+}
+
+/// How a field's value relates to values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum FieldOperator {
+    /// Is one of them.
+    In,
+    /// Is none of them.
+    NotIn,
+}
+
+/// Bounds on the number of groups that are used.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!(has(self.spreadByField) && has(self.spreadByLabel) && self.spreadByLabel != '')",
+        "message": "spreadByField and spreadByLabel exclude each other",
+    },
+    {
+        "rule": "!has(self.maxGroups) || !has(self.minGroups) || self.maxGroups == 0 || \
+            self.maxGroups >= self.minGroups",
+        "message": "maxGroups must not be less than minGroups",
+    },
+]))]
+pub struct SpreadConstraint {
+    /// Groups are the values of this field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread_by_field: Option<SpreadField>,
+    /// Groups are the values of this label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 317))]
+    pub spread_by_label: Option<String>,
+    /// Most groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2_147_483_647))]
+    pub max_groups: Option<i64>,
+    /// Fewest groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2_147_483_647))]
+    pub min_groups: Option<i64>,
+}
+
+/// A field to spread by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SpreadField {
+    /// Every cluster is a group.
+    Cluster,
+    /// `spec.region`.
+    Region,
+    /// `spec.zones`.
+    Zone,
+    /// `spec.provider`.
+    Provider,
+}
+
+/// How replicas are given to clusters.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaSchedulingStrategy {
+    /// Every cluster gets all replicas, or they are divided.
+    #[serde(default)]
+    pub replica_scheduling_type: ReplicaSchedulingType,
+    /// How replicas are divided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replica_division_preference: Option<ReplicaDivisionPreference>,
+    /// Weights, with Weighted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_preference: Option<ClusterPreferences>,
+}
+
+/// Every cluster gets all replicas, or they are divided.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ReplicaSchedulingType {
+    /// Every cluster gets all replicas.
+    Duplicated,
+    /// Replicas are divided.
+    #[default]
+    Divided,
+}
+
+/// How replicas are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ReplicaDivisionPreference {
+    /// Onto as few clusters as possible.
+    Aggregated,
+    /// By weight.
+    Weighted,
+}
+
+/// Weights of clusters.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterPreferences {
+    /// Fixed weights.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000))]
+    pub static_weight_list: Vec<StaticClusterWeight>,
+    /// Weights that follow the clusters' state; wins over fixed ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dynamic_weight: Option<DynamicWeight>,
+}
+
+/// One fixed weight.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StaticClusterWeight {
+    /// The clusters it is for.
+    pub target_cluster: ClusterAffinity,
+    /// The weight.
+    #[schemars(range(min = 1, max = 2_147_483_647))]
+    pub weight: i64,
+}
+
+/// A weight that follows the clusters' state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DynamicWeight {
+    /// Replicas that would still fit.
+    AvailableReplicas,
+}
+
+/// Workloads that belong together or apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadAffinity {
+    /// Together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<WorkloadAffinityTerm>,
+    /// Apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anti_affinity: Option<WorkloadAffinityTerm>,
+}
+
+/// Which workloads are meant.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadAffinityTerm {
+    /// Workloads with the same value of this label are one group.
+    #[schemars(length(min = 1, max = 317))]
+    pub group_by_label_key: String,
+}
+
+/// What happens on failure.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailoverBehavior {
+    /// When the application is unhealthy in a member.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub application: Option<ApplicationFailover>,
+    /// When the member fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterFailover>,
+}
+
+/// What happens when an application is unhealthy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationFailover {
+    /// When it counts as failed.
+    pub decision_conditions: DecisionConditions,
+    /// How the old copy goes.
+    #[serde(default)]
+    pub purge_mode: PurgeMode,
+    /// How long the old copy may stay, with Gracefully.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 2_147_483_647))]
+    pub grace_period_seconds: Option<i32>,
+    /// What the new copy is told about the old one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_preservation: Option<StatePreservation>,
+}
+
+/// When an application counts as failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionConditions {
+    /// After it was unhealthy for this long.
+    #[serde(default = "default_toleration")]
+    #[schemars(range(min = 0, max = 2_147_483_647))]
+    pub toleration_seconds: i32,
+}
+
+impl Default for DecisionConditions {
+    fn default() -> Self {
+        Self {
+            toleration_seconds: default_toleration(),
+        }
+    }
+}
+
+fn default_toleration() -> i32 {
+    300
+}
+
+/// What happens when a member fails.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterFailover {
+    /// How the old copy goes.
+    #[serde(default)]
+    pub purge_mode: ClusterPurgeMode,
+    /// What the new copy is told about the old one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_preservation: Option<StatePreservation>,
+}
+
+/// How the old copy goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PurgeMode {
+    /// Before the new copy is placed.
+    Directly,
+    /// When the new copy is healthy or time is up.
+    #[default]
+    Gracefully,
+    /// Not by itself.
+    Never,
+}
+
+/// How the old copy goes from a failed member.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ClusterPurgeMode {
+    /// Before the new copy is placed.
+    Directly,
+    /// When the new copy is healthy or time is up.
+    #[default]
+    Gracefully,
+}
+
+/// What a new copy is told about the old one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StatePreservation {
+    /// One label each.
+    #[schemars(length(max = 64))]
+    pub rules: Vec<StatePreservationRule>,
+}
+
+/// Takes one value of the old copy's status into a label of the new copy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StatePreservationRule {
+    /// The label.
+    #[schemars(length(min = 1, max = 317))]
+    pub alias_label_name: String,
+    /// Where the value is, from the status downwards.
+    #[schemars(length(min = 1, max = 1024))]
+    pub json_path: String,
+}
+
+/// Pauses propagation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Suspension {
+    /// To every member.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dispatching: Option<bool>,
+    /// To some members.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dispatching_on_clusters: Option<SuspendClusters>,
+}
+
+/// Members by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SuspendClusters {
+    /// Their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10_000), inner(length(max = 48)))]
+    pub cluster_names: Vec<String>,
+}
+
+/// Which bindings are scheduled first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SchedulePriority {
+    /// Where the number comes from.
+    pub priority_class_source: PriorityClassSource,
+    /// Name of the class.
+    #[schemars(length(min = 1, max = 253))]
+    pub priority_class_name: String,
+}
+
+/// Where a priority comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PriorityClassSource {
+    /// A PriorityClass of Kubernetes on the hub.
+    KubePriorityClass,
+}

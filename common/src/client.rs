@@ -1,0 +1,200 @@
+//! Every HTTP client of the project: kube clients over our own connections.
+//!
+//! * Each client has a pool of its own, a deadline for every request (watches excepted; they have the
+//!   idle deadline of [`crate::watch`]), and no hidden retry: kube's retry layer is not in the stack.
+//! * HTTP/2 is asked for first, because its pings reach the server itself: a connection that something in
+//!   between drops silently is noticed within [`PING_INTERVAL`] + [`PING_TIMEOUT`], an idle watch's
+//!   too, which neither HTTP/1.1 nor TCP keepalive through a relay can do. A server that speaks only
+//!   HTTP/1.1 is left with deadlines and short idle times.
+//! * A request that misses its deadline takes its pool with it: whatever else waits on the dead
+//!   connection would only wait as long. So does an exchanged client certificate.
+
+mod connect;
+mod kubeconfig;
+mod problem;
+mod target;
+mod transport;
+
+pub(crate) use connect::Connector;
+pub use connect::{Attempt, ConnectError};
+pub use kubeconfig::{kubeconfig_client, kubeconfig_client_through};
+pub use problem::{Problem, TimedOut, attempts, classify, classify_error};
+pub use target::{HostPort, InvalidHostPort};
+
+use crate::proxy::ProxyChoice;
+use crate::secret::Secret;
+use crate::tls::{self, CertificateSwap};
+use http::HeaderValue;
+use kube::client::Body;
+use std::sync::Arc;
+use std::time::Duration;
+use transport::Transport;
+
+/// How often an HTTP/2 connection is pinged, also when nothing else happens on it.
+pub const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a ping may go unanswered before the connection is given up.
+pub const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one address may take to be connected to, TLS included.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(8);
+/// How long a request may take unless its client says otherwise.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Who the client says it is.
+#[derive(Debug, Clone)]
+pub enum Credentials {
+    /// Nobody.
+    Anonymous,
+    /// The holder of a token.
+    Bearer(Secret<String>),
+    /// The subject of a client certificate.
+    Certificate(CertificateSwap),
+}
+
+/// Where the hub is and how to speak to it.
+#[derive(Debug, Clone)]
+pub struct HubTarget {
+    /// Addresses, tried in turn from the one that worked last.
+    pub servers: Vec<HostPort>,
+    /// The CA certificates that are trusted, and no others.
+    pub ca_pem: Vec<u8>,
+    /// The way out.
+    pub proxy: ProxyChoice,
+    /// Who we are.
+    pub credentials: Credentials,
+}
+
+/// What clients differ in.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// Deadline of every request but watches.
+    pub request_timeout: Duration,
+    /// What the client is for, as part of its `User-Agent`: `agent lease`.
+    pub purpose: &'static str,
+}
+
+impl ClientOptions {
+    /// The usual deadline.
+    pub const fn new(purpose: &'static str) -> Self {
+        Self {
+            request_timeout: REQUEST_TIMEOUT,
+            purpose,
+        }
+    }
+
+    /// Another deadline.
+    #[must_use]
+    pub const fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+}
+
+/// Why a client cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No address at all.
+    #[error("no address of the hub is known")]
+    NoServer,
+    /// The CA or the client certificate is unusable.
+    #[error("failed to prepare TLS to {0}")]
+    Tls(String, #[source] tls::Error),
+    /// The token cannot be a header.
+    #[error("the bearer token has characters that no header may have")]
+    Token,
+    /// The kubeconfig cannot be read or lacks something.
+    #[error("failed to read kubeconfig {0}")]
+    Kubeconfig(String, #[source] kube::config::KubeconfigError),
+    /// There is no kubeconfig, and this is no pod with a service account.
+    #[error("failed to read the service account of this pod (give --kubeconfig outside a cluster)")]
+    InCluster(#[source] kube::config::InClusterError),
+    /// The server's URL cannot be used.
+    #[error("server {0:?} in the kubeconfig must be https://host[:port]")]
+    Server(String),
+    /// `insecure-skip-tls-verify` is set.
+    #[error("the kubeconfig skips TLS verification, which is never done here")]
+    Insecure,
+    /// The exec plugin or token cannot be used.
+    #[error("failed to prepare the credentials of the kubeconfig")]
+    Credentials(#[source] Box<kube::Error>),
+    /// The exec plugin gives a certificate.
+    #[error("the kubeconfig's exec plugin gives a client certificate; only tokens are supported")]
+    ExecCertificate,
+    /// The proxy of the kubeconfig.
+    #[error("failed to use proxy-url of the kubeconfig")]
+    Proxy(#[source] crate::proxy::InvalidProxy),
+}
+
+/// A client of the hub. Must be called inside a tokio runtime.
+pub fn hub_client(target: &HubTarget, options: &ClientOptions) -> Result<kube::Client, Error> {
+    let first = target.servers.first().ok_or(Error::NoServer)?;
+    let failed = |error| Error::Tls(first.to_string(), error);
+    let roots = tls::certificates(&target.ca_pem).map_err(failed)?;
+    let (identity, authorization) = match &target.credentials {
+        Credentials::Anonymous => (None, None),
+        Credentials::Bearer(token) => (None, Some(bearer(token)?)),
+        Credentials::Certificate(swap) => (Some(swap.clone()), None),
+    };
+    let config = Arc::new(tls::client_config(&roots, identity.clone()).map_err(failed)?);
+    let connector = Connector::new(
+        target.servers.clone(),
+        target.proxy.clone(),
+        Arc::new(move || Ok(config.clone())),
+    );
+    let transport = Transport::new(connector, options, authorization, identity);
+    let service = tower::ServiceBuilder::new()
+        .layer(kube::client::middleware::BaseUriLayer::new(first.uri()))
+        .service(transport);
+    Ok(kube::Client::new::<_, transport::ResponseBody, _>(
+        service, "default",
+    ))
+}
+
+/// A pool of one's own for the same hub: clients made of it share nothing but the certificate.
+#[derive(Debug, Clone)]
+pub struct HubConnector {
+    target: HubTarget,
+    options: ClientOptions,
+}
+
+impl HubConnector {
+    /// Checks that clients can be made.
+    pub fn new(target: HubTarget, options: ClientOptions) -> Result<Self, Error> {
+        if target.servers.is_empty() {
+            return Err(Error::NoServer);
+        }
+        Ok(Self { target, options })
+    }
+
+    /// A client with no connection yet.
+    pub fn fresh(&self) -> Result<kube::Client, Error> {
+        hub_client(&self.target, &self.options)
+    }
+
+    /// Where it leads.
+    pub const fn target(&self) -> &HubTarget {
+        &self.target
+    }
+}
+
+fn bearer(token: &Secret<String>) -> Result<HeaderValue, Error> {
+    let mut value =
+        HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| Error::Token)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The `User-Agent` of a purpose: `towline-agent-lease/0.1.0`.
+fn user_agent(purpose: &str) -> HeaderValue {
+    let text = format!(
+        "towline-{}/{}",
+        purpose.replace(' ', "-"),
+        env!("CARGO_PKG_VERSION")
+    );
+    HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("towline"))
+}
+
+/// The type of every client's requests.
+type RequestBody = Body;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! Clients from a kubeconfig, or from the service account of the pod this runs in.
+
+use super::connect::{Connector, TlsSource};
+use super::transport::{ResponseBody, Transport};
+use super::{ClientOptions, Error, HostPort};
+use crate::proxy::ProxyChoice;
+use crate::tls::{self, CertificateSwap};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use kube::Config;
+use kube::client::ConfigExt as _;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use secrecy::ExposeSecret as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A client of a member, or of the hub by a file. Without a path it is `KUBECONFIG` or
+/// `~/.kube/config` when there is one, else the pod's service account. A proxy is used only when the
+/// kubeconfig says `proxy-url`. Must be called inside a tokio runtime.
+pub async fn kubeconfig_client(
+    path: Option<&Path>,
+    context: Option<&str>,
+    options: &ClientOptions,
+) -> Result<(kube::Client, Config), Error> {
+    kubeconfig_client_through(path, context, options, &ProxyChoice::direct()).await
+}
+
+/// The same for the way from an agent to its hub: through a proxy, unless the kubeconfig has its own.
+pub async fn kubeconfig_client_through(
+    path: Option<&Path>,
+    context: Option<&str>,
+    options: &ClientOptions,
+    proxy: &ProxyChoice,
+) -> Result<(kube::Client, Config), Error> {
+    let (config, shown) = load(path, context).await?;
+    let client = from_config(&config, &shown, options, proxy)?;
+    Ok((client, config))
+}
+
+async fn load(path: Option<&Path>, context: Option<&str>) -> Result<(Config, String), Error> {
+    let shown = path.map_or_else(
+        || "of the environment".to_owned(),
+        |p| p.display().to_string(),
+    );
+    let kubeconfig = match path {
+        Some(path) => {
+            Kubeconfig::read_from(path).map_err(|e| Error::Kubeconfig(shown.clone(), e))?
+        }
+        None => match Kubeconfig::read() {
+            Ok(found) => found,
+            Err(error) => {
+                if std::env::var_os("KUBECONFIG").is_some() {
+                    return Err(Error::Kubeconfig(shown, error));
+                }
+                let config = Config::incluster().map_err(Error::InCluster)?;
+                return Ok((config, "of the service account".to_owned()));
+            }
+        },
+    };
+    let chosen = KubeConfigOptions {
+        context: context.map(str::to_owned),
+        ..KubeConfigOptions::default()
+    };
+    let proxy = own_proxy(&kubeconfig, context);
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &chosen)
+        .await
+        .map_err(|e| Error::Kubeconfig(shown.clone(), e))?;
+    // For whoever makes a client of kube's own from it: no hidden retries there either.
+    config.default_retry = false;
+    // kube also takes HTTPS_PROXY, which is for the way to the hub only.
+    config.proxy_url = proxy.and_then(|url| url.parse().ok());
+    Ok((config, shown))
+}
+
+/// `proxy-url` of the chosen context's cluster.
+fn own_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
+    let context = context.or(kubeconfig.current_context.as_deref())?;
+    let named = kubeconfig.contexts.iter().find(|c| c.name == context)?;
+    let cluster = &named.context.as_ref()?.cluster;
+    let found = kubeconfig.clusters.iter().find(|c| &c.name == cluster)?;
+    found
+        .cluster
+        .as_ref()?
+        .proxy_url
+        .clone()
+        .filter(|url| !url.is_empty())
+}
+
+fn from_config(
+    config: &Config,
+    shown: &str,
+    options: &ClientOptions,
+    proxy: &ProxyChoice,
+) -> Result<kube::Client, Error> {
+    if config.accept_invalid_certs {
+        return Err(Error::Insecure);
+    }
+    let url = config.cluster_url.to_string();
+    let server = match (config.cluster_url.scheme_str(), config.cluster_url.host()) {
+        (Some("https"), Some(host)) => {
+            HostPort::new(host, config.cluster_url.port_u16().unwrap_or(443))
+        }
+        _ => return Err(Error::Server(url)),
+    };
+    let proxy = match &config.proxy_url {
+        Some(url) => ProxyChoice::explicit(&url.to_string()).map_err(Error::Proxy)?,
+        None => proxy.clone(),
+    };
+    let source = tls_source(config);
+    // Tried once here, so that a broken file is an error of the start, not of every request.
+    source().map_err(|error| Error::Tls(server.to_string(), error))?;
+    let connector =
+        Connector::with_server_name(vec![server], proxy, source, config.tls_server_name.clone());
+    let transport = Transport::new(connector, options, None, None);
+    let credentials = |error| Error::Credentials(Box::new(error));
+    let auth = config.auth_layer().map_err(credentials)?;
+    if auth.is_none() && config.auth_info.exec.is_some() {
+        return Err(Error::ExecCertificate);
+    }
+    tracing::debug!(server = %config.cluster_url, kubeconfig = shown, "client made");
+    let service = tower::ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(auth)
+        .layer(config.extra_headers_layer().map_err(credentials)?)
+        .map_err(tower::BoxError::from)
+        .service(transport);
+    Ok(kube::Client::new::<_, ResponseBody, _>(
+        service,
+        config.default_namespace.clone(),
+    ))
+}
+
+/// Where distributions keep the CA certificates that everybody trusts.
+const SYSTEM_ROOTS: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// TLS for each new connection; files are read anew, so that rotated ones are taken.
+fn tls_source(config: &Config) -> TlsSource {
+    let roots = config.root_cert.clone().unwrap_or_default();
+    let roots_file = config.root_cert_file.clone();
+    let auth = config.auth_info.clone();
+    Arc::new(move || {
+        let roots: Vec<CertificateDer<'static>> = match &roots_file {
+            Some(path) => tls::certificates(&read(path)?)?,
+            None if roots.is_empty() => system_roots()?,
+            None => roots
+                .iter()
+                .map(|der| CertificateDer::from(der.clone()))
+                .collect(),
+        };
+        Ok(Arc::new(tls::client_config(&roots, identity(&auth)?)?))
+    })
+}
+
+/// A kubeconfig without a CA means the ones of the machine, as it does to kubectl.
+fn system_roots() -> Result<Vec<CertificateDer<'static>>, tls::Error> {
+    let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let known = SYSTEM_ROOTS.iter().map(PathBuf::from);
+    let found = named.into_iter().chain(known).find(|path| path.exists());
+    let mut roots = tls::certificates(&read(&found.ok_or(tls::Error::NoSystemRoots)?)?)?;
+    // Some bundles hold certificates that no verifier takes.
+    roots.retain(|root| RootCertStore::empty().add(root.clone()).is_ok());
+    Ok(roots)
+}
+
+fn identity(auth: &AuthInfo) -> Result<Option<CertificateSwap>, tls::Error> {
+    let cert = pem(
+        auth.client_certificate_data.as_deref(),
+        auth.client_certificate.as_deref(),
+    )?;
+    let key = auth.client_key_data.as_ref().map(|key| key.expose_secret());
+    let key = pem(key, auth.client_key.as_deref())?;
+    let (Some(cert), Some(key)) = (cert, key) else {
+        return Ok(None);
+    };
+    let swap = CertificateSwap::empty();
+    swap.set(&cert, &key)?;
+    Ok(Some(swap))
+}
+
+/// The kubeconfig's rule: inline data in base64 comes before a file.
+fn pem(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, tls::Error> {
+    match (data, file) {
+        (Some(data), _) if !data.is_empty() => {
+            let compact: String = data.split_ascii_whitespace().collect();
+            let decoded = BASE64_STANDARD.decode(compact);
+            Ok(Some(decoded.map_err(|_| tls::Error::Base64)?))
+        }
+        (_, Some(file)) if !file.is_empty() => Ok(Some(read(Path::new(file))?)),
+        _ => Ok(None),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, tls::Error> {
+    std::fs::read(path).map_err(|source| tls::Error::File {
+        path: path.display().to_string(),
+        source,
+    })
+}

@@ -1,0 +1,204 @@
+//! The bottom of every client: a pool of connections, a deadline for each request, headers of ours.
+
+use super::connect::Connector;
+use super::problem::TimedOut;
+use super::{ClientOptions, PING_INTERVAL, PING_TIMEOUT, RequestBody, user_agent};
+use crate::tls::CertificateSwap;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::header::{AUTHORIZATION, USER_AGENT};
+use http::{HeaderValue, Request, Response};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
+use tower::BoxError;
+
+/// How long a connection may lie unused in the pool.
+const IDLE: Duration = Duration::from_secs(60);
+/// What a server may send ahead of us on one stream and on the whole connection: enough for a page of
+/// large objects, little enough for the agent's memory.
+const STREAM_WINDOW: u32 = 512 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+type Pool = Client<Connector, RequestBody>;
+
+/// A service for kube's client. Clones share the pool.
+#[derive(Clone)]
+pub(crate) struct Transport(Arc<Shared>);
+
+struct Shared {
+    connector: Connector,
+    timeout: Duration,
+    user_agent: HeaderValue,
+    authorization: Option<HeaderValue>,
+    identity: Option<CertificateSwap>,
+    pool: Mutex<Generation>,
+}
+
+/// A pool and what it was made for.
+struct Generation {
+    pool: Pool,
+    number: u64,
+    certificate: u64,
+}
+
+impl Transport {
+    pub(crate) fn new(
+        connector: Connector,
+        options: &ClientOptions,
+        authorization: Option<HeaderValue>,
+        identity: Option<CertificateSwap>,
+    ) -> Self {
+        let pool = Mutex::new(Generation {
+            pool: pool(&connector),
+            number: 0,
+            certificate: identity.as_ref().map_or(0, CertificateSwap::version),
+        });
+        Self(Arc::new(Shared {
+            connector,
+            timeout: options.request_timeout,
+            user_agent: user_agent(options.purpose),
+            authorization,
+            identity,
+            pool,
+        }))
+    }
+}
+
+fn pool(connector: &Connector) -> Pool {
+    Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(4)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
+        .http2_keep_alive_while_idle(true)
+        .build(connector.clone())
+}
+
+impl Shared {
+    /// The pool to use now; a new one once the certificate was exchanged.
+    fn current(&self) -> (Pool, u64) {
+        let mut current = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let certificate = self.identity.as_ref().map_or(0, CertificateSwap::version);
+        if current.certificate != certificate {
+            current.certificate = certificate;
+            current.number += 1;
+            current.pool = pool(&self.connector);
+        }
+        (current.pool.clone(), current.number)
+    }
+
+    /// Gives up the pool in which a request found no answer, once.
+    fn give_up(&self, number: u64) {
+        let mut current = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.number == number {
+            current.number += 1;
+            current.pool = pool(&self.connector);
+            self.connector.distrust_current();
+        }
+    }
+}
+
+/// A watch, or another answer without an end: no deadline for its body.
+fn is_endless(uri: &http::Uri) -> bool {
+    uri.query().unwrap_or_default().split('&').any(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, "true"));
+        matches!(key, "watch" | "follow") && matches!(value, "true" | "1")
+    })
+}
+
+impl tower::Service<Request<RequestBody>> for Transport {
+    type Response = Response<ResponseBody>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
+        let shared = self.0.clone();
+        request
+            .headers_mut()
+            .insert(USER_AGENT, shared.user_agent.clone());
+        if let Some(value) = &shared.authorization {
+            request.headers_mut().insert(AUTHORIZATION, value.clone());
+        }
+        let timed_out = TimedOut {
+            method: request.method().to_string(),
+            path: request.uri().path().to_owned(),
+            after: shared.timeout,
+        };
+        let endless = is_endless(request.uri());
+        Box::pin(async move {
+            let deadline = Instant::now() + shared.timeout;
+            let (pool, number) = shared.current();
+            let Ok(answer) = tokio::time::timeout_at(deadline, pool.request(request)).await else {
+                shared.give_up(number);
+                return Err(timed_out.into());
+            };
+            Ok(answer?.map(|body| ResponseBody {
+                body,
+                deadline: (!endless).then(|| Deadline {
+                    sleep: Box::pin(tokio::time::sleep_until(deadline)),
+                    timed_out,
+                    number,
+                    shared,
+                }),
+            }))
+        })
+    }
+}
+
+/// The body of an answer; it fails when the request's deadline passes before its end.
+pub(crate) struct ResponseBody {
+    body: Incoming,
+    deadline: Option<Deadline>,
+}
+
+struct Deadline {
+    sleep: Pin<Box<Sleep>>,
+    timed_out: TimedOut,
+    number: u64,
+    shared: Arc<Shared>,
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|f| f.map_err(Into::into)));
+        }
+        if let Some(deadline) = &mut self.deadline
+            && deadline.sleep.as_mut().poll(cx).is_ready()
+        {
+            let timed_out = deadline.timed_out.clone();
+            deadline.shared.give_up(deadline.number);
+            self.deadline = None;
+            return Poll::Ready(Some(Err(timed_out.into())));
+        }
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,99 @@
+//! Every label, annotation, finalizer, group and field-manager key, once.
+//!
+//! Keys under `karmada.io` are Karmada's and mean what they mean there; our own live under `towline.dev/`.
+
+/// Mark of ownership on objects in a member.
+pub const MANAGED: &str = "karmada.io/managed";
+/// Value of [`MANAGED`].
+pub const MANAGED_VALUE: &str = "true";
+/// Mark on namespaces and objects that belong to the system.
+pub const SYSTEM: &str = "karmada.io/system";
+/// Back-reference from a member object to its Work's name.
+pub const WORK_NAME: &str = "work.karmada.io/name";
+/// Back-reference from a member object to its Work's namespace.
+pub const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
+/// `overwrite` or `abort`, on a manifest.
+pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
+/// Unique id of a Work, label on Work and manifest.
+pub const WORK_PERMANENT_ID: &str = "work.karmada.io/permanent-id";
+/// Comma-joined sorted keys of the annotations that a manifest brought.
+pub const MANAGED_ANNOTATIONS: &str = "resourcetemplate.karmada.io/managed-annotations";
+/// Comma-joined sorted keys of the labels that a manifest brought.
+pub const MANAGED_LABELS: &str = "resourcetemplate.karmada.io/managed-labels";
+/// UID of the template on the hub.
+pub const TEMPLATE_UID: &str = "resourcetemplate.karmada.io/uid";
+/// Generation of the template on the hub.
+pub const TEMPLATE_GENERATION: &str = "resourcetemplate.karmada.io/generation";
+/// Keeps the live `spec.replicas`.
+pub const RETAIN_REPLICAS: &str = "resourcetemplate.karmada.io/retain-replicas";
+
+/// Annotation on member objects: hash of the manifest that was applied last.
+pub const MANIFEST_HASH: &str = "towline.dev/manifest-hash";
+/// Annotation on a live object: until this time (RFC 3339) the agent heals nothing on it.
+pub const HOLD_UNTIL: &str = "towline.dev/hold-until";
+/// Annotation on a live object that existed before a Work took it over.
+pub const ADOPTED: &str = "towline.dev/adopted";
+/// Annotation on a manifest: `keep` leaves the object in the member when the Work or the manifest goes.
+pub const DELETION: &str = "towline.dev/deletion";
+
+/// Annotation on a Work: `"true"` asks the agent to show in its status what the orphaned Work of that
+/// name wanted.
+pub const TELL_ORPHANS: &str = "towline.dev/tell-orphans";
+/// Annotation on a Work: UIDs of orphaned objects, split by commas, which the agent is to delete.
+pub const DELETE_ORPHANS: &str = "towline.dev/delete-orphans";
+
+/// Finalizer of the hub's cluster controller on a Cluster.
+pub const CLUSTER_FINALIZER: &str = "karmada.io/cluster-controller";
+/// Finalizer of the agent's execution controller on a Work.
+pub const WORK_FINALIZER: &str = "karmada.io/execution-controller";
+/// Finalizer on per-registration RoleBindings: the agent's rights outlive its Works.
+pub const REGISTRATION_FINALIZER: &str = "towline.dev/registration";
+
+/// Taint of a cluster that reports Ready=False or nothing yet.
+pub const TAINT_NOT_READY: &str = "cluster.karmada.io/not-ready";
+/// Taint of a cluster whose Ready is Unknown.
+pub const TAINT_UNREACHABLE: &str = "cluster.karmada.io/unreachable";
+
+/// Cluster annotation: the registration that is in force (see [`crate::identity`]).
+pub const REGISTRATION_ID: &str = "towline.dev/registration-id";
+/// CSR annotation: the UID of the member's `kube-system`, proposed once by the agent.
+pub const CLUSTER_ID: &str = "towline.dev/cluster-id";
+/// Cluster annotation that permits deletion and tells the agent what to do with its objects:
+/// one of the values of [`crate::unregister::Mode`].
+pub const UNREGISTER: &str = "towline.dev/unregister";
+/// Cluster annotation: the registration whose open watches must end before another one is served.
+pub const CLOSING_WATCHES: &str = "towline.dev/closing-watches";
+/// Cluster annotation: since when the agent's rights are withheld. Removing it gives them back.
+pub const QUARANTINED_SINCE: &str = "towline.dev/quarantined-since";
+/// Token annotation: the one cluster name it may claim.
+pub const TOKEN_CLUSTER: &str = "towline.dev/cluster";
+/// Token annotation: `"true"` when it may register a Cluster that exists anew.
+pub const TOKEN_REPLACE: &str = "towline.dev/replace";
+/// Token annotation: how many registrations it is good for.
+pub const TOKEN_USES: &str = "towline.dev/uses";
+/// Token annotation: where its clusters lie, as JSON (see `hub::token_secret`).
+pub const TOKEN_PLACEMENT: &str = "towline.dev/placement";
+/// Token annotation: who used it, as JSON (see `hub::token_secret`).
+pub const TOKEN_RESERVATIONS: &str = "towline.dev/reservations";
+/// Label on everything that `towline init` made.
+pub const PART_OF: &str = "app.kubernetes.io/part-of";
+/// Value of [`PART_OF`].
+pub const PART_OF_VALUE: &str = "towline";
+/// Label on everything of ours, naming what manages it.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Label on per-registration objects: the cluster's name.
+pub const CLUSTER_LABEL: &str = "towline.dev/cluster";
+
+/// Field manager of the agent in members.
+pub const FIELD_MANAGER: &str = "towline";
+/// Field manager that holds values the member decided and we only keep.
+pub const RETAINED_FIELD_MANAGER: &str = "towline-retained";
+/// Field manager of the hub's controllers.
+pub const HUB_FIELD_MANAGER: &str = "towline-hub";
+/// Field manager of the agent on the hub.
+pub const AGENT_FIELD_MANAGER: &str = "towline-agent";
+/// Field manager of `towline init` and of the hub that repairs its work.
+pub const INIT_FIELD_MANAGER: &str = "towline-init";
+/// Name of the extension in cluster-info's kubeconfig that lists every address of the hub, in order:
+/// `{"servers": ["https://host:port", ...]}`. It lies inside the text that is signed.
+pub const SERVERS_EXTENSION: &str = "towline.dev/servers";

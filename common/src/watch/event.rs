@@ -1,0 +1,99 @@
+//! What is watched, how, and what the watch tells.
+
+use super::{ObjectKey, WATCH_TIMEOUT};
+use crate::client::Problem;
+use kube::core::{ApiResource, DynamicObject};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What is watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collection(String);
+
+impl Collection {
+    pub(super) fn path(&self) -> &str {
+        &self.0
+    }
+
+    /// A kind known at compile time; all namespaces without one.
+    pub fn of<K: kube::Resource<DynamicType = ()>>(namespace: Option<&str>) -> Self {
+        Self(K::url_path(&(), namespace))
+    }
+
+    /// A kind known at run time.
+    pub fn dynamic(resource: &ApiResource, namespace: Option<&str>) -> Self {
+        Self(<DynamicObject as kube::Resource>::url_path(
+            resource, namespace,
+        ))
+    }
+}
+
+/// How it is watched.
+#[derive(Debug, Clone)]
+pub struct WatchConfig {
+    /// Objects of one page of the list.
+    pub page_size: u32,
+    /// Only objects with these labels.
+    pub label_selector: Option<String>,
+    /// Only objects with these fields.
+    pub field_selector: Option<String>,
+    /// Metadata only (`PartialObjectMetadata`).
+    pub metadata_only: bool,
+    /// How long one watch lasts; at most [`WATCH_TIMEOUT`].
+    pub timeout: Duration,
+    /// Seed of the jitter, for tests; without one every process has its own.
+    pub seed: Option<u64>,
+}
+
+impl Default for WatchConfig {
+    fn default() -> Self {
+        Self {
+            page_size: 50,
+            label_selector: None,
+            field_selector: None,
+            metadata_only: false,
+            timeout: WATCH_TIMEOUT,
+            seed: None,
+        }
+    }
+}
+
+/// An object that cannot be decoded; it counts as there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undecodable {
+    /// Which object, as far as its metadata can be read.
+    pub key: ObjectKey,
+    /// Why.
+    pub error: String,
+}
+
+/// What a watch tells.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event<K> {
+    /// A list begins: what does not come before [`Event::Listed`] is not there any more.
+    Restarted,
+    /// An object that is there, new, changed or merely listed.
+    Applied(K),
+    /// The same for an object that cannot be decoded.
+    Undecodable(Undecodable),
+    /// An object is gone, or no longer selected.
+    Deleted(ObjectKey),
+    /// The list is complete. What happened in between is lost when there is a gap; the first list has
+    /// none.
+    Listed {
+        /// For how long nothing was known.
+        gap: Option<Duration>,
+    },
+    /// Nothing is known for now; comes again for every failed attempt.
+    Disconnected {
+        /// When something was heard last.
+        since: Instant,
+        /// What is wrong.
+        problem: Problem,
+    },
+    /// The watch goes on where it broke off: everything of the gap follows, nothing was lost.
+    Resumed {
+        /// For how long nothing was heard.
+        gap: Duration,
+    },
+}

@@ -1,0 +1,359 @@
+//! The watcher over a scripted service in process, under paused time.
+
+use super::*;
+use futures::StreamExt as _;
+use http_body_util::{Full, StreamBody};
+use hyper::body::Frame;
+use k8s_openapi::api::core::v1::ConfigMap;
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use tokio::sync::mpsc;
+
+type Bytes_ = Result<Frame<Bytes>, Infallible>;
+type AnyBody = Pin<Box<dyn hyper::body::Body<Data = Bytes, Error = Infallible> + Send>>;
+
+/// One expected request and its answer.
+enum Step {
+    /// A body that is complete.
+    Answer(u16, String),
+    /// A watch that sends these lines, then stays open or ends.
+    Watch(Vec<String>, Then),
+    /// No answer: the connection breaks.
+    Broken,
+}
+
+#[derive(PartialEq)]
+enum Then {
+    Ends,
+    Stays,
+}
+
+/// The requests that came, as path and query.
+type Asked = Arc<Mutex<Vec<String>>>;
+
+fn scripted(steps: Vec<Step>) -> (kube::Client, Asked) {
+    let asked = Asked::default();
+    let notes = asked.clone();
+    let steps = Arc::new(Mutex::new(VecDeque::from(steps)));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        notes
+            .lock()
+            .expect("no panic")
+            .push(request.uri().to_string());
+        let step = steps.lock().expect("no panic").pop_front();
+        async move {
+            let body: AnyBody = match step {
+                None => std::future::pending().await,
+                Some(Step::Broken) => return Err(std::io::Error::other("broken pipe")),
+                Some(Step::Answer(status, body)) => {
+                    let mut answer: Response<AnyBody> =
+                        Response::new(Box::pin(Full::new(Bytes::from(body))));
+                    *answer.status_mut() = http::StatusCode::from_u16(status).expect("a status");
+                    return Ok(answer);
+                }
+                Some(Step::Watch(lines, then)) => {
+                    let (sender, receiver) = mpsc::channel::<Bytes_>(lines.len() + 1);
+                    for line in lines {
+                        let data = Bytes::from(line + "\n");
+                        sender.try_send(Ok(Frame::data(data))).expect("room");
+                    }
+                    if then == Then::Stays {
+                        tokio::spawn(async move { sender.closed().await });
+                    }
+                    let stream = futures::stream::unfold(receiver, |mut receiver| async {
+                        Some((receiver.recv().await?, receiver))
+                    });
+                    Box::pin(StreamBody::new(stream))
+                }
+            };
+            Ok(Response::new(body))
+        }
+    });
+    (kube::Client::new(service, "default"), asked)
+}
+
+fn list(version: u64, next: &str, items: &[&str]) -> Step {
+    let items = items.join(",");
+    Step::Answer(
+        200,
+        format!(
+            r#"{{"kind":"ConfigMapList","metadata":{{"resourceVersion":"{version}","continue":"{next}"}},"items":[{items}]}}"#
+        ),
+    )
+}
+
+fn object(name: &str, version: u64) -> String {
+    format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}"#)
+}
+
+fn event(kind: &str, object: &str) -> String {
+    format!(r#"{{"type":"{kind}","object":{object}}}"#)
+}
+
+fn status(code: u16, message: &str) -> String {
+    format!(
+        r#"{{"kind":"Status","status":"Failure","message":"{message}","reason":"x","code":{code}}}"#
+    )
+}
+
+/// What an event says, short enough to compare.
+fn told(event: Event<ConfigMap>) -> String {
+    match event {
+        Event::Restarted => "restarted".to_owned(),
+        Event::Applied(map) => format!("+{}", map.metadata.name.unwrap_or_default()),
+        Event::Undecodable(broken) => format!("?{}", broken.key.name),
+        Event::Deleted(key) => format!("-{}", key.name),
+        Event::Listed { gap } => format!("listed {}", gap.is_some()),
+        Event::Disconnected { .. } => "disconnected".to_owned(),
+        Event::Resumed { .. } => "resumed".to_owned(),
+    }
+}
+
+async fn first(count: usize, steps: Vec<Step>) -> (Vec<String>, Vec<String>) {
+    let (client, asked) = scripted(steps);
+    let config = WatchConfig {
+        seed: Some(1),
+        ..WatchConfig::default()
+    };
+    let events = watch::<ConfigMap>(client, Collection::of::<ConfigMap>(Some("ns")), config);
+    let events = events.take(count).map(told).collect().await;
+    let asked = asked.lock().expect("no panic").clone();
+    (events, asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_are_listed_and_then_watched_and_a_broken_object_hides_no_other() {
+    let broken = r#"{"metadata":{"name":"b","resourceVersion":"6"},"data":{"x":7}}"#;
+    // Nested deeper than a decoder goes.
+    let deep = format!(
+        r#"{{"metadata":{{"name":"d","resourceVersion":"12"}},"data":{}{}}}"#,
+        r#"{"x":"#.repeat(130) + "1",
+        "}".repeat(130)
+    );
+    let (events, asked) = first(
+        9,
+        vec![
+            list(10, "next", &[&object("a", 5), broken]),
+            list(10, "", &[&object("c", 7)]),
+            Step::Watch(
+                vec![
+                    event("ADDED", &deep),
+                    String::new(),
+                    event("MODIFIED", &object("a", 13)),
+                    event("BOOKMARK", r#"{"metadata":{"resourceVersion":"20"}}"#),
+                    event("DELETED", &object("b", 21)),
+                ],
+                Then::Ends,
+            ),
+            // It ended soon, so it is asked first whether the server still is where we are.
+            list(25, "", &[]),
+            Step::Watch(vec![event("ADDED", &object("e", 30))], Then::Stays),
+        ],
+    )
+    .await;
+    assert_eq!(
+        events,
+        [
+            "restarted",
+            "+a",
+            "?b",
+            "+c",
+            "listed false",
+            "?d",
+            "+a",
+            "-b",
+            "+e"
+        ]
+    );
+    assert!(
+        asked[0].contains("limit=50") && !asked[0].contains("continue="),
+        "{}",
+        asked[0]
+    );
+    assert!(asked[1].contains("continue=next"), "{}", asked[1]);
+    assert!(
+        asked[2].contains("resourceVersion=10") && asked[2].contains("allowWatchBookmarks=true")
+    );
+    assert!(
+        asked[4].contains("resourceVersion=21"),
+        "a regular end resumes: {}",
+        asked[4]
+    );
+    let timeout = asked[2]
+        .split("timeoutSeconds=")
+        .nth(1)
+        .and_then(|t| t.split('&').next());
+    let timeout: u64 = timeout.and_then(|t| t.parse().ok()).expect("a timeout");
+    assert!((100..=200).contains(&timeout));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gap_is_told_and_resumed_without_loss() {
+    let (client, asked) = scripted(vec![
+        list(10, "", &[]),
+        Step::Watch(Vec::new(), Then::Ends),
+        Step::Broken,
+        Step::Broken,
+        list(10, "", &[]),
+        Step::Watch(vec![event("ADDED", &object("a", 11))], Then::Stays),
+    ]);
+    let events = watch::<ConfigMap>(
+        client,
+        Collection::of::<ConfigMap>(None),
+        WatchConfig::default(),
+    );
+    let mut events = pin!(events);
+    for expected in ["restarted", "listed false"] {
+        assert_eq!(told(events.next().await.expect("endless")), expected);
+    }
+    let heard = Instant::now();
+    for _ in 0..2 {
+        let Some(Event::Disconnected { since, .. }) = events.next().await else {
+            unreachable!("the connection broke")
+        };
+        assert_eq!(since, heard);
+    }
+    let Some(Event::Resumed { gap }) = events.next().await else {
+        unreachable!("nothing was lost")
+    };
+    assert_eq!(gap, Instant::now() - heard);
+    assert!(gap > Duration::ZERO);
+    assert_eq!(told(events.next().await.expect("endless")), "+a");
+    assert!(
+        asked
+            .lock()
+            .expect("no panic")
+            .last()
+            .is_some_and(|q| q.contains("resourceVersion=10"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_version_lists_anew_and_says_so() {
+    for gone in [
+        Step::Answer(410, status(410, "too old")),
+        Step::Watch(vec![event("ERROR", &status(410, "too old"))], Then::Stays),
+        Step::Answer(
+            504,
+            status(504, "Too large resource version: 10, current: 3"),
+        ),
+    ] {
+        let (events, _) = first(
+            4,
+            vec![list(10, "", &[]), gone, list(3, "", &[&object("a", 2)])],
+        )
+        .await;
+        assert_eq!(events, ["restarted", "listed false", "restarted", "+a"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_restored_is_listed_anew() {
+    // After an outage the newest version there is older than ours.
+    let steps = vec![
+        list(10, "", &[]),
+        Step::Broken,
+        list(4, "", &[]),
+        list(4, "", &[&object("a", 2)]),
+    ];
+    let (events, _) = first(6, steps).await;
+    let expected = [
+        "restarted",
+        "listed false",
+        "disconnected",
+        "restarted",
+        "+a",
+        "listed true",
+    ];
+    assert_eq!(events, expected);
+}
+
+/// A watch that ends soon is opened again after a while, in which the server may be restored.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_restored_between_two_watches_is_listed_anew() {
+    let steps = vec![
+        list(10, "", &[]),
+        Step::Watch(vec![event("ADDED", &object("a", 20))], Then::Ends),
+        list(5, "", &[]),
+        list(5, "", &[&object("b", 4)]),
+    ];
+    let (events, _) = first(5, steps).await;
+    assert_eq!(
+        events,
+        ["restarted", "listed false", "+a", "restarted", "+b"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_given_up_at_its_idle_deadline() {
+    let begun = Instant::now();
+    let steps = vec![
+        list(10, "", &[]),
+        Step::Watch(Vec::new(), Then::Stays),
+        list(10, "", &[]),
+    ];
+    let (events, _) = first(3, steps).await;
+    assert_eq!(events, ["restarted", "listed false", "disconnected"]);
+    assert!(begun.elapsed() <= IDLE_HTTP1 + Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reconnecting_slows_down_to_the_cap_and_never_beyond() {
+    let (client, _) = scripted((0..12).map(|_| Step::Broken).collect());
+    let events = watch::<ConfigMap>(
+        client,
+        Collection::of::<ConfigMap>(None),
+        WatchConfig::default(),
+    );
+    let mut events = pin!(events);
+    let mut last = Instant::now();
+    let mut delays = Vec::new();
+    for _ in 0..12 {
+        assert_eq!(told(events.next().await.expect("endless")), "disconnected");
+        delays.push(last.elapsed());
+        last = Instant::now();
+    }
+    assert!(
+        delays
+            .iter()
+            .all(|d| *d <= RECONNECT_CAP + Duration::from_millis(2)),
+        "{delays:?}"
+    );
+    assert!(delays[11] >= RECONNECT_CAP / 2, "{delays:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_server_may_ask_to_be_left_alone() {
+    let busy = r#"{"kind":"Status","code":429,"message":"x","details":{"retryAfterSeconds":9}}"#;
+    let begun = Instant::now();
+    let (events, _) = first(
+        2,
+        vec![Step::Answer(429, busy.to_owned()), list(1, "", &[])],
+    )
+    .await;
+    assert_eq!(events, ["disconnected", "restarted"]);
+    assert!(begun.elapsed() >= Duration::from_secs(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_expire_are_listed_from_the_beginning() {
+    let steps = vec![
+        list(10, "next", &[&object("a", 1)]),
+        Step::Answer(410, status(410, "the token is too old")),
+        list(12, "", &[&object("b", 11)]),
+    ];
+    let (events, _) = first(5, steps).await;
+    assert_eq!(
+        events,
+        ["restarted", "+a", "restarted", "+b", "listed false"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_forgets_every_version_is_not_asked_in_a_loop() {
+    let begun = Instant::now();
+    let steps = (0..20).flat_map(|_| [list(10, "", &[]), Step::Answer(410, status(410, "old"))]);
+    first(20, steps.collect()).await;
+    assert!(begun.elapsed() > Duration::from_secs(60));
+}

@@ -1,0 +1,133 @@
+//! The JSON of lists and watches, taken apart without looking into the objects.
+
+use crate::client::Problem;
+use kube::core::Status;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::time::Duration;
+
+/// Which object.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ObjectKey {
+    /// Its namespace, unless it has none.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The version at which this was said of it.
+    pub resource_version: String,
+}
+
+impl ObjectKey {
+    /// Reads it from an object's JSON; empty where that cannot be read.
+    pub(super) fn of(object: &str) -> Self {
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: Meta,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Meta {
+            #[serde(default)]
+            namespace: Option<String>,
+            #[serde(default)]
+            name: String,
+            #[serde(default)]
+            uid: String,
+            #[serde(default)]
+            resource_version: String,
+        }
+        serde_json::from_str::<Object>(object).map_or_else(
+            |_| Self::default(),
+            |Object { metadata }| Self {
+                namespace: metadata.namespace,
+                name: metadata.name,
+                uid: metadata.uid,
+                resource_version: metadata.resource_version,
+            },
+        )
+    }
+}
+
+/// One page of a list.
+#[derive(Deserialize)]
+pub(super) struct Page<'a> {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+}
+
+impl<'a> Page<'a> {
+    pub(super) fn parse(bytes: &'a [u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(bytes)
+    }
+
+    pub(super) fn items(&self) -> impl Iterator<Item = &'a str> {
+        self.items.iter().flatten().map(|raw| raw.get())
+    }
+
+    pub(super) fn next(&self) -> Option<String> {
+        self.metadata.next.clone().filter(|token| !token.is_empty())
+    }
+
+    pub(super) fn version(&self) -> String {
+        self.metadata.resource_version.clone()
+    }
+}
+
+/// One line of a watch.
+pub(super) enum WireEvent<'a> {
+    Applied(&'a str),
+    Deleted(&'a str),
+    Bookmark(&'a str),
+    Error(Problem),
+}
+
+impl<'a> WireEvent<'a> {
+    pub(super) fn parse(line: &'a [u8]) -> serde_json::Result<Self> {
+        #[derive(Deserialize)]
+        struct Line<'a> {
+            #[serde(rename = "type")]
+            kind: &'a str,
+            #[serde(borrow)]
+            object: &'a RawValue,
+        }
+        let Line { kind, object } = serde_json::from_slice(line)?;
+        let object = object.get();
+        Ok(match kind {
+            "DELETED" => Self::Deleted(object),
+            "BOOKMARK" => Self::Bookmark(object),
+            "ERROR" => Self::Error(status_problem(object.as_bytes(), 500)),
+            // ADDED and MODIFIED.
+            _ => Self::Applied(object),
+        })
+    }
+}
+
+/// Reads a `Status`; `code` is what HTTP said, for bodies that are none.
+pub(super) fn status_problem(body: &[u8], code: u16) -> Problem {
+    let status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| Status {
+        message: String::from_utf8_lossy(body).into_owned(),
+        ..Status::default()
+    });
+    let retry = status
+        .details
+        .map_or(0, |details| details.retry_after_seconds);
+    Problem::Api {
+        code: if status.code == 0 { code } else { status.code },
+        reason: status.reason,
+        message: status.message,
+        retry_after: (retry > 0).then(|| Duration::from_secs(u64::from(retry))),
+    }
+}

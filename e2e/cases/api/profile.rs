@@ -1,0 +1,69 @@
+//! `docs/hub-profile.md`, read: which rows it has, and which resources are left out.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::run::Transcript;
+use super::script::Case;
+use crate::env::repository;
+
+/// What the profile leaves out.
+pub(crate) struct Profile {
+    rows: BTreeSet<String>,
+    resources: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Profile {
+    /// Reads the page.
+    pub(crate) fn read() -> Result<Self> {
+        let path = repository().join("docs/hub-profile.md");
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("failed to read {}", path.display()))?;
+        let mut profile = Self {
+            rows: BTreeSet::new(),
+            resources: BTreeMap::new(),
+        };
+        for line in text.lines().filter(|line| line.starts_with("| `")) {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let row = cells.get(1).unwrap_or(&"").trim_matches('`');
+            profile.rows.insert(row.to_owned());
+            let version = cells.get(2).unwrap_or(&"");
+            if version.starts_with('`') && version.ends_with('`') {
+                let names = cells.get(3).unwrap_or(&"").split_whitespace();
+                let names = names.map(|name| name.trim_matches('`').to_owned());
+                let version = version.trim_matches('`').to_owned();
+                profile.resources.entry(version).or_default().extend(names);
+            }
+        }
+        Ok(profile)
+    }
+
+    /// Every row has a case that proves it, and every such case a row.
+    pub(crate) fn fits(&self, cases: &[Case]) -> Result<()> {
+        let proved: BTreeSet<&str> = cases.iter().filter_map(Case::profile).collect();
+        let rows: BTreeSet<&str> = self.rows.iter().map(String::as_str).collect();
+        ensure!(
+            proved == rows,
+            "docs/hub-profile.md has the rows {rows:?}, profile.http proves {proved:?}"
+        );
+        Ok(())
+    }
+
+    /// Takes resources that are left out from the lists of a real server.
+    pub(crate) fn leave_out(&self, transcript: &mut Transcript) {
+        for seen in transcript {
+            let version = seen.body["groupVersion"].as_str().unwrap_or_default();
+            let Some(names) = self.resources.get(version) else {
+                continue;
+            };
+            let left_out = |resource: &Value| {
+                let name = resource["name"].as_str();
+                name.is_some_and(|name| names.contains(name))
+            };
+            if let Some(resources) = seen.body["resources"].as_array_mut() {
+                resources.retain(|resource| !left_out(resource));
+            }
+        }
+    }
+}

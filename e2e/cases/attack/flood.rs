@@ -1,0 +1,166 @@
+//! An agent that fills the hub, and people who change what an agent may do.
+
+use anyhow::Result;
+use common::api::cluster::{Cluster, QUARANTINED};
+use common::labels::QUARANTINED_SINCE;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::hub::{Hub, SOON};
+use crate::env::wait_for;
+
+/// 4 MiB: the default takes a lot of writing.
+const BUDGET: &str = "--cluster-write-budget=4194304";
+/// Far more than the budget.
+const WRITES_MAX: u32 = 400;
+
+/// A status of more than 100 KiB that differs each time.
+fn large_status(number: u32) -> Value {
+    let groups: Vec<Value> = (0..400)
+        .map(|group| json!({"groupVersion": format!("{group}-{number}-{}", "x".repeat(280))}))
+        .collect();
+    json!({"status": {"apiEnablements": groups}})
+}
+
+async fn is_quarantined(clusters: &Api<Cluster>, name: &str) -> Result<Option<bool>> {
+    let status = clusters.get(name).await?.status.unwrap_or_default();
+    let condition = status
+        .conditions
+        .into_iter()
+        .find(|c| c.type_ == QUARANTINED);
+    Ok(condition.map(|condition| condition.status == "True"))
+}
+
+/// The flood ends in Quarantined, and no other heartbeat fails meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_ends_in_quarantine() -> Result<()> {
+    let hub = Hub::start_with("attack-flood", &[BUDGET]).await?;
+    let m1 = hub.register("m1", "id-1").await?;
+    let m2 = Arc::new(hub.register("m2", "id-2").await?);
+    let clusters: Api<Cluster> = Api::all(hub.admin.clone());
+
+    let (done, beats) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU32::new(0)),
+    );
+    let heartbeats = tokio::spawn({
+        let (m2, done, beats) = (Arc::clone(&m2), Arc::clone(&done), Arc::clone(&beats));
+        async move {
+            let mut pace = tokio::time::interval(Duration::from_millis(100));
+            while !done.load(Ordering::SeqCst) {
+                pace.tick().await;
+                m2.renew_lease().await?;
+                beats.fetch_add(1, Ordering::SeqCst);
+            }
+            anyhow::Ok(())
+        }
+    });
+    let mut refused = None;
+    for number in 0..WRITES_MAX {
+        match m1.patch_status("m1", large_status(number)).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                refused = Some(number);
+                break;
+            }
+            Err(other) => return Err(other.into()),
+        }
+    }
+    let refused = refused.expect("the flood was never refused");
+    assert!(
+        refused >= 30,
+        "refused after {refused} writes of 115 KiB: before the budget was spent"
+    );
+    wait_for("the condition", SOON, || async {
+        Ok(is_quarantined(&clusters, "m1").await? == Some(true))
+    })
+    .await?;
+    let heard = beats.load(Ordering::SeqCst);
+    wait_for("more heartbeats", SOON, || async {
+        Ok(beats.load(Ordering::SeqCst) > heard)
+    })
+    .await?;
+    done.store(true, Ordering::SeqCst);
+    heartbeats.await??;
+    assert_eq!(is_quarantined(&clusters, "m2").await?, None);
+
+    // The way back that the condition names.
+    let lift = json!({"metadata": {"annotations": {QUARANTINED_SINCE: null}}});
+    clusters
+        .patch("m1", &PatchParams::default(), &Patch::Merge(lift))
+        .await?;
+    wait_for("the rights to be back", SOON, || async {
+        Ok(m1.renew_lease().await.is_ok() && is_quarantined(&clusters, "m1").await? == Some(false))
+    })
+    .await?;
+    hub.stop().await
+}
+
+/// What somebody adds to an agent's permissions, or takes from them, does not last.
+#[tokio::test(flavor = "multi_thread")]
+async fn permissions_stay_as_the_hub_wrote_them() -> Result<()> {
+    let hub = Hub::start("attack-drift").await?;
+    let m1 = hub.register("m1", "id-1").await?;
+    let m2 = hub.register("m2", "id-2").await?;
+    let bindings: Api<ClusterRoleBinding> = Api::all(hub.admin.clone());
+    let mut stranger = bindings
+        .get("towline:cluster:m1")
+        .await?
+        .subjects
+        .unwrap_or_default();
+    stranger.extend(
+        bindings
+            .get("towline:cluster:m2")
+            .await?
+            .subjects
+            .unwrap_or_default(),
+    );
+    assert_eq!(stranger.len(), 2);
+    let more = json!({"subjects": stranger});
+    bindings
+        .patch(
+            "towline:cluster:m1",
+            &PatchParams::default(),
+            &Patch::Merge(more),
+        )
+        .await?;
+    wait_for("the stranger to go", SOON, || async {
+        let live = bindings.get("towline:cluster:m1").await?;
+        Ok(live.subjects.is_some_and(|subjects| subjects.len() == 1))
+    })
+    .await?;
+    wait_for("m2 to be refused again", SOON, || async {
+        Ok(m2.patch_status("m1", json!({})).await.is_err())
+    })
+    .await?;
+
+    let works: Api<RoleBinding> = Api::namespaced(hub.admin.clone(), "karmada-es-m1");
+    let free = json!({"metadata": {"finalizers": null}});
+    works
+        .patch(
+            "towline:agent",
+            &PatchParams::default(),
+            &Patch::Merge(free),
+        )
+        .await?;
+    works
+        .delete("towline:agent", &DeleteParams::default())
+        .await?;
+    wait_for(
+        "the binding to be back, with its finalizer",
+        SOON,
+        || async {
+            let live = works.get_opt("towline:agent").await?;
+            Ok(live.is_some_and(|live| {
+                live.metadata.deletion_timestamp.is_none() && live.metadata.finalizers.is_some()
+            }))
+        },
+    )
+    .await?;
+    m1.patch_status("m1", json!({})).await?;
+    hub.stop().await
+}

@@ -1,0 +1,56 @@
+//! What `e2e/lab` can do.
+
+mod bench;
+mod demo;
+mod keeper;
+mod relay;
+mod status;
+mod up;
+
+use anyhow::Result;
+use clap::Parser;
+
+/// Real control planes on this machine, with Towline on them.
+#[derive(Debug, Parser)]
+#[command(name = "e2e/lab", max_term_width = 100)]
+pub(crate) enum Command {
+    /// Build the programs that a lab runs (done by `up` and `demo` as well)
+    Build(up::LabArgs),
+    /// Start a lab and leave it running
+    Up(up::LabArgs),
+    /// End the lab and everything it started
+    Down,
+    /// Say what runs and where its kubeconfigs are
+    Status,
+    /// Show the whole loop on two members, told in plain words
+    Demo(up::LabArgs),
+    /// Measure the delivery of Works on a lab of its own; takes minutes, and a quiet machine
+    Bench(bench::BenchArgs),
+    /// Hold a lab in the foreground until told to end; `up` runs it in the background
+    #[command(hide = true)]
+    Keep(up::LabArgs),
+    /// Lead connections from one address to another (`host:port` or `unix:/path`)
+    #[command(hide = true)]
+    Relay {
+        /// Where to listen
+        listen: String,
+        /// Where to lead to
+        to: String,
+    },
+}
+
+impl Command {
+    /// Does it.
+    pub(crate) async fn run(self) -> Result<()> {
+        match self {
+            Self::Build(args) => args.build().await,
+            Self::Up(args) => up::up(&args).await,
+            Self::Down => status::down().await,
+            Self::Status => status::status(),
+            Self::Demo(args) => demo::demo(&args).await,
+            Self::Bench(args) => bench::bench(&args).await,
+            Self::Keep(args) => keeper::keep(&args).await,
+            Self::Relay { listen, to } => relay::relay(&listen, &to).await,
+        }
+    }
+}

@@ -1,0 +1,665 @@
+//! One control plane: etcd, kube-apiserver, kube-controller-manager, and a member's scheduler and
+//! nodes.
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Client;
+use kube::api::Api;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::kubeconfig;
+use super::node::RealNode;
+use super::nodes;
+use super::parts::{Part, Parts, Version};
+use super::pki::Pki;
+use super::ports::free_ports;
+use super::process::{Process, ProcessSpec, tail};
+use super::sandbox::{GATEWAY, SERVICE, Sandbox};
+use super::towline::binary;
+use super::wait::{wait_for, wait_for_some};
+
+/// A cold plane is ready in seconds; a machine that builds and tests beside it takes longer.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+const ATTEMPTS: usize = 4;
+
+/// What a plane is to be.
+#[derive(Debug, Clone)]
+pub(crate) struct PlaneOptions {
+    /// Its name, also the context in its kubeconfig.
+    pub(crate) name: String,
+    /// The Kubernetes it runs.
+    pub(crate) version: Version,
+    /// Nodes that kwok plays; with none there is neither kwok nor a scheduler.
+    pub(crate) nodes: usize,
+    /// Whether pods are scheduled, also without kwok.
+    pub(crate) scheduler: bool,
+    /// Whether it is Towline's own API server in place of kube-apiserver; see [`builtin`].
+    pub(crate) builtin: bool,
+    /// Whether it has a real node, in a sandbox, in place of kwok's.
+    pub(crate) real_node: bool,
+    /// More flags for kube-apiserver.
+    pub(crate) apiserver_args: Vec<String>,
+    /// More flags for kube-controller-manager; the last of a flag holds.
+    pub(crate) manager_args: Vec<String>,
+    /// More names and addresses in the serving certificate.
+    pub(crate) names: Vec<String>,
+}
+
+impl PlaneOptions {
+    /// A hub: no nodes.
+    pub(crate) fn hub() -> Self {
+        Self {
+            name: "hub".to_owned(),
+            version: Version::default(),
+            nodes: 0,
+            scheduler: false,
+            builtin: builtin("TOWLINE_LAB_HUB"),
+            real_node: false,
+            apiserver_args: Vec::new(),
+            manager_args: Vec::new(),
+            names: Vec::new(),
+        }
+    }
+
+    /// A member with two nodes.
+    pub(crate) fn member(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            nodes: 2,
+            scheduler: true,
+            builtin: builtin("TOWLINE_LAB_MEMBER"),
+            ..Self::hub()
+        }
+    }
+
+    /// A member with one real node.
+    pub(crate) fn real(name: &str) -> Self {
+        let mut options = Self::member(name);
+        options.make_real();
+        options
+    }
+
+    /// Puts one real node in place of those that kwok plays.
+    pub(crate) fn make_real(&mut self) {
+        self.real_node = true;
+        self.builtin = false;
+        self.nodes = 0;
+    }
+
+    /// At another version.
+    pub(crate) fn version(mut self, version: Version) -> Self {
+        self.builtin &= version == Version::default();
+        self.version = version;
+        self
+    }
+
+    /// The programs it needs.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        if self.builtin {
+            return Vec::new();
+        }
+        let mut parts = vec![
+            Part::Etcd,
+            Part::ApiServer(self.version),
+            Part::ControllerManager(self.version),
+        ];
+        if self.scheduler {
+            parts.push(Part::Scheduler(self.version));
+        }
+        if self.nodes > 0 {
+            parts.push(Part::Kwok);
+        }
+        if self.real_node {
+            parts.extend(Part::of_the_node());
+        }
+        parts
+    }
+}
+
+/// A control plane that runs.
+pub(crate) struct Plane {
+    /// What it was asked to be.
+    pub(crate) options: PlaneOptions,
+    /// Its folder: logs, keys, data.
+    pub(crate) dir: PathBuf,
+    /// Its certificate authority.
+    pub(crate) pki: Pki,
+    /// Where its API listens, on 127.0.0.1.
+    pub(crate) port: u16,
+    /// Its administrator's kubeconfig.
+    pub(crate) kubeconfig: PathBuf,
+    /// etcd.
+    pub(crate) etcd: Process,
+    /// kube-apiserver.
+    pub(crate) apiserver: Process,
+    /// kube-controller-manager.
+    pub(crate) manager: Process,
+    /// kube-scheduler, on members.
+    pub(crate) scheduler: Option<Process>,
+    /// kwok, on members with nodes.
+    pub(crate) kwok: Option<Process>,
+    /// The real node, if it has one.
+    pub(crate) node: Option<RealNode>,
+    relays: Vec<Process>,
+    // Dropped last: everything above lives in it.
+    sandbox: Option<Sandbox>,
+}
+
+impl Plane {
+    /// Starts a plane in `dir` and waits until it is ready.
+    pub(crate) async fn start(parts: &Parts, dir: &Path, options: PlaneOptions) -> Result<Self> {
+        let mut attempt = 1;
+        loop {
+            match Self::try_start(parts, dir, &options).await {
+                Ok(plane) => return Ok(plane),
+                Err(_) if attempt < ATTEMPTS && port_was_taken(dir) => {
+                    std::fs::remove_dir_all(dir)
+                        .with_context(|| format!("failed to remove {}", dir.display()))?;
+                    attempt += 1;
+                }
+                Err(error) => {
+                    return Err(error.context(format!(
+                        "failed to start the control plane {}; its logs are in {}",
+                        options.name,
+                        dir.display()
+                    )));
+                }
+            }
+        }
+    }
+
+    async fn try_start(parts: &Parts, dir: &Path, options: &PlaneOptions) -> Result<Self> {
+        std::fs::create_dir_all(dir)
+            .with_context(|| format!("failed to create {}", dir.display()))?;
+        let pki = Pki::new(&options.name)?;
+        let [port, etcd_port, peer_port] = free_ports()?;
+        let files = Files::write(dir, &pki, options, port)?;
+        if options.builtin {
+            return Self::try_start_builtin(dir, options, pki, port, files.admin).await;
+        }
+        let sandbox = match options.real_node {
+            true => Some(Sandbox::start(&dir.join("node")).await?),
+            false => None,
+        };
+        let start = |spec: ProcessSpec| match &sandbox {
+            Some(sandbox) => Process::start(sandbox.in_network(spec)?),
+            None => Process::start(spec),
+        };
+        let etcd = start(etcd_spec(parts, dir, etcd_port, peer_port)?)?;
+        // kube-apiserver waits for etcd by itself.
+        let apiserver = start(apiserver_spec(parts, dir, options, port, etcd_port)?)?;
+        let manager = start(manager_spec(parts, dir, options, &files)?)?;
+        let scheduler = match options.scheduler {
+            true => Some(start(scheduler_spec(
+                parts,
+                dir,
+                options,
+                &files.scheduler,
+            )?)?),
+            false => None,
+        };
+        let relays = match &sandbox {
+            Some(sandbox) => RealNode::api_relays(sandbox, dir, port)?,
+            None => Vec::new(),
+        };
+        let mut plane = Self {
+            options: options.clone(),
+            dir: dir.to_owned(),
+            pki,
+            port,
+            kubeconfig: files.admin,
+            etcd,
+            apiserver,
+            manager,
+            scheduler,
+            kwok: None,
+            node: None,
+            relays,
+            sandbox,
+        };
+        plane.wait_ready().await?;
+        if options.nodes > 0 {
+            let spec = kwok_spec(parts, dir, &plane.kubeconfig)?;
+            plane.kwok = Some(Process::start(spec)?);
+            nodes::create(&plane.client().await?, options.nodes).await?;
+        }
+        plane.wait_usable().await?;
+        if let Some(sandbox) = &plane.sandbox {
+            plane.node = Some(RealNode::start(parts, sandbox, &plane).await?);
+        }
+        Ok(plane)
+    }
+
+    /// Towline's own API server; what makes workloads ready on it stands where kwok does.
+    async fn try_start_builtin(
+        dir: &Path,
+        options: &PlaneOptions,
+        pki: Pki,
+        port: u16,
+        kubeconfig: PathBuf,
+    ) -> Result<Self> {
+        let mut plane = Self {
+            options: options.clone(),
+            dir: dir.to_owned(),
+            apiserver: Process::start(builtin_spec(dir, options, &pki, port)?)?,
+            pki,
+            port,
+            etcd: Process::absent("etcd", dir),
+            manager: Process::absent("kube-controller-manager", dir),
+            scheduler: None,
+            kwok: None,
+            node: None,
+            relays: Vec::new(),
+            sandbox: None,
+            kubeconfig,
+        };
+        plane.wait_ready().await?;
+        if options.nodes > 0 {
+            let spec = ProcessSpec::new("workloads", &binary("towline")?, dir)
+                .arg("demo-workloads")
+                .arg("--kubeconfig")
+                .arg(&plane.kubeconfig);
+            plane.kwok = Some(Process::start(spec)?);
+        }
+        Ok(plane)
+    }
+
+    /// `127.0.0.1:<port>`, as `HOST:PORT` flags want it.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// A new client with every right, on the calling runtime.
+    pub(crate) async fn client(&self) -> Result<Client> {
+        kubeconfig::client(&self.kubeconfig).await
+    }
+
+    /// Writes a kubeconfig of a user in groups, by a certificate of this plane's CA.
+    pub(crate) fn kubeconfig_for(
+        &self,
+        path: &Path,
+        user: &str,
+        groups: &[&str],
+    ) -> Result<PathBuf> {
+        let identity = self.pki.client(user, groups)?;
+        self.kubeconfig_at(path, &self.address(), &identity)?;
+        Ok(path.to_owned())
+    }
+
+    /// Writes a kubeconfig that reaches this plane by another address, such as a relay's.
+    pub(crate) fn kubeconfig_at(
+        &self,
+        path: &Path,
+        address: &str,
+        identity: &super::pki::Identity,
+    ) -> Result<()> {
+        let server = format!("https://{address}");
+        kubeconfig::write(
+            path,
+            &self.options.name,
+            &server,
+            &self.pki.ca_pem(),
+            identity,
+        )
+    }
+
+    /// Waits until the API server says that it is ready.
+    pub(crate) async fn wait_ready(&mut self) -> Result<()> {
+        let client = self.client().await?;
+        let what = format!("readiness of the API server of {}", self.options.name);
+        let deadline = tokio::time::Instant::now() + READY_WITHIN;
+        loop {
+            // A process that has ended will not become ready: say so at once.
+            self.etcd.check()?;
+            self.apiserver.check()?;
+            if self.manager.ended()?.is_some() {
+                // It waits ten seconds for an API server and no longer; a busy machine needs more.
+                self.manager.restart()?;
+            }
+            let slice = Duration::from_secs(1);
+            let ready = wait_for(&what, slice, || is_ready(&client)).await;
+            match ready {
+                Ok(()) => return Ok(()),
+                Err(error) if tokio::time::Instant::now() > deadline => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Waits for what a controller manager makes first, and for nodes to be ready.
+    async fn wait_usable(&mut self) -> Result<()> {
+        let client = self.client().await?;
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+        wait_for(
+            "the controller manager's first ServiceAccount",
+            READY_WITHIN,
+            || {
+                let accounts = accounts.clone();
+                async move { Ok(accounts.get_opt("default").await?.is_some()) }
+            },
+        )
+        .await?;
+        self.manager.check()?;
+        if self.options.nodes > 0 {
+            wait_nodes(&client, self.options.nodes).await?;
+        }
+        Ok(())
+    }
+
+    /// Kills the API server; everything else keeps running.
+    pub(crate) fn kill_api(&mut self) {
+        self.apiserver.kill();
+    }
+
+    /// Starts the API server again on the same port, and waits until it is ready.
+    pub(crate) async fn restart_api(&mut self) -> Result<()> {
+        self.apiserver.restart()?;
+        self.wait_ready().await
+    }
+
+    /// Lets pods of the real node reach what listens outside on a port of 127.0.0.1; returns the
+    /// address at which they find it.
+    pub(crate) fn expose(&mut self, port: u16) -> Result<String> {
+        match (&mut self.node, &self.sandbox) {
+            (Some(node), Some(sandbox)) => node.expose(sandbox, port),
+            _ => anyhow::bail!("{} has no real node", self.options.name),
+        }
+    }
+
+    /// Every process, in the order in which they are stopped.
+    fn processes(&mut self) -> Vec<&mut Process> {
+        let mut all: Vec<&mut Process> = Vec::new();
+        all.extend(self.kwok.as_mut());
+        all.extend(self.scheduler.as_mut());
+        all.extend([&mut self.manager, &mut self.apiserver, &mut self.etcd]);
+        all.extend(self.relays.iter_mut());
+        all
+    }
+
+    /// Names and ids of what runs.
+    pub(crate) fn pids(&mut self) -> Vec<(String, u32)> {
+        let mut pids: Vec<(String, u32)> = self
+            .processes()
+            .into_iter()
+            .filter_map(|process| Some((process.name().to_owned(), process.pid()?)))
+            .collect();
+        pids.extend(self.node.iter().flat_map(RealNode::pids));
+        let sandbox = self.sandbox.as_ref().and_then(Sandbox::pid);
+        pids.extend(sandbox.map(|id| ("sandbox".to_owned(), id)));
+        pids
+    }
+
+    /// Ends every process, in order, and says which did not end when asked.
+    pub(crate) async fn stop(&mut self) {
+        // The kernel ends what is in a sandbox: pods, their mounts, their network.
+        self.node = None;
+        if let Some(sandbox) = &mut self.sandbox {
+            sandbox.end();
+        }
+        // kube-apiserver lingers for its open watches; nothing here needs its goodbye.
+        for process in self.processes() {
+            process.kill();
+        }
+    }
+}
+
+impl Drop for Plane {
+    /// Logs stay for whoever looks for a failure; data would fill the disk.
+    fn drop(&mut self) {
+        self.node = None;
+        if let Some(sandbox) = &mut self.sandbox {
+            sandbox.end();
+        }
+        self.etcd.kill();
+        for data in ["etcd", "node/containerd", "node/packing", "node/image.tar"] {
+            let path = self.dir.join(data);
+            // What was never made cannot be removed.
+            let _ = std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path));
+        }
+    }
+}
+
+async fn is_ready(client: &Client) -> Result<bool> {
+    let request = http::Request::get("/readyz")
+        .body(Vec::new())
+        .context("a bad request for /readyz")?;
+    let answer = tokio::time::timeout(Duration::from_secs(5), client.request_text(request)).await;
+    Ok(answer.context("no answer within 5 s")?? == "ok")
+}
+
+pub(crate) async fn wait_nodes(client: &Client, count: usize) -> Result<()> {
+    let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
+    wait_for_some("readiness of every node", READY_WITHIN, || {
+        let api = api.clone();
+        async move {
+            let nodes = api.list(&Default::default()).await?;
+            let ready = nodes.iter().filter(|node| node_is_ready(node)).count();
+            Ok((ready >= count).then_some(()))
+        }
+    })
+    .await
+}
+
+fn node_is_ready(node: &k8s_openapi::api::core::v1::Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
+}
+
+fn port_was_taken(dir: &Path) -> bool {
+    let logs = ["etcd", "kube-apiserver", "towline-hub-serve"];
+    logs.iter().any(|name| {
+        tail(&dir.join(format!("{name}.log")), 20_000).contains("address already in use")
+    })
+}
+
+/// Keys, certificates and kubeconfigs of a plane.
+struct Files {
+    admin: PathBuf,
+    manager: PathBuf,
+    scheduler: PathBuf,
+}
+
+impl Files {
+    fn write(dir: &Path, pki: &Pki, options: &PlaneOptions, port: u16) -> Result<Self> {
+        let mut names: Vec<String> = ["localhost", "kubernetes", "kubernetes.default"]
+            .into_iter()
+            .chain([
+                "kubernetes.default.svc",
+                "127.0.0.1",
+                "::1",
+                GATEWAY,
+                SERVICE,
+            ])
+            .map(str::to_owned)
+            .collect();
+        names.extend(options.names.iter().cloned());
+        let server = pki.server(&names)?;
+        let kubelet_client = pki.client("kube-apiserver", &["system:masters"])?;
+        let (private, public) = pki.service_account();
+        for (name, text) in [
+            ("ca.crt", &pki.ca_pem()),
+            ("ca.key", &pki.ca_key_pem()),
+            ("apiserver.crt", &server.cert),
+            ("apiserver.key", &server.key),
+            ("kubelet-client.crt", &kubelet_client.cert),
+            ("kubelet-client.key", &kubelet_client.key),
+            ("service-account.key", &private),
+            ("service-account.pub", &public),
+        ] {
+            kubeconfig::write_private(&dir.join(name), text)?;
+        }
+        let address = format!("https://127.0.0.1:{port}");
+        let write = |file: &str, user: &str, groups: &[&str]| -> Result<PathBuf> {
+            let path = dir.join(file);
+            let identity = pki.client(user, groups)?;
+            kubeconfig::write(&path, &options.name, &address, &pki.ca_pem(), &identity)?;
+            Ok(path)
+        };
+        Ok(Self {
+            admin: write("admin.kubeconfig", "lab-admin", &["system:masters"])?,
+            manager: write("manager.kubeconfig", "system:kube-controller-manager", &[])?,
+            scheduler: write("scheduler.kubeconfig", "system:kube-scheduler", &[])?,
+        })
+    }
+}
+
+fn etcd_spec(parts: &Parts, dir: &Path, port: u16, peer: u16) -> Result<ProcessSpec> {
+    let client_url = format!("http://127.0.0.1:{port}");
+    let peer_url = format!("http://127.0.0.1:{peer}");
+    Ok(ProcessSpec::new("etcd", &parts.path(Part::Etcd)?, dir)
+        .arg(format!("--data-dir={}", dir.join("etcd").display()))
+        .arg(format!("--listen-client-urls={client_url}"))
+        .arg(format!("--advertise-client-urls={client_url}"))
+        .arg(format!("--listen-peer-urls={peer_url}"))
+        .arg(format!("--initial-advertise-peer-urls={peer_url}"))
+        .arg(format!("--initial-cluster=default={peer_url}"))
+        // A lab that loses power has nothing to lose.
+        .args(["--unsafe-no-fsync", "--log-level=warn"]))
+}
+
+/// Whether a variable asks for planes of Towline's own: tests of a pull loop run on either.
+pub(crate) fn builtin(variable: &str) -> bool {
+    std::env::var(variable).is_ok_and(|value| value == "builtin")
+}
+
+/// `towline-hub serve` with the plane's CA, so that whatever the plane's CA signs counts.
+fn builtin_spec(dir: &Path, options: &PlaneOptions, pki: &Pki, port: u16) -> Result<ProcessSpec> {
+    let data = dir.join("data");
+    let keys = data.join("pki");
+    std::fs::create_dir_all(&keys)
+        .and_then(|()| std::fs::set_permissions(&data, Permissions::from_mode(0o700)))
+        .and_then(|()| std::fs::set_permissions(&keys, Permissions::from_mode(0o700)))
+        .with_context(|| format!("failed to create {}", keys.display()))?;
+    kubeconfig::write_private(&keys.join("ca.crt"), &pki.ca_pem())?;
+    kubeconfig::write_private(&keys.join("ca.key"), &pki.ca_key_pem())?;
+    let address = format!("127.0.0.1:{port}");
+    let names = options.names.iter().map(|name| format!("--tls-san={name}"));
+    let spec = ProcessSpec::new("towline-hub-serve", &binary("towline-hub")?, dir)
+        .arg("serve")
+        .arg("--data-dir")
+        .arg(&data)
+        .args(["--listen", &address, "--advertise", &address])
+        .args(names);
+    Ok(spec.args(&options.apiserver_args))
+}
+
+fn apiserver_spec(
+    parts: &Parts,
+    dir: &Path,
+    options: &PlaneOptions,
+    port: u16,
+    etcd_port: u16,
+) -> Result<ProcessSpec> {
+    let file = |name: &str| dir.join(name).display().to_string();
+    let program = parts.path(Part::ApiServer(options.version))?;
+    Ok(ProcessSpec::new("kube-apiserver", &program, dir)
+        .arg(format!("--etcd-servers=http://127.0.0.1:{etcd_port}"))
+        .arg(format!("--secure-port={port}"))
+        .arg(format!("--cert-dir={}", dir.display()))
+        .arg(format!("--tls-cert-file={}", file("apiserver.crt")))
+        .arg(format!("--tls-private-key-file={}", file("apiserver.key")))
+        .arg(format!("--client-ca-file={}", file("ca.crt")))
+        .arg(format!(
+            "--service-account-key-file={}",
+            file("service-account.pub")
+        ))
+        .arg(format!(
+            "--service-account-signing-key-file={}",
+            file("service-account.key")
+        ))
+        .args([
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--authorization-mode=RBAC,Node",
+            "--enable-bootstrap-token-auth",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--allow-privileged",
+            "--profiling=false",
+            // A plane that a test kills must not hold the test up.
+            "--shutdown-delay-duration=0s",
+        ])
+        .args(place_flags(dir, options))
+        .args(&options.apiserver_args))
+}
+
+/// Where the API server listens, and how it reaches a real node.
+fn place_flags(dir: &Path, options: &PlaneOptions) -> Vec<String> {
+    if !options.real_node {
+        return vec![
+            "--bind-address=127.0.0.1".to_owned(),
+            "--advertise-address=127.0.0.1".to_owned(),
+        ];
+    }
+    let file = |name: &str| dir.join(name).display().to_string();
+    vec![
+        // All addresses of the sandbox, which is reached by relays alone.
+        "--bind-address=0.0.0.0".to_owned(),
+        format!("--advertise-address={GATEWAY}"),
+        "--kubelet-preferred-address-types=Hostname".to_owned(),
+        format!(
+            "--kubelet-client-certificate={}",
+            file("kubelet-client.crt")
+        ),
+        format!("--kubelet-client-key={}", file("kubelet-client.key")),
+    ]
+}
+
+fn manager_spec(
+    parts: &Parts,
+    dir: &Path,
+    options: &PlaneOptions,
+    files: &Files,
+) -> Result<ProcessSpec> {
+    let file = |name: &str| dir.join(name).display().to_string();
+    let program = parts.path(Part::ControllerManager(options.version))?;
+    Ok(ProcessSpec::new("kube-controller-manager", &program, dir)
+        .arg(format!("--kubeconfig={}", files.manager.display()))
+        .arg(format!("--cluster-signing-cert-file={}", file("ca.crt")))
+        .arg(format!("--cluster-signing-key-file={}", file("ca.key")))
+        .arg(format!("--root-ca-file={}", file("ca.crt")))
+        .arg(format!(
+            "--service-account-private-key-file={}",
+            file("service-account.key")
+        ))
+        .args([
+            "--controllers=*,bootstrapsigner,tokencleaner",
+            "--use-service-account-credentials",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--kube-api-qps=100",
+            "--kube-api-burst=200",
+        ])
+        .args(&options.manager_args))
+}
+
+fn scheduler_spec(
+    parts: &Parts,
+    dir: &Path,
+    options: &PlaneOptions,
+    kubeconfig: &Path,
+) -> Result<ProcessSpec> {
+    let program = parts.path(Part::Scheduler(options.version))?;
+    Ok(ProcessSpec::new("kube-scheduler", &program, dir)
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .args(["--leader-elect=false", "--secure-port=0"]))
+}
+
+fn kwok_spec(parts: &Parts, dir: &Path, kubeconfig: &Path) -> Result<ProcessSpec> {
+    let stages = parts.kwok_stages()?;
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&stages)
+        .with_context(|| format!("failed to read {}", stages.display()))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    files.sort();
+    let configs = files.iter().map(|f| format!("--config={}", f.display()));
+    Ok(ProcessSpec::new("kwok", &parts.path(Part::Kwok)?, dir)
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .args([
+            "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+            "--node-lease-duration-seconds=40",
+        ])
+        .args(configs))
+}

@@ -1,0 +1,179 @@
+//! The audit log: one line of JSON for each write and each refusal, without any body, in files that are
+//! rotated.
+
+use super::caller::Caller;
+use super::http::info::RequestInfo;
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde_json::{Value, json};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A file is put aside at this size.
+const ROTATE_AT: u64 = 16 * 1024 * 1024;
+/// Files that were put aside and are kept.
+const KEPT: usize = 4;
+const FILE: &str = "audit.log";
+
+/// What one request did.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// Id of the request.
+    pub id: &'a str,
+    /// When it ended.
+    pub now: DateTime<Utc>,
+    /// What it was about.
+    pub info: &'a RequestInfo,
+    /// Who made it.
+    pub user: &'a Caller,
+    /// As whom, when as somebody else.
+    pub acting: Option<&'a Caller>,
+    /// Whether nothing was kept.
+    pub dry_run: bool,
+    /// Status code of the answer.
+    pub code: u16,
+}
+
+impl Entry<'_> {
+    fn to_value(self) -> Value {
+        let info = self.info;
+        let who = |caller: &Caller| json!({"username": caller.user, "groups": caller.groups});
+        let mut line = json!({
+            "time": self.now.to_rfc3339_opts(SecondsFormat::Micros, true),
+            "auditID": self.id,
+            "verb": info.verb,
+            "user": who(self.user),
+            "path": info.path,
+            "code": self.code,
+        });
+        if let Some(acting) = self.acting {
+            line["impersonatedUser"] = who(acting);
+        }
+        if self.dry_run {
+            line["dryRun"] = json!(true);
+        }
+        line
+    }
+}
+
+/// The log. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Audit(Option<Arc<Mutex<Log>>>);
+
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    file: File,
+    size: u64,
+    /// Whether the last line could not be written, so that this is said once.
+    failing: bool,
+}
+
+impl Audit {
+    /// A log in a folder.
+    pub fn open(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(FILE);
+        let (file, size) = append(&path)?;
+        let log = Log {
+            path,
+            file,
+            size,
+            failing: false,
+        };
+        Ok(Self(Some(Arc::new(Mutex::new(log)))))
+    }
+
+    /// Writes a line.
+    pub fn write(&self, entry: &Entry<'_>) {
+        let Some(log) = &self.0 else { return };
+        let line = format!("{}\n", entry.to_value());
+        log.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .write(&line);
+    }
+}
+
+impl Log {
+    fn write(&mut self, line: &str) {
+        let written = self
+            .rotate()
+            .and_then(|()| self.file.write_all(line.as_bytes()));
+        match written {
+            Ok(()) => {
+                self.size += line.len() as u64;
+                self.failing = false;
+            }
+            Err(error) if !self.failing => {
+                self.failing = true;
+                tracing::error!(%error, path = %self.path.display(), "failed to write the audit log");
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        if self.size < ROTATE_AT {
+            return Ok(());
+        }
+        let numbered = |number: usize| {
+            let mut path = self.path.as_os_str().to_owned();
+            path.push(format!(".{number}"));
+            PathBuf::from(path)
+        };
+        for number in (1..KEPT).rev() {
+            match std::fs::rename(numbered(number), numbered(number + 1)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        std::fs::rename(&self.path, numbered(1))?;
+        (self.file, self.size) = append(&self.path)?;
+        Ok(())
+    }
+}
+
+fn append(path: &Path) -> io::Result<(File, u64)> {
+    let mut options = OpenOptions::new();
+    let file = options.create(true).append(true).mode(0o600).open(path)?;
+    let size = file.metadata()?.len();
+    Ok((file, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_kept_and_files_put_aside() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let audit = Audit::open(dir.path()).expect("opened");
+        let info = RequestInfo {
+            verb: "create".to_owned(),
+            path: "/api/v1/namespaces".to_owned(),
+            ..RequestInfo::default()
+        };
+        let caller = Caller::system();
+        let entry = Entry {
+            id: "x",
+            now: "2026-01-01T00:00:00Z".parse().expect("a time"),
+            info: &info,
+            user: &caller,
+            acting: None,
+            dry_run: false,
+            code: 201,
+        };
+        audit.write(&entry);
+        let text = std::fs::read_to_string(dir.path().join(FILE)).expect("read");
+        let line: Value = serde_json::from_str(text.trim_end()).expect("JSON");
+        assert_eq!(line["verb"], "create");
+        for _ in 0..6 {
+            let log = audit.0.as_ref().expect("open");
+            log.lock().expect("unpoisoned").size = ROTATE_AT;
+            audit.write(&entry);
+        }
+        let files = std::fs::read_dir(dir.path()).expect("read").count();
+        assert_eq!(files, KEPT + 1);
+    }
+}

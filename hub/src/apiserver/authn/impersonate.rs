@@ -1,0 +1,189 @@
+//! Acting as somebody else, for those who may.
+
+use super::account::groups;
+use crate::apiserver::authz::{Attributes, Authorizer};
+use crate::apiserver::caller::{ANONYMOUS, AUTHENTICATED, Caller, UNAUTHENTICATED};
+use crate::apiserver::error::{ApiError, quote};
+use http::HeaderMap;
+
+const USER: &str = "impersonate-user";
+const GROUP: &str = "impersonate-group";
+const UID: &str = "impersonate-uid";
+const EXTRA: &str = "impersonate-extra-";
+const AUTHENTICATION: &str = "authentication.k8s.io";
+
+/// Whom a caller acts as; `None` when nobody is named.
+pub fn impersonated(
+    caller: &Caller,
+    headers: &HeaderMap,
+    authorizer: &Authorizer,
+    wanted: &Attributes,
+) -> Result<Option<Caller>, ApiError> {
+    let text = |key: &str| headers.get(key).and_then(|value| value.to_str().ok());
+    let user = text(USER).unwrap_or_default();
+    let named_groups: Vec<String> = headers
+        .get_all(GROUP)
+        .iter()
+        .filter_map(|value| value.to_str().ok().map(str::to_owned))
+        .collect();
+    let uid = text(UID).unwrap_or_default();
+    let extra = extra(headers)?;
+    if user.is_empty() {
+        if named_groups.is_empty() && uid.is_empty() && extra.is_empty() {
+            return Ok(None);
+        }
+        let groups: Vec<String> = named_groups.iter().map(|group| quote(group)).collect();
+        return Err(ApiError::bad_request(format!(
+            "requested &user.DefaultInfo{{Name:\"\", UID:{}, Groups:[]string{{{}}}, \
+             Extra:map[string][]string(nil)}} without impersonating a user name",
+            quote(uid),
+            groups.join(", "),
+        )));
+    }
+    let check = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
+        let asked = Attributes {
+            verb: "impersonate".to_owned(),
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            path: None,
+        };
+        let decision = authorizer.decide(caller, &asked);
+        if decision.allowed {
+            return Ok(());
+        }
+        // What is told is that not even this one request may be made as somebody else.
+        let narrow = Attributes {
+            verb: format!("impersonate-on:user-info:{}", wanted.verb),
+            ..wanted.clone()
+        };
+        Err(narrow.forbidden(caller, &decision.reason))
+    };
+    let mut acting = Caller {
+        user: user.to_owned(),
+        uid: uid.to_owned(),
+        ..Caller::default()
+    };
+    match service_account(user) {
+        Some((namespace, name)) => {
+            check("", "serviceaccounts", "", namespace, name)?;
+            if named_groups.is_empty() {
+                acting.groups = groups(namespace);
+            }
+        }
+        None => check("", "users", "", "", user)?,
+    }
+    for group in named_groups {
+        check("", "groups", "", "", &group)?;
+        acting.groups.push(group);
+    }
+    for (key, value) in extra {
+        check(AUTHENTICATION, "userextras", &key, "", &value)?;
+        acting.extra.entry(key).or_default().push(value);
+    }
+    if !uid.is_empty() {
+        check(AUTHENTICATION, "uids", "", "", uid)?;
+    }
+    let implied = if user == ANONYMOUS {
+        UNAUTHENTICATED
+    } else {
+        AUTHENTICATED
+    };
+    if !acting.is_in(implied) && !acting.is_in(UNAUTHENTICATED) {
+        acting.groups.push(implied.to_owned());
+    }
+    Ok(Some(acting))
+}
+
+fn service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user
+        .strip_prefix("system:serviceaccount:")?
+        .split_once(':')?;
+    let plain = |part: &str| !part.is_empty() && !part.contains(':');
+    (plain(namespace) && plain(name)).then_some((namespace, name))
+}
+
+/// The extra values, their keys in lower case and without percent-encoding.
+fn extra(headers: &HeaderMap) -> Result<Vec<(String, String)>, ApiError> {
+    let mut extra = Vec::new();
+    for (name, value) in headers {
+        let Some(key) = name.as_str().strip_prefix(EXTRA) else {
+            continue;
+        };
+        let key = crate::apiserver::http::info::unescape(key).unwrap_or_else(|| key.to_owned());
+        let value = value
+            .to_str()
+            .map_err(|_| ApiError::bad_request("an impersonated extra value is not text"))?;
+        extra.push((key.to_lowercase(), value.to_owned()));
+    }
+    Ok(extra)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apiserver::caller::MASTERS;
+
+    fn act(groups: &[&str], headers: &[(&'static str, &str)]) -> Result<Option<Caller>, ApiError> {
+        let caller = Caller {
+            user: "admin".to_owned(),
+            groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+            ..Caller::default()
+        };
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().expect("a header"));
+        }
+        let wanted = Attributes {
+            verb: "list".to_owned(),
+            resource: "configmaps".to_owned(),
+            ..Attributes::default()
+        };
+        impersonated(&caller, &map, &Authorizer::default(), &wanted)
+    }
+
+    #[test]
+    fn masters_act_as_anybody() {
+        let acted = |headers: &[(&'static str, &str)]| {
+            let acting = act(&[MASTERS], headers).expect("may").expect("acts");
+            (acting.user, acting.groups)
+        };
+        let texts = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+        assert_eq!(act(&[MASTERS], &[]), Ok(None));
+        assert_eq!(
+            acted(&[(USER, "bob"), (GROUP, "a")]),
+            ("bob".to_owned(), texts(&["a", AUTHENTICATED]))
+        );
+        assert_eq!(
+            acted(&[(USER, "system:serviceaccount:n:s")]).1,
+            texts(&[
+                "system:serviceaccounts",
+                "system:serviceaccounts:n",
+                AUTHENTICATED
+            ])
+        );
+        assert_eq!(acted(&[(USER, ANONYMOUS)]).1, texts(&[UNAUTHENTICATED]));
+        let extra = act(&[MASTERS], &[(USER, "b"), ("impersonate-extra-a%2fb", "v")]);
+        let extra = extra.expect("may").expect("acts").extra;
+        assert_eq!(extra["a/b"], ["v"]);
+    }
+
+    #[test]
+    fn others_do_not() {
+        let refused = act(&[], &[(USER, "bob")]).expect_err("no right");
+        assert_eq!(
+            (refused.code, refused.message.as_str()),
+            (
+                403,
+                "configmaps is forbidden: User \"admin\" cannot impersonate-on:user-info:list resource \
+                 \"configmaps\" in API group \"\" at the cluster scope"
+            )
+        );
+        assert_eq!(
+            act(&[MASTERS], &[(GROUP, "a")]).map_err(|e| e.code),
+            Err(400)
+        );
+    }
+}

@@ -1,0 +1,334 @@
+//! Every kind that is served: the built-in ones and those of established
+//! CustomResourceDefinitions.
+
+mod built_in;
+mod convert;
+mod custom;
+
+pub(super) use convert::event_to_core;
+
+use super::error::{ApiError, FieldError, GroupKind, GroupResource, quote};
+use super::schema::{Schema, kinds};
+use bytes::Bytes;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use tokio::sync::watch;
+
+/// Where a kind comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Part of Kubernetes.
+    BuiltIn,
+    /// Of a CustomResourceDefinition.
+    Crd(Arc<Custom>),
+}
+
+/// What else a CustomResourceDefinition says about one of its versions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Custom {
+    /// Name of the definition.
+    pub definition: Arc<str>,
+    /// The schema as it was given, compressed; OpenAPI shows it.
+    pub openapi: Bytes,
+    /// What the `scale` subresource stands for.
+    pub scale: Option<Scale>,
+    /// Fields that lists can select by, beside name and namespace: JSON paths.
+    pub selectable: Vec<Arc<str>>,
+    /// A warning that every answer carries, if the version is deprecated.
+    pub deprecation: Option<Arc<str>>,
+}
+
+/// Where a custom resource keeps what `scale` shows: JSON paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scale {
+    /// Replicas that are wanted.
+    pub spec_replicas: Arc<str>,
+    /// Replicas that there are.
+    pub status_replicas: Arc<str>,
+    /// The selector of its pods, as text.
+    pub label_selector: Option<Arc<str>>,
+}
+
+/// Part of an object that is written by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subresource {
+    /// `status`, `scale`, `token`, …
+    pub name: Arc<str>,
+    /// Group, version and kind of its body.
+    pub kind: (Arc<str>, Arc<str>, Arc<str>),
+    /// What can be done with it.
+    pub verbs: Vec<Arc<str>>,
+}
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its title.
+    pub name: Arc<str>,
+    /// `string`, `integer`, `date`, …
+    pub r#type: Arc<str>,
+    /// `name` for the name of the object.
+    pub format: Arc<str>,
+    /// For people.
+    pub description: Arc<str>,
+    /// Columns above 0 are shown by `-o wide`.
+    pub priority: i32,
+    /// Where its value stands, for kinds of CustomResourceDefinitions.
+    pub json_path: Option<Arc<str>>,
+}
+
+/// One version of one kind.
+#[derive(Debug)]
+pub struct Resource {
+    /// API group; empty for the core group.
+    pub group: Arc<str>,
+    /// Version.
+    pub version: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Kind of its lists.
+    pub list_kind: Arc<str>,
+    /// Plural name.
+    pub plural: Arc<str>,
+    /// Singular name.
+    pub singular: Arc<str>,
+    /// Short names.
+    pub short_names: Vec<Arc<str>>,
+    /// `all`, …
+    pub categories: Vec<Arc<str>>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// What can be done with it.
+    pub verbs: Vec<Arc<str>>,
+    /// Its subresources.
+    pub subresources: Vec<Subresource>,
+    /// Its schema.
+    pub schema: Arc<Schema>,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The columns of its tables.
+    pub columns: Vec<Column>,
+    /// What its objects are stored under, whatever the version: `group/plural`.
+    pub storage_key: Arc<str>,
+    /// The version its objects are stored in.
+    pub storage_version: Arc<str>,
+    /// Whether strategic merge patches are understood.
+    pub strategic: bool,
+}
+
+impl Resource {
+    /// `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// Its group and plural name.
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource::new(self.group.as_ref(), self.plural.as_ref())
+    }
+
+    /// Its group and kind.
+    pub fn group_kind(&self) -> GroupKind {
+        GroupKind::new(self.group.as_ref(), self.kind.as_ref())
+    }
+
+    /// The subresource of this name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources
+            .iter()
+            .find(|sub| sub.name.as_ref() == name)
+    }
+
+    /// Whether objects have a status that is written by itself.
+    pub fn has_status(&self) -> bool {
+        self.subresource("status").is_some()
+    }
+
+    /// Whether it is of a CustomResourceDefinition.
+    pub fn is_custom(&self) -> bool {
+        self.origin != Origin::BuiltIn
+    }
+
+    /// What its CustomResourceDefinition says, if it is of one.
+    pub fn custom(&self) -> Option<&Custom> {
+        match &self.origin {
+            Origin::BuiltIn => None,
+            Origin::Crd(custom) => Some(custom),
+        }
+    }
+
+    /// Reads an object as this kind: drops unknown fields and returns their paths, refuses values of
+    /// the wrong type as a typed server would, and puts the rest into the form it is kept in.
+    /// Defaults are not applied.
+    pub fn decode(&self, object: &mut Value) -> Result<Vec<String>, ApiError> {
+        let unknown = self.schema.prune(object);
+        self.schema.coerce(object).map_err(|why| {
+            ApiError::bad_request(format!(
+                "{} in version {} cannot be handled as a {}: {why}",
+                self.kind,
+                quote(&self.version),
+                self.kind
+            ))
+        })?;
+        Ok(unknown)
+    }
+
+    /// Puts defaults where nothing is: those of the schema and those of the kind.
+    pub fn apply_defaults(&self, object: &mut Value) {
+        if self.is_custom() {
+            self.schema.apply_defaults(object);
+        } else {
+            kinds::apply_defaults(object, &self.schema);
+        }
+    }
+
+    /// What is wrong with an object, apart from its own metadata; `old` is what it replaces. A
+    /// subresource is not validated by this.
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        if self.is_custom() {
+            self.schema.validate(object, old)
+        } else {
+            kinds::validate(&self.group, &self.version, &self.kind, object, old)
+        }
+    }
+
+    /// Rewrites an object of `self` as `to`, another version of the same kind.
+    pub fn convert(&self, object: &mut Value, to: &Self) {
+        convert::convert(self, object, to);
+    }
+}
+
+/// All kinds at one moment.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    resources: Vec<Arc<Resource>>,
+    built_in: usize,
+    /// The index of OpenAPI documents, which costs all documents to make.
+    index: OnceLock<Value>,
+    /// Moves with every change; an ETag may be made of it.
+    pub revision: u64,
+}
+
+impl Snapshot {
+    /// The index of OpenAPI documents, made once.
+    pub(super) fn index(&self, make: impl FnOnce() -> Value) -> &Value {
+        self.index.get_or_init(make)
+    }
+
+    /// All kinds, groups in the order of discovery, the preferred version of a group first.
+    pub fn all(&self) -> &[Arc<Resource>] {
+        &self.resources
+    }
+
+    /// A kind by its plural name.
+    pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        let mut all = self.resources.iter();
+        all.find(|r| &*r.group == group && &*r.version == version && &*r.plural == plural)
+            .cloned()
+    }
+
+    /// A kind by the name in bodies.
+    pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Resource>> {
+        let mut all = self.resources.iter();
+        all.find(|r| &*r.group == group && &*r.version == version && &*r.kind == kind)
+            .cloned()
+    }
+}
+
+/// Every kind that is served, now; clones share one content.
+#[derive(Debug, Clone)]
+pub struct Catalogue {
+    now: Arc<RwLock<Arc<Snapshot>>>,
+    /// The revision of `now`.
+    changed: watch::Sender<u64>,
+    /// The kinds of each definition that is served, by what they were made of.
+    read: Arc<Mutex<HashMap<u64, Vec<Arc<Resource>>>>>,
+}
+
+impl Default for Catalogue {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Catalogue {
+    /// The built-in kinds.
+    pub fn new() -> Self {
+        let resources = built_in::resources();
+        let now = Snapshot {
+            built_in: resources.len(),
+            resources,
+            index: OnceLock::new(),
+            revision: 1,
+        };
+        Self {
+            now: Arc::new(RwLock::new(Arc::new(now))),
+            changed: watch::Sender::new(1),
+            read: Arc::default(),
+        }
+    }
+
+    /// All kinds at this moment.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.now
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Tells of every change; a watch of a kind that changed ends.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// A kind by its plural name.
+    pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        self.snapshot().resource(group, version, plural)
+    }
+
+    /// All kinds, groups in the order of discovery.
+    pub fn all(&self) -> Vec<Arc<Resource>> {
+        self.snapshot().all().to_vec()
+    }
+
+    /// Serves exactly the kinds of these CustomResourceDefinitions beside the built-in ones; those
+    /// that are not Established (or are being deleted and no longer served) are left out.
+    pub fn set_crds<'a>(&self, definitions: impl IntoIterator<Item = &'a Value>) {
+        let custom = {
+            let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = std::mem::take(&mut *read);
+            for definition in definitions {
+                let mark = custom::fingerprint(definition);
+                let kinds = match before.get(&mark) {
+                    // A kind that did not change stays the same one: its watches go on.
+                    Some(kinds) => kinds.clone(),
+                    None => custom::resources(definition)
+                        .into_iter()
+                        .map(Arc::new)
+                        .collect(),
+                };
+                read.insert(mark, kinds);
+            }
+            read.values().flatten().cloned().collect()
+        };
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        let mut resources: Vec<_> = now.resources.iter().take(now.built_in).cloned().collect();
+        resources.extend(custom::in_order(custom));
+        *now = Arc::new(Snapshot {
+            built_in: now.built_in,
+            resources,
+            index: OnceLock::new(),
+            revision: now.revision + 1,
+        });
+        self.changed.send_replace(now.revision);
+    }
+}
+
+#[cfg(test)]
+#[path = "catalogue/tests.rs"]
+mod tests;

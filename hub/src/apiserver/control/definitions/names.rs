@@ -1,0 +1,117 @@
+//! Whether the names of a definition are free.
+
+use crate::apiserver::registry::value::{copy, text, texts};
+use crate::apiserver::strategies::definitions::{condition, set_condition};
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Names that others of the same group have.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    resources: BTreeSet<String>,
+    kinds: BTreeSet<String>,
+}
+
+/// What the accepted names of `others` leave no room for.
+pub(super) fn taken<'a>(others: impl Iterator<Item = &'a Value>, definition: &Value) -> Taken {
+    let mut taken = Taken::default();
+    let group = text(definition, &["spec", "group"]);
+    for other in others.filter(|other| text(other, &["spec", "group"]) == group) {
+        let accepted = ["status", "acceptedNames"];
+        for field in ["plural", "singular"] {
+            taken
+                .resources
+                .insert(text(other, &[accepted[0], accepted[1], field]).to_owned());
+        }
+        let short = texts(other, &["status", "acceptedNames", "shortNames"]);
+        taken.resources.extend(short.into_iter().map(str::to_owned));
+        for field in ["kind", "listKind"] {
+            taken
+                .kinds
+                .insert(text(other, &[accepted[0], accepted[1], field]).to_owned());
+        }
+    }
+    taken.resources.remove("");
+    taken.kinds.remove("");
+    taken
+}
+
+/// Says which names are accepted, and whether they all are; returns whether that is new.
+pub(super) fn accept(definition: &mut Value, taken: &Taken, now: DateTime<Utc>) -> bool {
+    let before = definition.clone();
+    let mut conflict: Option<(&str, String)> = None;
+    let mut accepted = before["status"]["acceptedNames"].clone();
+    if !accepted.is_object() {
+        accepted = json!({});
+    }
+    for (field, reason, used) in [
+        ("plural", "PluralConflict", &taken.resources),
+        ("singular", "SingularConflict", &taken.resources),
+        ("shortNames", "ShortNamesConflict", &taken.resources),
+        ("kind", "KindConflict", &taken.kinds),
+        ("listKind", "ListKindConflict", &taken.kinds),
+    ] {
+        let wanted = &before["spec"]["names"][field];
+        let words: Vec<&str> = match wanted {
+            Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
+            other => other.as_str().into_iter().collect(),
+        };
+        let clash = words.iter().find(|word| used.contains(**word));
+        match clash {
+            Some(word) => conflict = Some((reason, format!("{word:?} is already in use"))),
+            None => copy(&mut accepted, &before["spec"]["names"], &[field]),
+        }
+    }
+    copy(&mut accepted, &before["spec"]["names"], &["categories"]);
+    definition["status"]["acceptedNames"] = accepted;
+    match conflict {
+        Some((reason, message)) => {
+            set_condition(definition, "NamesAccepted", "False", reason, &message, now);
+        }
+        None => set_condition(
+            definition,
+            "NamesAccepted",
+            "True",
+            "NoConflicts",
+            "no conflicts found",
+            now,
+        ),
+    }
+    if condition(definition, "Established").is_none() {
+        let (reason, message) = if condition(definition, "NamesAccepted") == Some("True") {
+            ("Installing", "the initial names have been accepted")
+        } else {
+            ("NotAccepted", "not all names are accepted")
+        };
+        set_condition(definition, "Established", "False", reason, message, now);
+    }
+    *definition != before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(name: &str, plural: &str, kind: &str) -> Value {
+        json!({"metadata": {"name": name}, "spec": {"group": "g",
+            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind,
+                "listKind": format!("{kind}List")}}, "status": {}})
+    }
+
+    #[test]
+    fn the_first_has_the_name() {
+        let now = DateTime::UNIX_EPOCH;
+        let mut first = definition("a", "toys", "Toy");
+        assert!(accept(&mut first, &Taken::default(), now));
+        assert_eq!(condition(&first, "NamesAccepted"), Some("True"));
+        assert!(!accept(&mut first, &Taken::default(), now));
+        let mut second = definition("b", "others", "Toy");
+        let used = taken([&first].into_iter(), &second);
+        assert!(accept(&mut second, &used, now));
+        assert_eq!(condition(&second, "NamesAccepted"), Some("False"));
+        assert_eq!(condition(&second, "Established"), Some("False"));
+        assert_eq!(second["status"]["acceptedNames"]["plural"], "others");
+        assert_eq!(second["status"]["acceptedNames"].get("kind"), None);
+    }
+}

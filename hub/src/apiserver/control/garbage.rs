@@ -1,0 +1,382 @@
+//! The garbage collector: what an object owns goes with it, stays behind, or goes before it.
+//!
+//! Owners are known by uid alone. Only objects that have owners are remembered.
+
+mod decide;
+mod graph;
+
+use super::{context, is_race, warn};
+use crate::apiserver::catalogue::Resource;
+use crate::apiserver::error::ApiError;
+use crate::apiserver::registry::metadata::{FOREGROUND, ORPHAN};
+use crate::apiserver::registry::{DeleteOptions, PatchKind, Preconditions, Propagation, Registry};
+use crate::apiserver::store::{Ended, Event, Kind, Scope, Stored, Watcher};
+use bytes::Bytes;
+use decide::{Fate, Owner};
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream, SelectAll};
+use graph::{Graph, Node};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MANAGER: &str = "kube-controller-manager";
+/// Work is done so often, when there is any: who writes an owner after what it owns has a moment.
+const EVERY: Duration = Duration::from_millis(200);
+
+type News = Result<(Arc<str>, Event), Ended>;
+
+pub(super) async fn run(registry: Registry) {
+    // A round ends when a kind comes or goes, or history was missed: everything is looked at anew.
+    while round(&registry).await {}
+}
+
+struct Collector {
+    registry: Registry,
+    graph: Graph,
+    waiting: BTreeSet<Node>,
+}
+
+async fn round(registry: &Registry) -> bool {
+    let mut changes = registry.catalogue().changes();
+    changes.borrow_and_update();
+    let mut collector = Collector {
+        registry: registry.clone(),
+        graph: Graph::default(),
+        waiting: BTreeSet::new(),
+    };
+    let Some(mut news) = collector.begin() else {
+        return true;
+    };
+    let mut tick = tokio::time::interval(EVERY);
+    loop {
+        let waits = !collector.waiting.is_empty();
+        tokio::select! {
+            changed = changes.changed() => return changed.is_ok(),
+            event = news.next() => match event {
+                Some(Ok((kind, event))) => collector.hear(&kind, &event),
+                Some(Err(Ended::Gone)) => return true,
+                Some(Err(Ended::Closed)) | None => return false,
+            },
+            _ = tick.tick(), if waits => collector.work().await,
+        }
+    }
+}
+
+fn events(kind: Arc<str>, watcher: Watcher) -> BoxStream<'static, News> {
+    stream::unfold(Some((kind, watcher)), |state| async {
+        let (kind, mut watcher) = state?;
+        match watcher.next().await {
+            Ok(event) => Some((Ok((kind.clone(), event)), Some((kind, watcher)))),
+            Err(ended) => Some((Err(ended), None)),
+        }
+    })
+    .boxed()
+}
+
+impl Collector {
+    /// Reads every kind and follows it; `None` if history was missed meanwhile.
+    fn begin(&mut self) -> Option<SelectAll<BoxStream<'static, News>>> {
+        let mut all = SelectAll::new();
+        let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
+        for resource in self.registry.catalogue().all() {
+            let kind = resource.storage_key.clone();
+            let can_delete = resource.verbs.iter().any(|verb| verb.as_ref() == "delete");
+            if !can_delete || !seen.insert(kind.clone()) {
+                continue;
+            }
+            let store = self.registry.store();
+            let snapshot = store.snapshot(&kind);
+            let watcher = store.watch(&kind, Scope::All, snapshot.revision).ok()?;
+            for stored in snapshot.table.iter() {
+                self.see(&kind, stored);
+            }
+            all.push(events(kind, watcher));
+        }
+        Some(all)
+    }
+
+    fn hear(&mut self, kind: &Arc<str>, event: &Event) {
+        let node = Node::of(kind, &event.object);
+        if event.kind == Kind::Deleted {
+            self.graph.remove(&node);
+            self.waiting.remove(&node);
+            self.waiting.extend(self.graph.owned_by(event.object.uid()));
+            for owner in owners(&event.object) {
+                // An owner that waits for its dependents waits for one less.
+                self.waiting.extend(self.owner_node(&event.object, &owner));
+            }
+        } else {
+            self.see(kind, &event.object);
+        }
+    }
+
+    fn see(&mut self, kind: &Arc<str>, stored: &Stored) {
+        let node = Node::of(kind, stored);
+        let owners: Vec<String> = if stored.owned() {
+            let owners = owners(stored).into_iter();
+            owners.map(|owner| owner.uid).collect()
+        } else {
+            Vec::new()
+        };
+        if !owners.is_empty() {
+            self.waiting.insert(node.clone());
+        }
+        self.graph.put(node.clone(), owners);
+        if stored.deleting() {
+            self.waiting.insert(node);
+        }
+    }
+
+    /// The place of an owner, if it is stored there.
+    fn owner_node(&self, of: &Stored, owner: &Owner) -> Option<Node> {
+        let resource = self.owner_kind(owner)?;
+        let namespace = if resource.namespaced {
+            of.namespace()
+        } else {
+            ""
+        };
+        Some(Node::new(&resource.storage_key, namespace, &owner.name))
+    }
+
+    fn owner_kind(&self, owner: &Owner) -> Option<Arc<Resource>> {
+        let version = owner.api_version.as_str();
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let snapshot = self.registry.catalogue().snapshot();
+        snapshot.kind(group, version, &owner.kind)
+    }
+
+    async fn work(&mut self) {
+        for node in self.waiting.clone() {
+            match self.one(&node).await {
+                Ok(true) => {
+                    self.waiting.remove(&node);
+                }
+                Ok(false) => {}
+                Err(error) if is_race(&error) => {
+                    // The event of the other write brings it back.
+                    self.waiting.remove(&node);
+                }
+                Err(error) => warn("garbage collection", &error),
+            }
+        }
+    }
+
+    /// Looks at one object; whether nothing is left to do until something changes.
+    async fn one(&self, node: &Node) -> Result<bool, ApiError> {
+        let Some(stored) = self.stored(node) else {
+            return Ok(true);
+        };
+        let Some(resource) = self.resource(&node.kind) else {
+            return Ok(true);
+        };
+        let metadata = stored.metadata();
+        let has = |finalizer: &str| {
+            let all = metadata["finalizers"].as_array();
+            all.is_some_and(|all| all.iter().any(|one| one == finalizer))
+        };
+        if stored.deleting() && has(ORPHAN) {
+            return self.orphan(&resource, &stored).await;
+        }
+        if stored.deleting() && has(FOREGROUND) {
+            return self.foreground(&resource, &stored).await;
+        }
+        if !stored.owned() || stored.deleting() {
+            return Ok(true);
+        }
+        let owners = owners(&stored);
+        let standing = |owner: &Owner| self.standing(&stored, &resource, owner);
+        let has_dependents = !self.graph.owned_by(stored.uid()).is_empty();
+        match decide::fate(
+            &owners,
+            standing,
+            has(ORPHAN),
+            has(FOREGROUND),
+            has_dependents,
+        ) {
+            Fate::Stays => Ok(true),
+            Fate::Loses(gone) => {
+                self.drop_owners(&resource, &stored, &gone).await?;
+                Ok(true)
+            }
+            Fate::Goes(propagation) => {
+                let context = context_at(resource, &stored);
+                let options = DeleteOptions {
+                    preconditions: Preconditions {
+                        uid: Some(stored.uid().to_owned()),
+                        resource_version: Some(stored.revision().to_string()),
+                    },
+                    propagation: Some(propagation),
+                    ..DeleteOptions::default()
+                };
+                self.registry.delete(&context, options).await?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn standing(&self, of: &Stored, resource: &Resource, owner: &Owner) -> decide::Standing {
+        use decide::Standing;
+        let Some(kind) = self.owner_kind(owner) else {
+            // A kind that is not known now may be known later.
+            return Standing::Unknown;
+        };
+        if kind.namespaced && !resource.namespaced {
+            return Standing::Unknown;
+        }
+        let there = self
+            .owner_node(of, owner)
+            .and_then(|node| self.stored(&node));
+        match there.filter(|there| there.uid() == owner.uid) {
+            None => Standing::Absent,
+            Some(there) if there.deleting() => {
+                let metadata = there.metadata();
+                let finalizers = metadata["finalizers"].as_array();
+                let foreground =
+                    finalizers.is_some_and(|all| all.iter().any(|one| one == FOREGROUND));
+                if foreground {
+                    Standing::Waiting
+                } else {
+                    Standing::Solid
+                }
+            }
+            Some(_) => Standing::Solid,
+        }
+    }
+
+    /// Everything that is owned loses its owner, who then goes.
+    async fn orphan(&self, resource: &Arc<Resource>, stored: &Stored) -> Result<bool, ApiError> {
+        for node in self.graph.owned_by(stored.uid()) {
+            let Some(dependent) = self.stored(&node) else {
+                continue;
+            };
+            let Some(kind) = self.resource(&node.kind) else {
+                continue;
+            };
+            let gone = [stored.uid().to_owned()];
+            self.drop_owners(&kind, &dependent, &gone).await?;
+        }
+        self.drop_finalizer(resource, stored, ORPHAN).await?;
+        Ok(true)
+    }
+
+    /// Everything that is owned is asked to go; when nothing blocks any more, the owner goes.
+    async fn foreground(
+        &self,
+        resource: &Arc<Resource>,
+        stored: &Stored,
+    ) -> Result<bool, ApiError> {
+        let mut blocked = false;
+        for node in self.graph.owned_by(stored.uid()) {
+            let Some(dependent) = self.stored(&node) else {
+                continue;
+            };
+            let blocks = owners(&dependent)
+                .iter()
+                .any(|owner| owner.uid == stored.uid() && owner.blocks);
+            blocked |= blocks;
+            if !dependent.deleting() {
+                Box::pin(self.one(&node)).await?;
+                blocked |= blocks && self.stored(&node).is_some();
+            }
+        }
+        let still = self.graph.owned_by(stored.uid()).into_iter().any(|node| {
+            self.stored(&node).is_some_and(|dependent| {
+                owners(&dependent)
+                    .iter()
+                    .any(|owner| owner.uid == stored.uid() && owner.blocks)
+            })
+        });
+        if blocked && still {
+            return Ok(false);
+        }
+        self.drop_finalizer(resource, stored, FOREGROUND).await?;
+        Ok(true)
+    }
+
+    async fn drop_owners(
+        &self,
+        resource: &Arc<Resource>,
+        stored: &Stored,
+        gone: &[String],
+    ) -> Result<(), ApiError> {
+        let rest: Vec<Value> = stored
+            .owners()
+            .into_iter()
+            .filter(|owner| !gone.iter().any(|uid| owner["uid"] == uid.as_str()))
+            .collect();
+        self.patch(resource, stored, "ownerReferences", &rest).await
+    }
+
+    async fn drop_finalizer(
+        &self,
+        resource: &Arc<Resource>,
+        stored: &Stored,
+        finalizer: &str,
+    ) -> Result<(), ApiError> {
+        let metadata = stored.metadata();
+        let all = metadata["finalizers"].as_array().cloned();
+        let rest: Vec<Value> = all
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|one| one != finalizer)
+            .collect();
+        self.patch(resource, stored, "finalizers", &rest).await
+    }
+
+    async fn patch(
+        &self,
+        resource: &Arc<Resource>,
+        stored: &Stored,
+        field: &str,
+        rest: &[Value],
+    ) -> Result<(), ApiError> {
+        let rest = if rest.is_empty() {
+            Value::Null
+        } else {
+            json!(rest)
+        };
+        let patch = json!({"metadata": {
+            "uid": stored.uid(),
+            "resourceVersion": stored.revision().to_string(),
+            field: rest,
+        }});
+        let context = context_at(resource.clone(), stored);
+        let bytes = Bytes::from(patch.to_string());
+        let done = self.registry.patch(&context, PatchKind::Merge, bytes, None);
+        done.await.map(|_| ())
+    }
+
+    fn stored(&self, node: &Node) -> Option<Arc<Stored>> {
+        self.registry.store().get(&node.kind, &node.key)
+    }
+
+    /// A kind by what it is stored under.
+    fn resource(&self, kind: &str) -> Option<Arc<Resource>> {
+        let snapshot = self.registry.catalogue().snapshot();
+        let mut all = snapshot.all().iter();
+        all.find(|resource| resource.storage_key.as_ref() == kind)
+            .cloned()
+    }
+}
+
+fn context_at(resource: Arc<Resource>, stored: &Stored) -> crate::apiserver::registry::Context {
+    context(resource, stored.namespace(), stored.name(), MANAGER)
+}
+
+fn owners(stored: &Stored) -> Vec<Owner> {
+    stored.owners().iter().map(Owner::read).collect()
+}
+
+/// How a deletion goes on below an object.
+fn propagation(orphan: bool, foreground: bool) -> Propagation {
+    match (orphan, foreground) {
+        (true, _) => Propagation::Orphan,
+        (false, true) => Propagation::Foreground,
+        (false, false) => Propagation::Background,
+    }
+}
+
+#[cfg(test)]
+mod tests;

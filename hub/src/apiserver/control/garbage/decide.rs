@@ -1,0 +1,114 @@
+//! What becomes of an object, given how its owners stand.
+
+use super::propagation;
+use crate::apiserver::registry::Propagation;
+use crate::apiserver::registry::value::{at, text};
+use serde_json::Value;
+
+/// An entry of `metadata.ownerReferences`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    /// Whether the owner waits for this object when it is deleted in the foreground.
+    pub(super) blocks: bool,
+}
+
+impl Owner {
+    pub(super) fn read(value: &Value) -> Self {
+        let field = |name: &str| text(value, &[name]).to_owned();
+        Self {
+            api_version: field("apiVersion"),
+            kind: field("kind"),
+            name: field("name"),
+            uid: field("uid"),
+            blocks: at(value, &["blockOwnerDeletion"]) == Some(&Value::Bool(true)),
+        }
+    }
+}
+
+/// How an owner stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is there, and holds what it owns.
+    Solid,
+    /// It is not there, or another object has its name.
+    Absent,
+    /// It is being deleted, and waits for what it owns.
+    Waiting,
+    /// It cannot be told.
+    Unknown,
+}
+
+/// What becomes of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fate {
+    Stays,
+    /// It stays, without these owners.
+    Loses(Vec<String>),
+    Goes(Propagation),
+}
+
+/// Decides.
+pub(super) fn fate(
+    owners: &[Owner],
+    standing: impl Fn(&Owner) -> Standing,
+    orphan: bool,
+    foreground: bool,
+    has_dependents: bool,
+) -> Fate {
+    let of: Vec<(&Owner, Standing)> = owners.iter().map(|one| (one, standing(one))).collect();
+    let any = |wanted: Standing| of.iter().any(|(_, standing)| *standing == wanted);
+    if any(Standing::Unknown) {
+        return Fate::Stays;
+    }
+    if any(Standing::Solid) {
+        let gone: Vec<String> = of
+            .iter()
+            .filter(|(_, standing)| *standing != Standing::Solid)
+            .map(|(owner, _)| owner.uid.clone())
+            .collect();
+        return if gone.is_empty() {
+            Fate::Stays
+        } else {
+            Fate::Loses(gone)
+        };
+    }
+    if any(Standing::Waiting) && has_dependents {
+        return Fate::Goes(Propagation::Foreground);
+    }
+    Fate::Goes(propagation(orphan, foreground))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fates() {
+        use Standing::{Absent, Solid, Unknown, Waiting};
+        let lost = |names: &[&str]| Fate::Loses(names.iter().map(|&n| n.to_owned()).collect());
+        let cases = [
+            (vec![Solid], Fate::Stays),
+            (vec![Solid, Absent, Waiting], lost(&["1", "2"])),
+            (vec![Absent], Fate::Goes(Propagation::Background)),
+            (vec![Absent, Unknown], Fate::Stays),
+            (vec![Absent, Waiting], Fate::Goes(Propagation::Foreground)),
+        ];
+        for (standings, expected) in cases {
+            let owners: Vec<Owner> = (0..standings.len())
+                .map(|index| Owner::read(&serde_json::json!({"uid": index.to_string()})))
+                .collect();
+            let standing = |owner: &Owner| {
+                let index: usize = owner.uid.parse().expect("an index");
+                standings[index]
+            };
+            assert_eq!(fate(&owners, standing, false, false, true), expected);
+        }
+        let one = [Owner::read(&serde_json::json!({"uid": "0"}))];
+        let orphaned = fate(&one, |_| Absent, true, false, false);
+        assert_eq!(orphaned, Fate::Goes(Propagation::Orphan));
+    }
+}

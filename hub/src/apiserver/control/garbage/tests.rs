@@ -1,0 +1,90 @@
+//! Owners and what they own, over a store.
+
+use super::run;
+use crate::apiserver::registry::testing::Rig;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn owned(name: &str, owner: &Value, blocks: bool) -> Value {
+    json!({"metadata": {"name": name, "ownerReferences": [{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": blocks}]}})
+}
+
+async fn until(rig: &Rig, name: &str, holds: impl Fn(Option<&Value>) -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    loop {
+        let object = rig.get(&format!("v1/ns:configmaps/{name}")).await.ok();
+        if holds(object.as_ref()) {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{name}: {object:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_owned_goes_after_its_owner() {
+    let rig = Rig::new().await;
+    let task = tokio::spawn(run(rig.registry.clone()));
+    let maps = "v1/ns:configmaps";
+    let a = rig.create(maps, json!({"metadata": {"name": "a"}})).await;
+    let b = rig.create(maps, owned("b", &a, false)).await;
+    rig.create(maps, owned("c", &b, false)).await;
+    rig.delete("v1/ns:configmaps/a", json!({}))
+        .await
+        .expect("deleted");
+    until(&rig, "c", |object| object.is_none()).await;
+    until(&rig, "b", |object| object.is_none()).await;
+    // An owner that never was, or is another object by now.
+    let again = rig.create(maps, json!({"metadata": {"name": "a"}})).await;
+    rig.create(maps, owned("old", &a, false)).await;
+    rig.create(maps, owned("new", &again, false)).await;
+    until(&rig, "old", |object| object.is_none()).await;
+    assert!(rig.get("v1/ns:configmaps/new").await.is_ok());
+    task.abort();
+}
+
+#[tokio::test]
+async fn orphans_lose_their_owner() {
+    let rig = Rig::new().await;
+    let task = tokio::spawn(run(rig.registry.clone()));
+    let maps = "v1/ns:configmaps";
+    let a = rig.create(maps, json!({"metadata": {"name": "a"}})).await;
+    rig.create(maps, owned("b", &a, true)).await;
+    let path = "v1/ns:configmaps/a";
+    rig.delete(path, json!({"propagationPolicy": "Orphan"}))
+        .await
+        .expect("marked");
+    until(&rig, "a", |object| object.is_none()).await;
+    let b = rig.get("v1/ns:configmaps/b").await.expect("stays");
+    assert_eq!(b["metadata"].get("ownerReferences"), None);
+    task.abort();
+}
+
+#[tokio::test]
+async fn in_the_foreground_the_owner_goes_last() {
+    let rig = Rig::new().await;
+    let task = tokio::spawn(run(rig.registry.clone()));
+    let maps = "v1/ns:configmaps";
+    let a = rig.create(maps, json!({"metadata": {"name": "a"}})).await;
+    let mut held = owned("b", &a, true);
+    held["metadata"]["finalizers"] = json!(["x.y/z"]);
+    rig.create(maps, held).await;
+    let path = "v1/ns:configmaps/a";
+    rig.delete(path, json!({"propagationPolicy": "Foreground"}))
+        .await
+        .expect("marked");
+    until(&rig, "b", |object| {
+        object.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string())
+    })
+    .await;
+    assert!(rig.get(path).await.is_ok(), "it waits");
+    let none = json!({"metadata": {"finalizers": null}});
+    let kind = crate::apiserver::registry::PatchKind::Merge;
+    rig.patch("v1/ns:configmaps/b", kind, none)
+        .await
+        .expect("released");
+    until(&rig, "a", |object| object.is_none()).await;
+    task.abort();
+}

@@ -1,0 +1,11 @@
+//! Requests and answers: from a connection to the verb that carries a request out, and back.
+
+pub mod info;
+pub mod limit;
+pub mod negotiate;
+mod pages;
+pub mod respond;
+pub mod router;
+pub mod server;
+mod verbs;
+mod watch;

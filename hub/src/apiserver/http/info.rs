@@ -1,0 +1,376 @@
+//! What a request is about, read from method, path and query. Pure.
+//!
+//! The path is read once, and who may and what happens are both decided by this reading, so that no
+//! trick with a path can make the two differ.
+
+use http::Method;
+use percent::decode;
+
+/// Subresources of a Namespace itself; anything else behind a namespace's name is a kind in it.
+const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
+
+/// What a request is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// The path as it was asked, decoded.
+    pub path: String,
+    /// Whether it is about objects; otherwise only `path` and `verb` mean something.
+    pub is_resource: bool,
+    /// Verb of the API, or the method in lower case.
+    pub verb: String,
+    /// API group.
+    pub group: String,
+    /// Its version.
+    pub version: String,
+    /// Namespace; empty when the request is for the whole server.
+    pub namespace: String,
+    /// Plural name of the kind.
+    pub resource: String,
+    /// What of the object.
+    pub subresource: String,
+    /// Name of the object, also when a field selector names it.
+    pub name: String,
+    /// Whether the name stands in the path.
+    pub name_in_path: bool,
+    /// Whether there is more behind the subresource.
+    pub has_rest: bool,
+}
+
+/// A path that no kind of the API can have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Malformed {
+    /// A part that points elsewhere.
+    Dots(String),
+    /// A part that is empty, or hides something.
+    Other,
+}
+
+impl RequestInfo {
+    /// Reads a request line.
+    pub fn read(method: &Method, path: &str, query: &Query) -> Result<Self, Malformed> {
+        let segments = segments(path)?;
+        let mut info = Self {
+            path: format!("/{}", segments.join("/")),
+            verb: method.as_str().to_lowercase(),
+            ..Self::default()
+        };
+        if path.ends_with('/') && path.len() > 1 {
+            info.path.push('/');
+        }
+        let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let rest = match parts.as_slice() {
+            ["api", version, rest @ ..] if !rest.is_empty() => {
+                info.version = (*version).to_owned();
+                rest
+            }
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => {
+                info.group = (*group).to_owned();
+                info.version = (*version).to_owned();
+                rest
+            }
+            _ => return Ok(info),
+        };
+        info.is_resource = true;
+        let rest = match rest {
+            // The old form of a watch: a prefix of its own.
+            ["watch", rest @ ..] if !rest.is_empty() => {
+                "watch".clone_into(&mut info.verb);
+                rest
+            }
+            _ => {
+                info.verb = verb(method).to_owned();
+                rest
+            }
+        };
+        let rest = match rest {
+            ["namespaces", namespace, kind, ..] if !NAMESPACE_SUBRESOURCES.contains(kind) => {
+                info.namespace = (*namespace).to_owned();
+                &rest[2..]
+            }
+            // For rights, a Namespace lies in itself.
+            ["namespaces", namespace, ..] => {
+                info.namespace = (*namespace).to_owned();
+                rest
+            }
+            _ => rest,
+        };
+        let mut rest = rest.iter().map(|part| (*part).to_owned());
+        info.resource = rest.next().unwrap_or_default();
+        info.name = rest.next().unwrap_or_default();
+        info.subresource = rest.next().unwrap_or_default();
+        info.has_rest = rest.next().is_some();
+        info.name_in_path = !info.name.is_empty();
+        info.collection_verb(query);
+        Ok(info)
+    }
+
+    /// A get or a deletion without a name is about the collection.
+    fn collection_verb(&mut self, query: &Query) {
+        if !self.name.is_empty() {
+            return;
+        }
+        match self.verb.as_str() {
+            "get" => {
+                let verb = if query.flag("watch") { "watch" } else { "list" };
+                verb.clone_into(&mut self.verb);
+            }
+            "delete" => "deletecollection".clone_into(&mut self.verb),
+            _ => {}
+        }
+        if matches!(self.verb.as_str(), "list" | "watch" | "deletecollection")
+            && let Some(name) = query.get("fieldSelector").and_then(named_by)
+        {
+            self.name = name;
+        }
+    }
+}
+
+fn verb(method: &Method) -> &'static str {
+    match method.as_str() {
+        "POST" => "create",
+        "GET" | "HEAD" => "get",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "",
+    }
+}
+
+/// The name that a field selector allows alone; rights may be given for that name.
+fn named_by(selector: &str) -> Option<String> {
+    let mut found = None;
+    for term in selector.split(',') {
+        let (key, value) = term.split_once('=')?;
+        let value = value.strip_prefix('=').unwrap_or(value);
+        if key == "metadata.name" {
+            let plain = is_plain(value);
+            if !plain || found.is_some_and(|other: &str| other != value) {
+                return None;
+            }
+            found = Some(value);
+        }
+    }
+    found.map(str::to_owned)
+}
+
+/// A name that can stand in a path.
+fn is_plain(value: &str) -> bool {
+    !value.is_empty() && !matches!(value, "." | "..") && !value.contains(['\\', '/', '%', '!'])
+}
+
+fn segments(path: &str) -> Result<Vec<String>, Malformed> {
+    let trimmed = path.strip_prefix('/').ok_or(Malformed::Other)?;
+    let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
+    if trimmed.is_empty() {
+        return Ok(Vec::new());
+    }
+    trimmed.split('/').map(segment).collect()
+}
+
+/// One part of a path: no part may be empty, point elsewhere, or hide a slash.
+fn segment(raw: &str) -> Result<String, Malformed> {
+    let part = decode(raw, false).ok_or(Malformed::Other)?;
+    if matches!(part.as_str(), "." | "..") {
+        return Err(Malformed::Dots(part));
+    }
+    let hidden = part.is_empty()
+        || part
+            .chars()
+            .any(|c| c == '/' || c == '\\' || c == '%' || c.is_control());
+    if hidden {
+        Err(Malformed::Other)
+    } else {
+        Ok(part)
+    }
+}
+
+/// The parameters of a request, decoded, in their order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads what stands behind the question mark; pairs that cannot be decoded are left out.
+    pub fn read(raw: Option<&str>) -> Self {
+        let pairs = raw.unwrap_or_default().split('&');
+        let pairs = pairs.filter(|pair| !pair.is_empty()).filter_map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Some((decode(key, true)?, decode(value, true)?))
+        });
+        Self(pairs.collect())
+    }
+
+    /// The first value of a parameter.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(name, _)| name == key);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// All of them.
+    pub fn pairs(&self) -> &[(String, String)] {
+        &self.0
+    }
+
+    /// Every value of a parameter.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        let of_key = self.0.iter().filter(move |(name, _)| name == key);
+        of_key.map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a switch is on, as the API reads it: only `0` and `false` turn a present one off.
+    pub fn flag(&self, key: &str) -> bool {
+        self.get(key)
+            .is_some_and(|value| !matches!(value.to_lowercase().as_str(), "0" | "false"))
+    }
+}
+
+/// Undoes percent-encoding.
+pub fn unescape(text: &str) -> Option<String> {
+    decode(text, false)
+}
+
+mod percent {
+    /// Undoes percent-encoding; `plus` also reads `+` as a blank.
+    pub(super) fn decode(text: &str, plus: bool) -> Option<String> {
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut rest = text.bytes();
+        while let Some(byte) = rest.next() {
+            match byte {
+                b'%' => {
+                    let (high, low) = (rest.next()?, rest.next()?);
+                    let digit = |b: u8| char::from(b).to_digit(16);
+                    let value = digit(high)? * 16 + digit(low)?;
+                    bytes.push(u8::try_from(value).ok()?);
+                }
+                b'+' if plus => bytes.push(b' '),
+                other => bytes.push(other),
+            }
+        }
+        String::from_utf8(bytes).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(method: &str, target: &str) -> Result<RequestInfo, Malformed> {
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        };
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        RequestInfo::read(&method, path, &Query::read(query))
+    }
+
+    #[test]
+    fn requests_are_read_as_kubernetes_reads_them() {
+        // method, path: verb group/version namespace resource name subresource
+        let cases = [
+            ("GET", "/api/v1/namespaces", "list /v1 - namespaces - -"),
+            ("GET", "/api/v1/namespaces/a", "get /v1 a namespaces a -"),
+            (
+                "PUT",
+                "/api/v1/namespaces/a/finalize",
+                "update /v1 a namespaces a finalize",
+            ),
+            ("GET", "/api/v1/namespaces/a/pods", "list /v1 a pods - -"),
+            (
+                "PATCH",
+                "/api/v1/namespaces/a/pods/p/status",
+                "patch /v1 a pods p status",
+            ),
+            (
+                "DELETE",
+                "/apis/apps/v1/namespaces/a/deployments",
+                "deletecollection apps/v1 a deployments - -",
+            ),
+            (
+                "GET",
+                "/apis/a.io/v1/things?watch",
+                "watch a.io/v1 - things - -",
+            ),
+            (
+                "GET",
+                "/apis/a.io/v1/things?watch=false",
+                "list a.io/v1 - things - -",
+            ),
+            (
+                "GET",
+                "/api/v1/watch/namespaces/a/pods/p",
+                "watch /v1 a pods p -",
+            ),
+            (
+                "GET",
+                "/api/v1/secrets?fieldSelector=metadata.name%3Dx.y",
+                "list /v1 - secrets x.y -",
+            ),
+            (
+                "GET",
+                "/api/v1/secrets?fieldSelector=metadata.name%21%3Dx",
+                "list /v1 - secrets - -",
+            ),
+            ("HEAD", "/api/v1/secrets", "list /v1 - secrets - -"),
+            (
+                "GET",
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
+                "get rbac.authorization.k8s.io/v1 - clusterroles system:node -",
+            ),
+        ];
+        let dash = |text: String| {
+            if text.is_empty() {
+                "-".to_owned()
+            } else {
+                text
+            }
+        };
+        for (method, target, want) in cases {
+            let info = read(method, target).expect(target);
+            assert!(info.is_resource, "{target}");
+            let got = format!(
+                "{} {}/{} {} {} {} {}",
+                info.verb,
+                info.group,
+                info.version,
+                dash(info.namespace),
+                dash(info.resource),
+                dash(info.name),
+                dash(info.subresource),
+            );
+            assert_eq!(got, want, "{target}");
+        }
+    }
+
+    #[test]
+    fn paths_that_are_no_objects_keep_path_and_method() {
+        for (target, path) in [
+            ("/", "/"),
+            ("/version", "/version"),
+            ("/api", "/api"),
+            ("/api/v1", "/api/v1"),
+            ("/apis/apps/v1/", "/apis/apps/v1/"),
+            ("/readyz/ping", "/readyz/ping"),
+        ] {
+            let info = read("GET", target).expect(target);
+            assert!(!info.is_resource);
+            assert_eq!((info.path.as_str(), info.verb.as_str()), (path, "get"));
+        }
+    }
+
+    #[test]
+    fn tricks_with_paths_are_refused() {
+        for target in [
+            "api",
+            "/api/v1//secrets",
+            "/api/v1/namespaces/a/../b/secrets",
+            "/api/v1/namespaces/%2e%2e/secrets",
+            "/api/v1/namespaces/a%2Fsecrets/x",
+            "/api/v1/namespaces/a%252Fb",
+            "/api/v1/secrets/%00",
+            "/api/v1/secrets/%zz",
+            "/api/v1/secrets/a\\b",
+            "//api/v1/secrets",
+        ] {
+            assert!(read("GET", target).is_err(), "{target}");
+        }
+    }
+}

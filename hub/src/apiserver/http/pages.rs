@@ -1,0 +1,200 @@
+//! Paths that are no objects: discovery, version, health, metrics, OpenAPI, keys of tokens.
+
+use super::negotiate::{READABLE, aggregated};
+use super::respond::{self, Body};
+use super::router::{Asked, Router, method_not_allowed};
+use crate::apiserver::authn::ISSUER;
+use crate::apiserver::{discovery, openapi};
+use common::admin::Checks;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
+use http::{HeaderValue, Method, Response, StatusCode};
+use serde_json::{Value, json};
+
+impl Router {
+    pub(super) fn page(&self, asked: &Asked<'_>) -> Response<Body> {
+        let path = asked.info.path.trim_end_matches('/');
+        let parts: Vec<&str> = path.split('/').skip(1).collect();
+        let Some(response) = self.find_page(asked, &parts) else {
+            return respond::not_found();
+        };
+        if !matches!(*asked.method, Method::GET | Method::HEAD) {
+            return method_not_allowed(&asked.reply);
+        }
+        response
+    }
+
+    fn find_page(&self, asked: &Asked<'_>, parts: &[&str]) -> Option<Response<Body>> {
+        let kinds = self.parts().catalogue.snapshot();
+        let ok = |value: &Value| Some(asked.reply.value(StatusCode::OK, value));
+        match parts {
+            [] => ok(&discovery::paths(&kinds)),
+            ["api"] | ["apis"] => {
+                if let Some(version) = aggregated(asked.header(ACCEPT)) {
+                    let core = parts == ["api"];
+                    return Some(self.aggregated(asked, version, core));
+                }
+                if !asked.acceptable {
+                    let error = crate::apiserver::error::ApiError::not_acceptable(&READABLE);
+                    return Some(asked.reply.error(&error));
+                }
+                if parts == ["api"] {
+                    return ok(&discovery::core_versions(&self.parts().address));
+                }
+                ok(&discovery::groups(&kinds))
+            }
+            ["api", version] => ok(&discovery::resources(&kinds, "", version)?),
+            ["apis", group] => ok(&discovery::group(&kinds, group)?),
+            ["apis", group, version] => match discovery::resources(&kinds, group, version) {
+                Some(list) => ok(&list),
+                None if discovery::group(&kinds, group).is_some() => Some(
+                    asked
+                        .reply
+                        .error(&crate::apiserver::error::ApiError::no_such_path()),
+                ),
+                None => None,
+            },
+            ["version"] => ok(&discovery::version()),
+            ["healthz" | "livez", check @ ..] => {
+                self.health(asked, &self.parts().admin.liveness, parts[0], check)
+            }
+            ["readyz", check @ ..] => {
+                self.health(asked, &self.parts().admin.readiness, parts[0], check)
+            }
+            ["metrics"] => Some(self.metrics()),
+            ["openapi", "v2"] => {
+                let wanted = asked
+                    .header(ACCEPT)
+                    .contains("com.github.proto-openapi.spec.v2");
+                let content_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+                let document = openapi::empty_v2();
+                let etag = discovery::etag(&document);
+                wanted.then(|| cached(asked, document, &etag, content_type, "no-cache, private"))
+            }
+            ["openapi", "v3"] => ok(&openapi::index(&kinds)),
+            ["openapi", "v3", path @ ..] => {
+                Some(match openapi::document(&kinds, &path.join("/")) {
+                    Some((document, hash)) => self.document(asked, document, &hash),
+                    None => {
+                        let mut response = respond::text(StatusCode::NOT_FOUND, "");
+                        response.headers_mut().remove(CONTENT_TYPE);
+                        response
+                    }
+                })
+            }
+            [".well-known", "openid-configuration"] => ok(&json!({
+                "issuer": ISSUER,
+                "jwks_uri": format!("https://{}/openid/v1/jwks", self.parts().address),
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": ["ES256"],
+            })),
+            ["openid", "v1", "jwks"] => ok(&self.parts().authenticator.key_set()),
+            _ => None,
+        }
+    }
+
+    fn aggregated(&self, asked: &Asked<'_>, version: &str, core: bool) -> Response<Body> {
+        let kinds = self.parts().catalogue.snapshot();
+        let body = discovery::aggregated(&kinds, version, core).to_string();
+        let etag = discovery::etag(body.as_bytes());
+        let content_type =
+            format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+        cached(asked, body.into(), &etag, &content_type, "public")
+    }
+
+    fn document(&self, asked: &Asked<'_>, document: bytes::Bytes, hash: &str) -> Response<Body> {
+        let etag = format!("\"{hash}\"");
+        // A document that is asked for by its hash never changes.
+        let fresh = if asked.query.get("hash") == Some(hash) {
+            "public, immutable"
+        } else {
+            "no-cache, private"
+        };
+        cached(asked, document, &etag, "application/json", fresh)
+    }
+
+    fn health(
+        &self,
+        asked: &Asked<'_>,
+        checks: &Checks,
+        name: &str,
+        check: &[&str],
+    ) -> Option<Response<Body>> {
+        let report = checks.report();
+        if !check.is_empty() {
+            let wanted = check.join("/");
+            if wanted == "ping" {
+                return Some(respond::text(StatusCode::OK, "ok"));
+            }
+            let line = report.lines().find(|line| {
+                let named = line.get(3..).unwrap_or_default();
+                named.split(' ').next() == Some(&wanted)
+            })?;
+            return Some(if line.starts_with("[+]") {
+                respond::text(StatusCode::OK, "ok")
+            } else {
+                let text = format!("internal server error: {}\n", &line[3..]);
+                respond::text(StatusCode::INTERNAL_SERVER_ERROR, text)
+            });
+        }
+        let report = format!("[+]ping ok\n{report}");
+        Some(if !checks.all_ok() {
+            let text = format!("{report}{name} check failed\n");
+            respond::text(StatusCode::INTERNAL_SERVER_ERROR, text)
+        } else if asked.query.get("verbose").is_some() {
+            respond::text(StatusCode::OK, format!("{report}{name} check passed\n"))
+        } else {
+            respond::text(StatusCode::OK, "ok")
+        })
+    }
+
+    fn metrics(&self) -> Response<Body> {
+        let mut text = String::new();
+        let registry = &self.parts().admin.registry;
+        let registry = registry
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if prometheus_client::encoding::text::encode(&mut text, &registry).is_err() {
+            return respond::text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "failed to encode the metrics\n",
+            );
+        }
+        let mut response = respond::text(StatusCode::OK, text);
+        response.headers_mut().insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        );
+        response
+    }
+}
+
+/// A body that clients may keep, and ask about by its tag.
+fn cached(
+    asked: &Asked<'_>,
+    body: bytes::Bytes,
+    etag: &str,
+    content_type: &str,
+    fresh: &'static str,
+) -> Response<Body> {
+    let known = asked
+        .header(IF_NONE_MATCH)
+        .split(',')
+        .any(|tag| tag.trim().trim_start_matches("W/") == etag);
+    let mut response = if known {
+        let mut response = Response::new(respond::whole(bytes::Bytes::new()));
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        asked.reply.raw(body)
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [(ETAG, etag), (CONTENT_TYPE, content_type)] {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(fresh));
+    headers.append(VARY, HeaderValue::from_static("Accept"));
+    response
+}

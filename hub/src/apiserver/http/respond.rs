@@ -1,0 +1,250 @@
+//! Answers: encoded, compressed when they are long, with the headers clients look at.
+
+use super::negotiate::{Accepted, Format, Shape};
+use crate::apiserver::catalogue::Resource;
+use crate::apiserver::error::ApiError;
+use crate::apiserver::registry::ListResult;
+use crate::apiserver::table::{self, IncludeObject};
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, VARY,
+    WARNING,
+};
+use http::{Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::io::Write as _;
+
+/// The body of an answer: whole, or a watch.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// From this size on, answers are compressed for clients that can undo it.
+const COMPRESS_FROM: usize = 128 * 1024;
+/// Said instead of a body type that clients could be made to guess.
+const NOSNIFF: HeaderName = HeaderName::from_static("x-content-type-options");
+
+/// How one request is to be answered.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reply {
+    /// Encoding and shape.
+    pub accepted: Accepted,
+    /// What of objects a table shows.
+    pub include: IncludeObject,
+    /// Whether the client undoes gzip.
+    pub gzip: bool,
+    /// Time for the ages in tables.
+    pub now: DateTime<Utc>,
+}
+
+/// A whole body.
+pub fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).boxed_unsync()
+}
+
+/// Text that is no object.
+pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(whole(text));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    headers.insert(NOSNIFF, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// No such page.
+pub fn not_found() -> Response<Body> {
+    text(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+impl Reply {
+    /// A value as it is, whatever shape of objects is wanted.
+    pub fn value(&self, code: StatusCode, value: &Value) -> Response<Body> {
+        self.bytes(code, self.encode(value))
+    }
+
+    /// An error.
+    pub fn error(&self, error: &ApiError) -> Response<Body> {
+        let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = self.value(code, &error.to_status());
+        if let Some(seconds) = error.retry_after {
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+
+    /// The answer to somebody who may not.
+    pub fn refusal(&self, error: &ApiError) -> Response<Body> {
+        let mut response = self.error(error);
+        if error.code == 403 {
+            response
+                .headers_mut()
+                .insert(NOSNIFF, HeaderValue::from_static("nosniff"));
+        }
+        response
+    }
+
+    /// One object.
+    pub fn object(&self, code: StatusCode, object: Bytes, resource: &Resource) -> Response<Body> {
+        let shape = self.accepted.shape;
+        if shape == Shape::Object && self.is_plain() {
+            return self.bytes(code, object);
+        }
+        let Ok(value) = serde_json::from_slice::<Value>(&object) else {
+            return self.error(&ApiError::internal("a stored object is not JSON"));
+        };
+        self.value(code, &self.shaped(value, resource, true))
+    }
+
+    /// An object in the shape that is wanted; `headers` as tables of one row need them.
+    pub fn shaped(&self, value: Value, resource: &Resource, headers: bool) -> Value {
+        match self.accepted.shape {
+            Shape::Object => value,
+            Shape::Partial(version) => table::partial(version, &value),
+            Shape::Table(version) => {
+                let metadata = json!({"resourceVersion": value["metadata"]["resourceVersion"]});
+                let objects = [value];
+                table::table(
+                    resource,
+                    version,
+                    &objects,
+                    metadata,
+                    self.include,
+                    headers,
+                    self.now,
+                )
+            }
+        }
+    }
+
+    /// A page of objects.
+    pub fn list(&self, list: &ListResult, resource: &Resource) -> Response<Body> {
+        if self.accepted.shape == Shape::Object {
+            let encoded = list.encode(resource);
+            if self.is_plain() {
+                return self.bytes(StatusCode::OK, encoded);
+            }
+            let value: Value = serde_json::from_slice(&encoded).unwrap_or_default();
+            return self.value(StatusCode::OK, &value);
+        }
+        let mut metadata = json!({"resourceVersion": list.resource_version.to_string()});
+        if !list.continue_token.is_empty() {
+            metadata["continue"] = json!(list.continue_token);
+        }
+        if let Some(remaining) = list.remaining {
+            metadata["remainingItemCount"] = json!(remaining);
+        }
+        let items: Result<Vec<Value>, _> = list
+            .items
+            .iter()
+            .map(|item| serde_json::from_slice(item))
+            .collect();
+        let Ok(items) = items else {
+            return self.error(&ApiError::internal("a stored object is not JSON"));
+        };
+        let value = match self.accepted.shape {
+            Shape::Object => Value::Null,
+            Shape::Partial(version) => table::partial_list(version, &items, metadata),
+            Shape::Table(version) => table::table(
+                resource,
+                version,
+                &items,
+                metadata,
+                self.include,
+                true,
+                self.now,
+            ),
+        };
+        self.value(StatusCode::OK, &value)
+    }
+
+    /// Bytes as they are, compressed when they are long; the caller says what they are.
+    pub fn raw(&self, bytes: Bytes) -> Response<Body> {
+        self.bytes(StatusCode::OK, bytes)
+    }
+
+    /// Whether stored bytes are the answer as they are.
+    fn is_plain(&self) -> bool {
+        self.accepted.format == Format::Json && !self.accepted.pretty
+    }
+
+    fn encode(&self, value: &Value) -> Vec<u8> {
+        match (self.accepted.format, self.accepted.pretty) {
+            (Format::Yaml, _) => serde_yaml::to_string(value)
+                .map(String::into_bytes)
+                .unwrap_or_default(),
+            (Format::Json, true) => format!("{value:#}").into_bytes(),
+            (Format::Json, false) => value.to_string().into_bytes(),
+        }
+    }
+
+    fn bytes(&self, code: StatusCode, bytes: impl Into<Bytes>) -> Response<Body> {
+        let mut bytes = bytes.into();
+        let compressed = (self.gzip && bytes.len() >= COMPRESS_FROM)
+            .then(|| gzip(&bytes))
+            .flatten();
+        let is_compressed = compressed.is_some();
+        if let Some(compressed) = compressed {
+            bytes = compressed;
+        }
+        let mut response = Response::new(whole(bytes));
+        *response.status_mut() = code;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, self.content_type());
+        if is_compressed {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+        }
+        response
+    }
+
+    fn content_type(&self) -> HeaderValue {
+        HeaderValue::from_static(match self.accepted.format {
+            Format::Json => "application/json",
+            Format::Yaml => "application/yaml",
+        })
+    }
+}
+
+fn gzip(bytes: &[u8]) -> Option<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::fast());
+    encoder.write_all(bytes).ok()?;
+    encoder.finish().ok().map(Bytes::from)
+}
+
+/// The headers that every answer has.
+pub fn common_headers(response: &mut Response<Body>, audit_id: &str) {
+    let headers = response.headers_mut();
+    if !headers.contains_key(CACHE_CONTROL) {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    }
+    if let Ok(id) = HeaderValue::from_str(audit_id) {
+        headers.insert(HeaderName::from_static("audit-id"), id);
+    }
+}
+
+/// Puts warnings into their headers.
+pub fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings {
+        let quoted: String = warning
+            .chars()
+            .filter(|c| !c.is_control())
+            .flat_map(|c| match c {
+                '"' | '\\' => vec!['\\', c],
+                _ => vec![c],
+            })
+            .collect();
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! One request from its head to its answer: who asks, whether they may, and what carries it out.
+
+use super::info::{Malformed, Query, RequestInfo};
+use super::limit::InFlight;
+use super::negotiate::{self, Accepted};
+use super::respond::{self, Body, Reply};
+use super::verbs::Call;
+use crate::apiserver::agents::{self, Target};
+use crate::apiserver::audit::{Audit, Entry};
+use crate::apiserver::authn::{Authenticator, Peer, impersonated};
+use crate::apiserver::authz::{Attributes, Authorizer};
+use crate::apiserver::backup;
+use crate::apiserver::caller::{Caller, MASTERS};
+use crate::apiserver::catalogue::Catalogue;
+use crate::apiserver::error::ApiError;
+use crate::apiserver::registry::{Registry, Warnings};
+use crate::apiserver::table::IncludeObject;
+use bytes::Bytes;
+use common::admin::AdminState;
+use common::time::SharedClock;
+use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// Longest body.
+const BODY_MAX: usize = 3 * 1024 * 1024;
+/// How much of a body that is too long is read all the same: a client that is still sending when the
+/// answer comes may never see it.
+const DRAIN_MAX: usize = 4 * BODY_MAX;
+/// Longest time of a request that is no watch.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Verbs that change nothing.
+const READS: [&str; 3] = ["get", "list", "watch"];
+
+/// What answers requests.
+pub struct Parts {
+    /// The verbs.
+    pub registry: Registry,
+    /// The kinds.
+    pub catalogue: Catalogue,
+    /// Who asks.
+    pub authenticator: Authenticator,
+    /// What they may.
+    pub authorizer: Arc<Authorizer>,
+    /// What they did.
+    pub audit: Audit,
+    /// Health and metrics.
+    pub admin: AdminState,
+    /// The time of day.
+    pub clock: SharedClock,
+    /// Ends watches.
+    pub shutdown: CancellationToken,
+    /// `host:port` of this server as discovery says it.
+    pub address: String,
+    /// Where everything is kept.
+    pub data_dir: std::path::PathBuf,
+}
+
+/// Answers requests. Cheap to clone.
+#[derive(Clone)]
+pub struct Router {
+    parts: Arc<Parts>,
+    in_flight: InFlight,
+}
+
+/// A request without its body, read.
+pub(super) struct Asked<'a> {
+    pub(super) method: &'a Method,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) query: &'a Query,
+    pub(super) info: &'a RequestInfo,
+    pub(super) peer: &'a Peer,
+    pub(super) reply: Reply,
+    /// Whether anything that is accepted can be written.
+    pub(super) acceptable: bool,
+    pub(super) warnings: &'a Warnings,
+}
+
+impl Asked<'_> {
+    pub(super) fn header(&self, name: http::HeaderName) -> &str {
+        header(self.headers, name)
+    }
+}
+
+fn header(headers: &HeaderMap, name: http::HeaderName) -> &str {
+    let value = headers.get(name);
+    value
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}
+
+impl Router {
+    /// A router over its parts.
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            parts: Arc::new(parts),
+            in_flight: InFlight::default(),
+        }
+    }
+
+    /// What it consists of.
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// A client in this process, with every right.
+    pub fn client(&self) -> kube::Client {
+        let router = self.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let router = router.clone();
+            async move {
+                let answer = router.handle(request, &Peer::Itself).await;
+                Ok::<_, std::convert::Infallible>(answer)
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// Answers a request.
+    pub async fn handle<B>(&self, request: Request<B>, peer: &Peer) -> Response<Body>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send,
+        B::Error: Display,
+    {
+        let audit_id = audit_id(request.headers());
+        let is_head = request.method() == Method::HEAD;
+        let warnings = Warnings::default();
+        let mut response = self.answer(request, peer, &audit_id, &warnings).await;
+        respond::common_headers(&mut response, &audit_id);
+        respond::warn(&mut response, &warnings.all());
+        if is_head {
+            *response.body_mut() = respond::whole(Bytes::new());
+        }
+        response
+    }
+
+    async fn answer<B>(
+        &self,
+        request: Request<B>,
+        peer: &Peer,
+        audit_id: &str,
+        warnings: &Warnings,
+    ) -> Response<Body>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send,
+        B::Error: Display,
+    {
+        let (head, body) = request.into_parts();
+        let query = Query::read(head.uri.query());
+        let user_agent = header(&head.headers, USER_AGENT);
+        let accept = header(&head.headers, ACCEPT);
+        let accepted = negotiate::accepted(accept, &query, user_agent);
+        let reply = Reply {
+            accepted: accepted.unwrap_or_default(),
+            include: IncludeObject::default(),
+            gzip: header(&head.headers, ACCEPT_ENCODING).contains("gzip"),
+            now: self.parts.clock.now(),
+        };
+        let plain = Reply {
+            accepted: Accepted {
+                shape: Default::default(),
+                ..reply.accepted
+            },
+            ..reply
+        };
+        let info = match RequestInfo::read(&head.method, head.uri.path(), &query) {
+            Ok(info) => info,
+            Err(Malformed::Dots(name)) => {
+                return plain.error(&ApiError::bad_request(format!(
+                    "Name parameter invalid: \"{name}\": may not be '{name}'"
+                )));
+            }
+            Err(Malformed::Other) if head.uri.path().starts_with("/api/") => {
+                return plain.error(&ApiError::no_such_path());
+            }
+            Err(Malformed::Other) => return respond::not_found(),
+        };
+        let authenticated = self.parts.authenticator.authenticate(peer, &head.headers);
+        let acting = authenticated.and_then(|real| self.acting(real, &head.headers, &info));
+        let (real, caller) = match acting {
+            Ok(callers) => callers,
+            Err(error) => return plain.refusal(&error),
+        };
+        let ticket = match self.admit_one(&caller, &info) {
+            Ok(ticket) => ticket,
+            Err(error) => return plain.error(&error),
+        };
+        if let Err(error) = self.authorize(&caller, &info) {
+            self.audit(audit_id, &info, &real, &caller, &query, 403);
+            return plain.refusal(&error);
+        }
+        let asked = Asked {
+            method: &head.method,
+            headers: &head.headers,
+            query: &query,
+            info: &info,
+            peer,
+            reply,
+            acceptable: accepted.is_some(),
+            warnings,
+        };
+        let answered = async {
+            let body = read_body(body, &head.headers).await?;
+            if info.path == backup::PAGE && info.verb == "get" {
+                return backup::answer(&self.parts).await;
+            }
+            if !info.is_resource {
+                return Ok(self.page(&asked));
+            }
+            if accepted.is_none() {
+                let collection = READS[1..].contains(&info.verb.as_str());
+                return Err(negotiate::not_acceptable(collection));
+            }
+            self.call(&asked, &caller, body).await
+        };
+        let limit = if info.verb == "watch" {
+            // The stream has a deadline of its own; this one is for its beginning.
+            REQUEST_TIMEOUT
+        } else {
+            deadline(&query)
+        };
+        let answered = timeout(limit, answered).await.unwrap_or_else(|_| {
+            Err(ApiError::timeout(
+                "request did not complete within the allotted timeout",
+                0,
+            ))
+        });
+        drop(ticket);
+        let response = answered.unwrap_or_else(|error| plain.error(&error));
+        let code = response.status().as_u16();
+        self.audit(audit_id, &info, &real, &caller, &query, code);
+        response
+    }
+
+    /// The caller, and whom it acts as.
+    fn acting(
+        &self,
+        real: Caller,
+        headers: &HeaderMap,
+        info: &RequestInfo,
+    ) -> Result<(Arc<Caller>, Arc<Caller>), ApiError> {
+        let authorizer = &self.parts.authorizer;
+        let acting = impersonated(&real, headers, authorizer, &attributes(info))?;
+        let real = Arc::new(real);
+        Ok(match acting {
+            Some(acting) => (real, Arc::new(acting)),
+            None => (real.clone(), real),
+        })
+    }
+
+    fn admit_one(
+        &self,
+        caller: &Caller,
+        info: &RequestInfo,
+    ) -> Result<Option<super::limit::Ticket>, ApiError> {
+        if info.verb == "watch" || caller.is_in(MASTERS) {
+            return Ok(None);
+        }
+        match self.in_flight.enter(&caller.user) {
+            Some(ticket) => Ok(Some(ticket)),
+            None => Err(ApiError::too_many_requests(
+                "too many requests, please try again later",
+                1,
+            )),
+        }
+    }
+
+    fn authorize(&self, caller: &Caller, info: &RequestInfo) -> Result<(), ApiError> {
+        self.parts.authorizer.check(caller, &attributes(info))?;
+        if !info.is_resource || READS.contains(&info.verb.as_str()) {
+            return Ok(());
+        }
+        let target = Target {
+            operation: match info.verb.as_str() {
+                "create" => "CREATE",
+                "update" | "patch" => "UPDATE",
+                "delete" | "deletecollection" => "DELETE",
+                _ => "CONNECT",
+            },
+            group: &info.group,
+            resource: &info.resource,
+            subresource: &info.subresource,
+            namespace: &info.namespace,
+            name: &info.name,
+        };
+        agents::check_target(caller, &target)
+    }
+
+    async fn call(
+        &self,
+        asked: &Asked<'_>,
+        caller: &Arc<Caller>,
+        body: Bytes,
+    ) -> Result<Response<Body>, ApiError> {
+        let info = asked.info;
+        let found = self
+            .parts
+            .catalogue
+            .resource(&info.group, &info.version, &info.resource);
+        let Some(resource) = found else {
+            return Ok(self.no_such_kind(asked));
+        };
+        let call = Call {
+            router: self,
+            asked,
+            caller,
+            resource: &resource,
+        };
+        call.run(body).await
+    }
+
+    /// Within a group of Kubernetes the answer is an error object, elsewhere a page.
+    fn no_such_kind(&self, asked: &Asked<'_>) -> Response<Body> {
+        let snapshot = self.parts.catalogue.snapshot();
+        let known = snapshot
+            .all()
+            .iter()
+            .any(|kind| *kind.group == asked.info.group && !kind.is_custom());
+        if known {
+            asked.reply.error(&ApiError::no_such_path())
+        } else {
+            respond::not_found()
+        }
+    }
+
+    fn audit(
+        &self,
+        id: &str,
+        info: &RequestInfo,
+        real: &Caller,
+        caller: &Caller,
+        query: &Query,
+        code: u16,
+    ) {
+        let refused = matches!(code, 401 | 403);
+        if READS.contains(&info.verb.as_str()) && !refused || !info.is_resource {
+            return;
+        }
+        self.parts.audit.write(&Entry {
+            id,
+            now: self.parts.clock.now(),
+            info,
+            user: real,
+            acting: (real != caller).then_some(caller),
+            dry_run: query.get("dryRun").is_some(),
+            code,
+        });
+    }
+}
+
+/// What the authorizer is asked about a request.
+pub(super) fn attributes(info: &RequestInfo) -> Attributes {
+    if !info.is_resource {
+        return Attributes {
+            verb: info.verb.clone(),
+            path: Some(info.path.clone()),
+            ..Attributes::default()
+        };
+    }
+    Attributes {
+        verb: info.verb.clone(),
+        group: info.group.clone(),
+        resource: info.resource.clone(),
+        subresource: info.subresource.clone(),
+        namespace: info.namespace.clone(),
+        name: info.name.clone(),
+        path: None,
+    }
+}
+
+/// The client may want an answer sooner.
+fn deadline(query: &Query) -> Duration {
+    let wanted = query
+        .get("timeout")
+        .and_then(|text| common::duration::parse(text).ok());
+    match wanted {
+        Some(wanted) if !wanted.is_zero() => wanted.min(REQUEST_TIMEOUT),
+        _ => REQUEST_TIMEOUT,
+    }
+}
+
+/// The id of a request in logs: the client's, or a new one.
+fn audit_id(headers: &HeaderMap) -> String {
+    let given = header(headers, http::HeaderName::from_static("audit-id"));
+    if !given.is_empty() && given.len() <= 64 && given.chars().all(|c| c.is_ascii_graphic()) {
+        return given.to_owned();
+    }
+    random_id()
+}
+
+/// An identifier that nothing else has, in the form of a UUID.
+pub(crate) fn random_id() -> String {
+    let bits: u128 = rand::random();
+    let bits = bits & !(0xf000 << 64) & !(0xc << 60) | 0x4000 << 64 | 0x8 << 60;
+    let hex = format!("{bits:032x}");
+    format!(
+        "{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
+}
+
+async fn read_body<B>(body: B, headers: &HeaderMap) -> Result<Bytes, ApiError>
+where
+    B: hyper::body::Body<Data = Bytes> + Send,
+    B::Error: Display,
+{
+    let said = header(headers, http::header::CONTENT_LENGTH);
+    let said = said.parse::<u64>().unwrap_or(0);
+    let mut seen = 0;
+    let mut body = std::pin::pin!(body);
+    let mut first = Bytes::new();
+    let mut all = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            ApiError::bad_request(format!("failed to read the body of the request: {error}"))
+        })?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        seen += data.len();
+        if seen > BODY_MAX || said > BODY_MAX as u64 {
+            if seen > DRAIN_MAX {
+                break;
+            }
+            (first, all) = (Bytes::new(), Vec::new());
+            continue;
+        }
+        // Most bodies are one piece, which is not copied.
+        if first.is_empty() && all.is_empty() {
+            first = data;
+            continue;
+        }
+        if all.is_empty() {
+            all.extend_from_slice(&std::mem::take(&mut first));
+        }
+        all.extend_from_slice(&data);
+    }
+    if seen > BODY_MAX || said > BODY_MAX as u64 {
+        return Err(ApiError::too_large(&format!("limit is {BODY_MAX}")));
+    }
+    Ok(if all.is_empty() { first } else { all.into() })
+}
+
+/// The answer to a method that a path does not have.
+pub(super) fn method_not_allowed(reply: &Reply) -> Response<Body> {
+    reply.error(&ApiError {
+        details: Some(Default::default()),
+        ..ApiError::plain(
+            StatusCode::METHOD_NOT_ALLOWED.as_u16(),
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! A whole server, asked in process.
+
+use super::*;
+use crate::apiserver::serve::{Options, Running};
+use common::time::SystemClock;
+use http::header::CONTENT_TYPE;
+use http_body_util::Full;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use tempfile::TempDir;
+
+struct Rig {
+    running: Running,
+    _dir: TempDir,
+}
+
+impl Rig {
+    async fn begin() -> Self {
+        common::tls::install_provider();
+        let dir = tempfile::tempdir().expect("a folder");
+        let options = Options {
+            data_dir: dir.path().to_owned(),
+            listen: "127.0.0.1:0".parse().expect("an address"),
+            names: BTreeSet::from(["localhost".to_owned()]),
+            certificate_lifetime: chrono::Duration::days(1),
+            address: String::new(),
+        };
+        let clock = Arc::new(SystemClock);
+        let running = Running::begin(options, AdminState::default(), clock).await;
+        Self {
+            running: running.expect("serves"),
+            _dir: dir,
+        }
+    }
+
+    async fn send(
+        &self,
+        peer: &Peer,
+        request: (&str, &str),
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Response<Body> {
+        let (method, path) = request;
+        let mut builder = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            builder = builder.header(*name, *value);
+        }
+        let request = builder.body(Full::new(body.into())).expect("a request");
+        self.running.router.handle(request, peer).await
+    }
+
+    async fn ask(&self, peer: &Peer, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let body = if body.is_null() {
+            Vec::new()
+        } else {
+            body.to_string().into_bytes()
+        };
+        let response = self.send(peer, (method, path), &[], body).await;
+        let code = response.status().as_u16();
+        let bytes = response.into_body().collect().await.expect("a body");
+        let value = serde_json::from_slice(&bytes.to_bytes()).unwrap_or_default();
+        (code, value)
+    }
+}
+
+/// Somebody with a certificate.
+fn somebody(user: &str, groups: &[&str]) -> Peer {
+    let now = common::time::Clock::now(&SystemClock);
+    Peer::Known {
+        caller: Caller {
+            user: user.to_owned(),
+            groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+            ..Caller::default()
+        },
+        valid: (now, now + chrono::Duration::hours(1)),
+    }
+}
+
+const NONE: Value = Value::Null;
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+#[tokio::test]
+async fn who_may_not_is_refused_before_anything_is_read() {
+    let rig = Rig::begin().await;
+    let bob = somebody("bob", &["devs"]);
+    let broken = json!({"metadata": 7});
+    for (peer, code) in [
+        (&Peer::Itself, 400),
+        (&bob, 403),
+        (&Peer::Unknown, 403),
+        (&Peer::Refused("x".to_owned()), 401),
+    ] {
+        let (got, status) = rig.ask(peer, "POST", MAPS, &broken).await;
+        assert_eq!((got, &status["kind"]), (code, &json!("Status")), "{peer:?}");
+    }
+    for path in ["/healthz", "/livez", "/readyz", "/version"] {
+        assert_eq!(
+            rig.ask(&Peer::Unknown, "GET", path, &NONE).await.0,
+            200,
+            "{path}"
+        );
+    }
+    assert_eq!(rig.ask(&Peer::Unknown, "GET", "/apis", &NONE).await.0, 403);
+    assert_eq!(rig.ask(&bob, "GET", "/apis", &NONE).await.0, 200);
+    rig.running.end().await;
+}
+
+#[tokio::test]
+async fn paths_and_methods_that_do_not_exist_are_told_as_kubernetes_tells_them() {
+    let rig = Rig::begin().await;
+    let cases = [
+        ("POST", "/api/v1/namespaces/default", 405),
+        ("HEAD", "/api/v1/namespaces", 405),
+        ("OPTIONS", "/api/v1/namespaces", 405),
+        ("GET", "/api/v1/foos", 404),
+        ("GET", "/api/v1/namespaces/default/foo/bar/baz", 404),
+        ("GET", "/apis/none.example/v1/foos", 404),
+        ("GET", "/api/v1/namespaces/a/../b/secrets", 400),
+        ("GET", "/openapi/v2", 404),
+        ("DELETE", "/version", 405),
+        ("GET", "/api/v1/namespaces/default/status", 200),
+    ];
+    for (method, path, code) in cases {
+        let (got, _) = rig.ask(&Peer::Itself, method, path, &NONE).await;
+        assert_eq!(got, code, "{method} {path}");
+    }
+    rig.running.end().await;
+}
+
+#[tokio::test]
+async fn bodies_have_a_limit_and_a_type() {
+    let rig = Rig::begin().await;
+    let large = vec![b'a'; BODY_MAX + 1];
+    let sent = rig.send(&Peer::Itself, ("POST", MAPS), &[], large).await;
+    assert_eq!(sent.status(), 413);
+    let headers = [(CONTENT_TYPE.as_str(), "text/plain")];
+    let sent = rig
+        .send(&Peer::Itself, ("POST", MAPS), &headers, "{}")
+        .await;
+    assert_eq!(sent.status(), 415);
+    let headers = [(ACCEPT.as_str(), "text/html")];
+    let sent = rig.send(&Peer::Itself, ("GET", MAPS), &headers, "").await;
+    assert_eq!(sent.status(), 406);
+    assert!(sent.headers().contains_key("audit-id"));
+    assert_eq!(sent.headers()["cache-control"], "no-cache, private");
+    rig.running.end().await;
+}
+
+#[tokio::test]
+async fn an_agent_without_rights_loses_its_watch_and_nobody_grants_what_they_lack() {
+    let rig = Rig::begin().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({
+        "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1",
+        "metadata": {"name": "reader"},
+        "rules": [{"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["configmaps"]},
+                  {"verbs": ["create"], "apiGroups": ["rbac.authorization.k8s.io"],
+                   "resources": ["clusterrolebindings"]}],
+    });
+    let binding = json!({
+        "kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1",
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "towline:cluster:m1:x"},
+                     {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}],
+    });
+    let mut changes = rig.running.router.parts().authorizer.changes();
+    for (plural, object) in [("clusterroles", &role), ("clusterrolebindings", &binding)] {
+        let path = format!("{rbac}/{plural}");
+        assert_eq!(rig.ask(&Peer::Itself, "POST", &path, object).await.0, 201);
+    }
+    let agent = somebody("system:karmada:agent:m1", &["towline:cluster:m1:x"]);
+    // The authorizer follows the store; it is soon there.
+    while rig.ask(&agent, "GET", MAPS, &NONE).await.0 != 200 {
+        changes.changed().await.expect("follows");
+    }
+    let watch = format!("{MAPS}?watch=1");
+    let opened = rig.send(&agent, ("GET", &watch), &[], "").await;
+    assert_eq!(opened.status(), 200);
+    let mut admin = binding.clone();
+    admin["metadata"]["name"] = json!("mine");
+    admin["roleRef"]["name"] = json!("cluster-admin");
+    let path = format!("{rbac}/clusterrolebindings");
+    let bob = somebody("bob", &[]);
+    assert_eq!(rig.ask(&bob, "POST", &path, &admin).await.0, 403);
+    let gone = format!("{path}/reader");
+    assert_eq!(rig.ask(&Peer::Itself, "DELETE", &gone, &NONE).await.0, 200);
+    // Ends by itself, or the test never does.
+    opened.into_body().collect().await.expect("an end");
+    assert_eq!(rig.ask(&agent, "GET", &watch, &NONE).await.0, 403);
+    rig.running.end().await;
+}

@@ -1,0 +1,147 @@
+//! Whether a value is of its type.
+
+use super::element::Element;
+use super::types::{Form, Scalar, Type};
+use crate::apiserver::patch::print;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// What is wrong, one line a field, in the words that clients know.
+#[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.text())]
+pub(super) struct Wrong(Vec<String>);
+
+impl Wrong {
+    fn text(&self) -> String {
+        match self.0.as_slice() {
+            [one] => one.clone(),
+            many => {
+                let lines: Vec<String> = many.iter().map(|line| format!("  {line}")).collect();
+                format!("errors:\n{}", lines.join("\n"))
+            }
+        }
+    }
+}
+
+/// Checks a whole object; `duplicates` may be in lists that an older server let in.
+pub(super) fn check(value: &Value, of: Type<'_>, duplicates: bool) -> Result<(), Wrong> {
+    let mut check = Check {
+        duplicates,
+        wrong: Wrong::default(),
+    };
+    check.value(value, of, &mut String::new());
+    if check.wrong.0.is_empty() {
+        Ok(())
+    } else {
+        Err(check.wrong)
+    }
+}
+
+struct Check {
+    duplicates: bool,
+    wrong: Wrong,
+}
+
+impl Check {
+    fn fail(&mut self, path: &str, text: &str) {
+        self.wrong.0.push(if path.is_empty() {
+            text.to_owned()
+        } else {
+            format!("{path}: {text}")
+        });
+    }
+
+    fn value(&mut self, value: &Value, of: Type<'_>, path: &mut String) {
+        match of.forms().deduced(Some(value)).first() {
+            Form::Scalar(scalar) => {
+                if let Some(text) = wrong_scalar(scalar, value) {
+                    self.fail(path, &text);
+                }
+            }
+            Form::List => self.list(value, of, path),
+            Form::Map => self.map(value, of, path),
+        }
+    }
+
+    fn under(&mut self, step: &str, value: &Value, of: Type<'_>, path: &mut String) {
+        let length = path.len();
+        path.push_str(step);
+        self.value(value, of, path);
+        path.truncate(length);
+    }
+
+    fn map(&mut self, value: &Value, of: Type<'_>, path: &mut String) {
+        let members = match value {
+            Value::Null => return,
+            Value::Object(members) => members,
+            other => {
+                let text = format!("expected map, got &{{{}}}", print::value(other));
+                return self.fail(path, &text);
+            }
+        };
+        let Some(map) = of.map() else { return };
+        for (key, member) in members {
+            let Some(child) = map.child(key) else {
+                self.fail(&format!("{path}.{key}"), "field not declared in schema");
+                return;
+            };
+            self.under(&format!(".{key}"), member, child, path);
+        }
+    }
+
+    fn list(&mut self, value: &Value, of: Type<'_>, path: &mut String) {
+        let items = match value {
+            Value::Null => return,
+            Value::Array(items) => items,
+            other => {
+                let text = format!("expected list, got &{{{}}}", print::value(other));
+                return self.fail(path, &text);
+            }
+        };
+        let Some(list) = of.list() else { return };
+        let mut seen: BTreeSet<Element> = BTreeSet::new();
+        for (at, item) in items.iter().enumerate() {
+            let step = if list.atomic {
+                format!("[{at}]")
+            } else {
+                match list.step(item) {
+                    Err(text) => return self.fail(path, &format!("element {at}: {text}")),
+                    Ok(step) => {
+                        let shown = step.to_string();
+                        if !seen.insert(step) && !self.duplicates {
+                            self.fail(path, &format!("duplicate entries for key {shown}"));
+                        }
+                        shown
+                    }
+                }
+            };
+            self.under(&step, item, list.items, path);
+        }
+    }
+}
+
+/// What is wrong with a scalar.
+pub(super) fn wrong_scalar(scalar: Scalar, value: &Value) -> Option<String> {
+    let fits = match scalar {
+        Scalar::Number => value.is_number(),
+        Scalar::String => value.is_string(),
+        Scalar::Boolean => value.is_boolean(),
+        Scalar::Any => value.is_number() || value.is_string() || value.is_boolean(),
+    };
+    if fits || value.is_null() {
+        return None;
+    }
+    let shown = print::value(value);
+    Some(match scalar {
+        Scalar::Number => format!(
+            "expected numeric (int or float), got {}",
+            print::type_of(value)
+        ),
+        Scalar::String => format!(
+            "expected string, got &value.valueUnstructured{{Value:{}}}",
+            print::source(value)
+        ),
+        Scalar::Boolean => format!("expected boolean, got &{{{shown}}}"),
+        Scalar::Any => format!("expected any scalar, got &{{{shown}}}"),
+    })
+}

@@ -1,0 +1,366 @@
+//! Ownership as a server keeps it: tables, and what holds for all sequences of writes.
+
+use super::*;
+use crate::apiserver::catalogue::Catalogue;
+use chrono::TimeZone;
+use proptest::prelude::*;
+use serde_json::json;
+use std::sync::Arc;
+
+fn at(second: u32) -> DateTime<Utc> {
+    Utc.with_ymd_and_hms(2024, 1, 1, 0, 0, second).unwrap()
+}
+
+fn resource(group: &str, plural: &str) -> Arc<Resource> {
+    Catalogue::new().resource(group, "v1", plural).unwrap()
+}
+
+fn config_map(data: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+           "metadata": {"name": "a", "namespace": "d"}, "data": data})
+}
+
+struct World {
+    resource: Arc<Resource>,
+    object: Option<Value>,
+}
+
+impl World {
+    fn new(group: &str, plural: &str) -> Self {
+        Self {
+            resource: resource(group, plural),
+            object: None,
+        }
+    }
+
+    fn apply(
+        &mut self,
+        name: &str,
+        config: &Value,
+        force: bool,
+        when: u32,
+    ) -> Result<(), ApiError> {
+        let manager = Manager::new(&self.resource, name, "");
+        let schema = &self.resource.schema;
+        let mut new = apply(
+            self.object.as_ref(),
+            config,
+            schema,
+            &manager,
+            force,
+            at(when),
+        )?;
+        self.resource.decode(&mut new)?;
+        new["metadata"]["uid"] = json!("u");
+        self.object = Some(new);
+        Ok(())
+    }
+
+    fn update(&mut self, name: &str, change: impl FnOnce(&mut Value), when: u32) {
+        let mut new = self.object.clone().unwrap();
+        change(&mut new);
+        let manager = Manager::new(&self.resource, name, "");
+        track(
+            self.object.as_ref(),
+            &mut new,
+            &self.resource.schema,
+            &manager,
+            at(when),
+        );
+        self.object = Some(new);
+    }
+
+    fn create(&mut self, name: &str, object: &Value, when: u32) {
+        let mut new = object.clone();
+        let manager = Manager::new(&self.resource, name, "");
+        track(None, &mut new, &self.resource.schema, &manager, at(when));
+        self.object = Some(new);
+    }
+
+    fn entries(&self) -> Vec<(String, String, Value)> {
+        let entries = self.object.as_ref().and_then(entries::of).cloned();
+        let entries = entries.unwrap_or_else(|| json!([]));
+        let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+        entries
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|e| {
+                (
+                    text(e, "manager"),
+                    text(e, "operation"),
+                    e["fieldsV1"].clone(),
+                )
+            })
+            .collect()
+    }
+
+    fn data(&self) -> Value {
+        self.object.as_ref().unwrap()["data"].clone()
+    }
+}
+
+#[test]
+fn a_create_owns_what_it_says() {
+    let mut world = World::new("", "configmaps");
+    world.create("kubectl-create", &config_map(json!({"a": "1"})), 1);
+    let owned = json!({"f:data": {".": {}, "f:a": {}}});
+    assert_eq!(
+        world.object.unwrap()["metadata"]["managedFields"],
+        json!([{"apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": owned,
+                "manager": "kubectl-create", "operation": "Update",
+                "time": "2024-01-01T00:00:01Z"}])
+    );
+}
+
+#[test]
+fn applied_fields_are_shared_taken_and_dropped() {
+    let mut world = World::new("", "configmaps");
+    world
+        .apply("one", &config_map(json!({"a": "1", "b": "1"})), false, 1)
+        .unwrap();
+    world
+        .apply("two", &config_map(json!({"b": "1", "c": "1"})), false, 2)
+        .unwrap();
+    let refused = world
+        .apply("two", &config_map(json!({"a": "2"})), false, 3)
+        .unwrap_err();
+    assert_eq!(refused.code, 409);
+    assert_eq!(
+        refused.message,
+        "Apply failed with 1 conflict: conflict with \"one\": .data.a"
+    );
+    let cause = &refused.details.unwrap().causes[0];
+    assert_eq!(cause.reason, "FieldManagerConflict");
+    assert_eq!(
+        (cause.field.as_str(), cause.message.as_str()),
+        (".data.a", "conflict with \"one\"")
+    );
+    world
+        .apply("two", &config_map(json!({"a": "2"})), true, 4)
+        .unwrap();
+    // b is still owned by the first, c by nobody else.
+    assert_eq!(world.data(), json!({"a": "2", "b": "1"}));
+    let fields: Vec<Value> = world.entries().into_iter().map(|(_, _, set)| set).collect();
+    assert_eq!(
+        fields,
+        [
+            json!({"f:data": {"f:b": {}}}),
+            json!({"f:data": {"f:a": {}}})
+        ]
+    );
+    world
+        .apply("one", &config_map(json!({})), false, 5)
+        .unwrap();
+    assert_eq!(world.data(), json!({"a": "2"}));
+}
+
+#[test]
+fn an_update_is_named_with_its_version_in_a_conflict() {
+    let mut world = World::new("", "configmaps");
+    world
+        .apply("one", &config_map(json!({"a": "1", "b": "1"})), false, 1)
+        .unwrap();
+    world.update("edit", |new| new["data"] = json!({"a": "2", "b": "2"}), 2);
+    let refused = world
+        .apply("one", &config_map(json!({"a": "1", "b": "1"})), false, 3)
+        .unwrap_err();
+    assert_eq!(
+        refused.message,
+        "Apply failed with 2 conflicts: conflicts with \"edit\" using v1:\n- .data.a\n- .data.b"
+    );
+}
+
+#[test]
+fn who_wrote_before_the_first_apply_is_remembered() {
+    let mut world = World::new("", "configmaps");
+    world.create("edit", &config_map(json!({"a": "1"})), 1);
+    world.update(
+        "edit",
+        |new| new["metadata"]["managedFields"] = json!([]),
+        2,
+    );
+    assert_eq!(world.entries(), []);
+    world.update("edit", |new| new["data"]["b"] = json!("1"), 2);
+    assert_eq!(world.entries(), []);
+    world
+        .apply("one", &config_map(json!({"c": "1"})), false, 3)
+        .unwrap();
+    let names: Vec<String> = world
+        .entries()
+        .into_iter()
+        .map(|(name, _, _)| name)
+        .collect();
+    assert_eq!(names, ["one", "before-first-apply"]);
+}
+
+#[test]
+fn lists_are_owned_by_their_keys() {
+    let mut world = World::new("apps", "deployments");
+    let deployment = |spec: Value| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+               "metadata": {"name": "a", "namespace": "d"}, "spec": spec})
+    };
+    let container =
+        |name: &str| json!({"name": name, "image": "x", "ports": [{"containerPort": 80}]});
+    let config = deployment(json!({"template": {"spec": {"containers": [container("a")]}}}));
+    world.apply("one", &config, false, 1).unwrap();
+    let config = deployment(json!({"template": {"spec": {"containers": [container("b")]}}}));
+    world.apply("two", &config, false, 2).unwrap();
+    let key = "k:{\"containerPort\":80,\"protocol\":\"TCP\"}";
+    let owned = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {
+        "k:{\"name\":\"b\"}": {".": {}, "f:name": {}, "f:image": {}, "f:ports": {
+            key: {".": {}, "f:containerPort": {}}}}}}}}});
+    assert_eq!(world.entries()[1].2, owned);
+    world
+        .apply("two", &deployment(json!({})), false, 3)
+        .unwrap();
+    let spec = world.object.unwrap()["spec"]["template"]["spec"].clone();
+    let left = &spec["containers"];
+    assert_eq!(
+        (left.as_array().unwrap().len(), &left[0]["name"]),
+        (1, &json!("a"))
+    );
+}
+
+#[test]
+fn configurations_of_the_wrong_form_are_refused() {
+    let mut world = World::new("", "configmaps");
+    let cases = [
+        (
+            json!({"apiVersion": "v1", "kind": "Secret"}),
+            400,
+            "invalid object type: /v1, Kind=Secret",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"managedFields": []}}),
+            400,
+            "metadata.managedFields must be nil",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "d"}, "date": {}}),
+            500,
+            "failed to create typed patch object (d/a; /v1, Kind=ConfigMap): .date: field not declared in schema",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": 1}}),
+            500,
+            "failed to create typed patch object (/a; /v1, Kind=ConfigMap): .data.a: expected string, got &value.valueUnstructured{Value:1}",
+        ),
+    ];
+    for (config, code, message) in cases {
+        let refused = world.apply("one", &config, false, 1).unwrap_err();
+        assert_eq!((refused.code, refused.message.as_str()), (code, message));
+    }
+}
+
+#[test]
+fn the_oldest_updates_lose_their_names() {
+    let mut world = World::new("", "configmaps");
+    world.create("m00", &config_map(json!({"k00": "1"})), 0);
+    for n in 1..13 {
+        let key = format!("k{n:02}");
+        world.update(&format!("m{n:02}"), |new| new["data"][&key] = json!("1"), n);
+    }
+    let entries = world.entries();
+    assert_eq!(entries.len(), 10);
+    assert_eq!(entries[0].0, "ancient-changes");
+    let ancient = &entries[0].2["f:data"];
+    assert!(ancient.get("f:k00").is_some() && ancient.get("f:k03").is_some());
+    assert!(ancient.get("f:k04").is_none());
+}
+
+#[test]
+fn the_status_has_owners_of_its_own() {
+    let deployments = resource("apps", "deployments");
+    let manager = Manager::new(&deployments, "one", "");
+    let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"},
+                        "spec": {"replicas": 1}, "status": {"replicas": 1}});
+    let new = apply(None, &config, &deployments.schema, &manager, false, at(1)).unwrap();
+    let owned = &new["metadata"]["managedFields"][0]["fieldsV1"];
+    assert_eq!(*owned, json!({"f:spec": {"f:replicas": {}}}));
+}
+
+#[test]
+fn the_annotation_of_client_side_apply_gives_way_to_kubectl() {
+    let mut world = World::new("", "configmaps");
+    let mut first = config_map(json!({"a": "1"}));
+    let text = first.to_string();
+    first["metadata"]["annotations"] =
+        json!({"kubectl.kubernetes.io/last-applied-configuration": text});
+    world.create("kubectl-client-side-apply", &first, 1);
+    let config = config_map(json!({"a": "2"}));
+    assert_eq!(
+        world.apply("other", &config, false, 2).unwrap_err().code,
+        409
+    );
+    world.apply("kubectl", &config, false, 3).unwrap();
+    assert_eq!(world.data(), json!({"a": "2"}));
+    let object = world.object.unwrap();
+    let annotation =
+        &object["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"];
+    let kept: Value = serde_json::from_str(annotation.as_str().unwrap()).unwrap();
+    assert_eq!(kept, config);
+}
+
+#[test]
+fn times_alone_are_no_change() {
+    let object = |time: &str, data: &str| json!({"metadata": {"managedFields": [{"manager": "a", "time": time}]}, "data": data});
+    assert!(differ_in_times_only(&object("1", "x"), &object("2", "x")));
+    assert!(!differ_in_times_only(&object("1", "x"), &object("1", "y")));
+}
+
+#[derive(Debug, Clone)]
+struct Step {
+    manager: usize,
+    applies: bool,
+    data: Vec<(u8, u8)>,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let data = prop::collection::vec((0u8..4, 0u8..3), 1..4);
+    let step = (0usize..3, any::<bool>(), data);
+    prop::collection::vec(
+        step.prop_map(|(manager, applies, data)| Step {
+            manager,
+            applies,
+            data,
+        }),
+        1..12,
+    )
+}
+
+proptest! {
+    #[test]
+    fn applies_do_what_they_say_and_nothing_twice(steps in steps()) {
+        let mut world = World::new("", "configmaps");
+        let names = ["one", "two", "three"];
+        for (when, step) in (1u32..).zip(steps) {
+            let data: Value = step.data.iter()
+                .map(|(key, value)| (format!("k{key}"), json!(value.to_string())))
+                .collect::<serde_json::Map<_, _>>().into();
+            let name = names[step.manager];
+            let config = config_map(data.clone());
+            if world.object.is_none() || step.applies {
+                world.apply(name, &config, true, when).unwrap();
+                // All that was applied is there and owned by who applied it, alone where it changed.
+                for (key, value) in data.as_object().unwrap() {
+                    prop_assert_eq!(&world.data()[key], value);
+                }
+                let once = world.object.clone();
+                world.apply(name, &config, false, when).unwrap();
+                prop_assert_eq!(&world.object, &once);
+            } else {
+                world.update(name, |new| new["data"] = data.clone(), when);
+            }
+            // Who owns a field owns one that exists.
+            for (_, _, set) in world.entries() {
+                let owned = fields::read(&set).unwrap();
+                let present = owned::fields_of(world.object.as_ref().unwrap(), Type::of(&world.resource.schema));
+                for path in owned.paths() {
+                    prop_assert!(path.len() < 2 || present.has(&path), "{:?}", path);
+                }
+            }
+        }
+    }
+}

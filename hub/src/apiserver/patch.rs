@@ -1,0 +1,99 @@
+//! Patches of objects, pure: JSON patch, JSON merge patch and strategic merge patch.
+//!
+//! Server-side apply is in `managed`. A body is text here; what it may be in YAML is known elsewhere.
+
+mod json;
+mod merge;
+pub(super) mod print;
+mod strategic;
+
+use crate::apiserver::error::{ApiError, StatusDetails};
+use crate::apiserver::registry::strict;
+use crate::apiserver::schema::Schema;
+use serde_json::Value;
+
+/// What a JSON patch may have of operations.
+const MAX_OPERATIONS: usize = 10_000;
+
+/// By how many bytes the copies of one JSON patch may make an object longer.
+const MAX_COPIED: usize = 3 * 1024 * 1024;
+
+/// Applies a JSON patch (RFC 6902) to `live`.
+pub fn json_patch(live: &Value, body: &[u8]) -> Result<Value, ApiError> {
+    let unread = |why: String| ApiError::bad_request(format!("error decoding patch: {why}"));
+    let wrong = |what, wanted| {
+        unread(format!(
+            "json: cannot unmarshal {what} into Go value of type {wanted}"
+        ))
+    };
+    let items = match value(body).map_err(unread)? {
+        Value::Array(items) => items,
+        // Nothing is a list without items, as in Go.
+        Value::Null => Vec::new(),
+        other => return Err(wrong(form(&other), "[]handlers.jsonPatchOp")),
+    };
+    let read = |item: Value| {
+        let what = form(&item);
+        serde_json::from_value(item).map_err(|_| wrong(what, "handlers.jsonPatchOp"))
+    };
+    let operations: Vec<json::Operation> = items.into_iter().map(read).collect::<Result<_, _>>()?;
+    if operations.len() > MAX_OPERATIONS {
+        return Err(ApiError::too_large(&format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            operations.len()
+        )));
+    }
+    json::apply(live, operations, MAX_COPIED).map_err(|failed| {
+        tracing::debug!(%failed, "a JSON patch does not apply");
+        ApiError {
+            details: Some(StatusDetails::default()),
+            ..ApiError::plain(
+                422,
+                "Invalid",
+                "the server rejected our request due to an error in our request",
+            )
+        }
+    })
+}
+
+/// Applies a JSON merge patch (RFC 7396) to `live`.
+pub fn merge_patch(live: &Value, body: &[u8]) -> Result<Value, ApiError> {
+    let patch = object(body)
+        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+    Ok(merge::apply(live.clone(), patch))
+}
+
+/// Applies a strategic merge patch to `live`, led by what the schema says of its lists and objects.
+pub fn strategic_merge(live: &Value, body: &[u8], schema: &Schema) -> Result<Value, ApiError> {
+    let patch = object(body).map_err(ApiError::bad_request)?;
+    strategic::apply(live, patch, schema)
+}
+
+/// A body that must be an object.
+fn object(body: &[u8]) -> Result<Value, String> {
+    match value(body)? {
+        object @ Value::Object(_) => Ok(object),
+        // Nothing is an object without members, as in Go.
+        Value::Null => Ok(Value::Object(serde_json::Map::new())),
+        other => Err(format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            form(&other)
+        )),
+    }
+}
+
+fn value(body: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(body).map_err(|why| strict::go_words(&why, body))
+}
+
+/// What Go calls a form of JSON.
+fn form(value: &Value) -> &'static str {
+    match value {
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Null => "null",
+    }
+}

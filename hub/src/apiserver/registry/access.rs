@@ -1,0 +1,256 @@
+//! Between the store and the verbs: objects in the version of the request, and commits.
+
+use super::value::{at, put, text};
+use super::{Context, Registry};
+use crate::apiserver::catalogue::{Catalogue, Resource};
+use crate::apiserver::error::ApiError;
+use crate::apiserver::store::{self, Change, Class, Expect, Key, Stored, Write};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+const LEASES: &str = "coordination.k8s.io";
+
+/// The group that the objects of a kind are stored in: events have two groups and one place.
+fn storage_group(resource: &Resource) -> &str {
+    let key = resource.storage_key.as_ref();
+    key.rsplit_once('/').map_or("", |(group, _)| group)
+}
+
+/// The key of an object of a kind.
+pub(crate) fn key(resource: &Resource, namespace: &str, name: &str) -> Key {
+    if resource.namespaced {
+        Key::new(namespace, name)
+    } else {
+        Key::cluster(name)
+    }
+}
+
+#[derive(Deserialize)]
+struct TypeOnly<'a> {
+    #[serde(borrow, default, rename = "apiVersion")]
+    api_version: Cow<'a, str>,
+}
+
+fn is_of(json: &[u8], api_version: &str) -> bool {
+    let start = format!("{{\"apiVersion\":\"{api_version}\"");
+    if json.starts_with(start.as_bytes()) {
+        return true;
+    }
+    serde_json::from_slice::<TypeOnly<'_>>(json).is_ok_and(|of| of.api_version == api_version)
+}
+
+/// Rewrites a stored object for a request.
+fn converted(catalogue: &Catalogue, resource: &Resource, stored: Value) -> Value {
+    let mut stored = stored;
+    let of = text(&stored, &["apiVersion"]).to_owned();
+    let (group, version) = of.split_once('/').unwrap_or(("", &of));
+    let from = catalogue
+        .snapshot()
+        .kind(group, version, text(&stored, &["kind"]));
+    match from {
+        Some(from) => from.convert(&mut stored, resource),
+        None => put(
+            &mut stored,
+            &["apiVersion"],
+            Some(json!(resource.api_version())),
+        ),
+    }
+    stored
+}
+
+impl Registry {
+    /// A stored object in the version of the request.
+    pub(crate) fn view(&self, resource: &Resource, stored: &Stored) -> Value {
+        let object = stored.value();
+        let mut object = if is_of(stored.json(), &resource.api_version()) {
+            object
+        } else {
+            converted(&self.inner.catalogue, resource, object)
+        };
+        if self.is_older_than_schema(resource, stored) {
+            resource.apply_defaults(&mut object);
+        }
+        object
+    }
+
+    /// The same, encoded; shared with the store when nothing has to be rewritten.
+    pub(crate) fn shown(&self, resource: &Resource, stored: &Arc<Stored>) -> Bytes {
+        let as_it_is = is_of(stored.json(), &resource.api_version())
+            && !self.is_older_than_schema(resource, stored);
+        if as_it_is {
+            stored.bytes()
+        } else {
+            encode(&self.view(resource, stored))
+        }
+    }
+
+    /// Whether an object may lack defaults that its kind has by now.
+    fn is_older_than_schema(&self, resource: &Resource, stored: &Stored) -> bool {
+        resource.is_custom()
+            && self
+                .reshaped(&resource.storage_key)
+                .is_some_and(|since| stored.revision() < since)
+    }
+
+    /// The object that a request is about, as it is stored.
+    pub(crate) fn stored(&self, context: &Context) -> Option<Arc<Stored>> {
+        let resource = &context.resource;
+        let key = key(resource, &context.namespace, &context.name);
+        self.inner.store.get(&resource.storage_key, &key)
+    }
+
+    /// Whether a stored object is in the version that is stored today.
+    pub(super) fn is_current(&self, resource: &Resource, stored: &Stored) -> bool {
+        let (group, version) = (storage_group(resource), &resource.storage_version);
+        let of = if group.is_empty() {
+            version.to_string()
+        } else {
+            format!("{group}/{version}")
+        };
+        is_of(stored.json(), &of)
+    }
+
+    /// Writes an object of the version of the request.
+    pub(super) async fn commit(
+        &self,
+        context: &Context,
+        key: Key,
+        expect: Expect,
+        object: Value,
+        old: Option<&Value>,
+    ) -> Result<Arc<Stored>, store::Error> {
+        let resource = &context.resource;
+        let class = match old {
+            Some(old) if is_renewal(resource, &object, old) => Class::Renewal,
+            _ => Class::Durable,
+        };
+        let mut object = object;
+        let (group, version) = (storage_group(resource), &resource.storage_version);
+        if *version != resource.version || group != resource.group.as_ref() {
+            let catalogue = &self.inner.catalogue;
+            if let Some(to) = catalogue.resource(group, version, &resource.plural) {
+                resource.convert(&mut object, &to);
+            } else {
+                // A stored version that is not served any more; objects differ in nothing else.
+                let of = format!("{group}/{version}");
+                put(&mut object, &["apiVersion"], Some(json!(of)));
+            }
+        }
+        self.inner
+            .store
+            .commit(Write {
+                resource: resource.storage_key.clone(),
+                key,
+                expect,
+                change: Change::Put(object),
+                class,
+            })
+            .await
+    }
+
+    /// Removes an object at a revision.
+    pub(super) async fn remove(
+        &self,
+        context: &Context,
+        key: Key,
+        revision: u64,
+    ) -> Result<Arc<Stored>, store::Error> {
+        self.inner
+            .store
+            .commit(Write {
+                resource: context.resource.storage_key.clone(),
+                key,
+                expect: Expect::Revision(revision),
+                change: Change::Delete,
+                class: Class::Durable,
+            })
+            .await
+    }
+}
+
+/// What a failure of the store is to clients.
+pub(super) fn failed(error: &store::Error) -> ApiError {
+    match error {
+        store::Error::Full { .. } => ApiError::plain(507, "InsufficientStorage", error.to_string()),
+        store::Error::Closed => ApiError::unavailable(error.to_string()),
+        _ => ApiError::internal(error),
+    }
+}
+
+pub(crate) fn encode(value: &Value) -> Bytes {
+    Bytes::from(value.to_string())
+}
+
+/// Whether a write of a Lease only says that its holder is still there.
+fn is_renewal(resource: &Resource, new: &Value, old: &Value) -> bool {
+    if resource.group.as_ref() != LEASES || resource.plural.as_ref() != "leases" {
+        return false;
+    }
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        for path in [
+            ["spec", "renewTime"],
+            ["metadata", "managedFields"],
+            ["metadata", "resourceVersion"],
+        ] {
+            put(&mut rest, &path, None);
+        }
+        rest
+    };
+    let holder = |object| at(object, &["spec", "holderIdentity"]).and_then(Value::as_str);
+    holder(old).is_some_and(|holder| !holder.is_empty()) && rest(new) == rest(old)
+}
+
+/// An object without its kind and version, as built-in kinds stand in lists.
+pub(crate) fn without_type(object: &[u8]) -> Option<Vec<u8>> {
+    use serde_json::value::RawValue;
+    use std::collections::BTreeMap;
+    let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_slice(object).ok()?;
+    fields.remove("apiVersion");
+    fields.remove("kind");
+    serde_json::to_vec(&fields).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_time_of_a_lease_makes_a_renewal() {
+        let kind = Resource {
+            group: LEASES.into(),
+            plural: "leases".into(),
+            ..crate::apiserver::registry::testing::bare()
+        };
+        let lease = |holder: &str, at: &str, version: &str| {
+            json!({"metadata": {"resourceVersion": version, "managedFields": [at]},
+                "spec": {"holderIdentity": holder, "renewTime": at, "leaseTransitions": 1}})
+        };
+        let old = lease("a", "1", "1");
+        assert!(is_renewal(&kind, &lease("a", "2", "2"), &old));
+        assert!(!is_renewal(&kind, &lease("b", "2", "2"), &old));
+        assert!(!is_renewal(
+            &kind,
+            &lease("", "2", "2"),
+            &lease("", "1", "1")
+        ));
+        let mut other = lease("a", "2", "2");
+        other["spec"]["leaseTransitions"] = json!(2);
+        assert!(!is_renewal(&kind, &other, &old));
+    }
+
+    #[test]
+    fn types_are_told_apart() {
+        assert!(is_of(br#"{"apiVersion":"v1","kind":"A"}"#, "v1"));
+        assert!(is_of(
+            br#"{"aggregationRule":{},"apiVersion":"r/v1"}"#,
+            "r/v1"
+        ));
+        assert!(!is_of(br#"{"apiVersion":"v1"}"#, "v2"));
+        let bare = without_type(br#"{"apiVersion":"v1","data":{"a":"b"},"kind":"A"}"#);
+        assert_eq!(bare.as_deref(), Some(&br#"{"data":{"a":"b"}}"#[..]));
+    }
+}

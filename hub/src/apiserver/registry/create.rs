@@ -1,0 +1,215 @@
+//! POST to a collection, and everything else that makes a new object.
+
+use super::access::{encode, failed, key};
+use super::context::Operation;
+use super::{Body, Context, Outcome, Registry, decode, lifecycle, metadata, tracking};
+use crate::apiserver::catalogue::Resource;
+use crate::apiserver::error::{ApiError, GroupKind};
+use crate::apiserver::store::{self, Expect};
+use crate::apiserver::strategies::{self, Facts, Strategy};
+use rand::Rng as _;
+use serde_json::Value;
+
+const ATTEMPTS: usize = 8;
+
+impl Registry {
+    /// A new object.
+    pub async fn create(&self, context: &Context, body: Body) -> Result<Outcome, ApiError> {
+        context.note_deprecation();
+        if !context.subresource.is_empty() {
+            return Err(ApiError::method_not_allowed(
+                &context.resource.group_resource(),
+                "create",
+            ));
+        }
+        let mut object = decode::object(context, &self.inner.catalogue, &body)?;
+        metadata::wipe_system_fields(&mut object);
+        self.default(context, &mut object);
+        tracking::created(self, context, &mut object);
+        self.insert(context, object).await
+    }
+
+    /// Puts the defaults of a kind.
+    pub(super) fn default(&self, context: &Context, object: &mut Value) {
+        let facts = self.facts(context);
+        context.resource.apply_defaults(object);
+        strategies::of(&context.resource).default(&facts, object);
+    }
+
+    /// Makes an object that was read, defaulted and tracked.
+    pub(super) async fn insert(
+        &self,
+        context: &Context,
+        object: Value,
+    ) -> Result<Outcome, ApiError> {
+        let generates = metadata::name(&object).is_empty()
+            && object["metadata"]["generateName"]
+                .as_str()
+                .is_some_and(|base| !base.is_empty());
+        let attempts = if generates { ATTEMPTS } else { 1 };
+        for _ in 1..attempts {
+            match self.insert_once(context, object.clone()).await {
+                Err(error) if error.reason == "AlreadyExists" => {}
+                other => return other,
+            }
+        }
+        self.insert_once(context, object).await
+    }
+
+    async fn insert_once(&self, context: &Context, object: Value) -> Result<Outcome, ApiError> {
+        let mut object = object;
+        let resource = &context.resource;
+        let strategy = strategies::of(resource);
+        let facts = self.facts(context);
+        match_namespace(context, &mut object)?;
+        lifecycle::admit_create(self, context, &object)?;
+        strategy.admit(&facts, Some(&object), None)?;
+        metadata::fill_system_fields(&mut object, &new_uid(), facts.now);
+        let base = object["metadata"]["generateName"]
+            .as_str()
+            .unwrap_or_default();
+        let generated = metadata::name(&object).is_empty() && !base.is_empty();
+        if generated {
+            let name = metadata::generated_name(base, |below| rand::rng().random_range(0..below));
+            object["metadata"]["name"] = Value::from(name);
+        }
+        check_new(strategy, &facts, &mut object)?;
+        let name = metadata::name(&object).to_owned();
+        self.inner
+            .admission
+            .admit(context, Operation::Create, Some(&object), None)
+            .await?;
+        let version = metadata::resource_version(&object).parse::<u64>();
+        let has_version = version.is_ok_and(|version| version != 0);
+        if has_version {
+            return Err(ApiError::plain(
+                500,
+                "",
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        let on = resource.group_resource();
+        let exists = || {
+            let from_base = object["metadata"]["generateName"].is_string();
+            if from_base {
+                ApiError::generate_name_conflict(&on, &name)
+            } else {
+                ApiError::already_exists(&on, &name)
+            }
+        };
+        let key = key(resource, &context.namespace, &name);
+        if context.dry_run {
+            return match self.inner.store.get(&resource.storage_key, &key) {
+                Some(stored) => Err(still_there(exists(), stored.deleting())),
+                None => Ok(Outcome {
+                    object: encode(&object),
+                    created: true,
+                }),
+            };
+        }
+        let exists = exists();
+        match self
+            .commit(context, key.clone(), Expect::Absent, object, None)
+            .await
+        {
+            Ok(stored) => Ok(Outcome {
+                object: self.shown(resource, &stored),
+                created: true,
+            }),
+            Err(store::Error::Exists { .. }) => {
+                let there = self.inner.store.get(&resource.storage_key, &key);
+                Err(still_there(
+                    exists,
+                    there.is_some_and(|stored| stored.deleting()),
+                ))
+            }
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    pub(super) fn facts<'a>(&self, context: &'a Context) -> Facts<'a> {
+        Facts {
+            context,
+            now: self.inner.clock.now(),
+        }
+    }
+}
+
+/// What is there may be on its way out, which the caller should know.
+fn still_there(error: ApiError, deleting: bool) -> ApiError {
+    let mut error = error;
+    if deleting {
+        error.message = format!("object is being deleted: {}", error.message);
+    }
+    error
+}
+
+/// An object is in the namespace of its path.
+fn match_namespace(context: &Context, object: &mut Value) -> Result<(), ApiError> {
+    let expected = if context.resource.namespaced {
+        context.namespace.as_str()
+    } else {
+        ""
+    };
+    let given = metadata::namespace(object);
+    if given == expected {
+        return Ok(());
+    }
+    if !given.is_empty() && !expected.is_empty() {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    let value = (!expected.is_empty()).then(|| Value::from(expected));
+    super::value::put(object, &["metadata", "namespace"], value);
+    Ok(())
+}
+
+/// The kind that errors name: events are of the core group, whatever the path says.
+pub(super) fn told_kind(resource: &Resource) -> GroupKind {
+    match resource.group.as_ref() {
+        "events.k8s.io" => GroupKind::new("", resource.kind.as_ref()),
+        _ => resource.group_kind(),
+    }
+}
+
+/// Fills in what the server says, and refuses what is wrong.
+fn check_new(
+    strategy: &dyn Strategy,
+    facts: &Facts<'_>,
+    object: &mut Value,
+) -> Result<(), ApiError> {
+    let resource = &facts.context.resource;
+    strategies::prepare_create(strategy, facts, object);
+    let mut errors = metadata::validate(object, resource.namespaced, |name, prefix| {
+        strategy.check_name(name, prefix)
+    });
+    if !resource.is_custom() && resource.group.as_ref() != "apiextensions.k8s.io" {
+        errors.extend(metadata::known_finalizers(object));
+    }
+    errors.extend(resource.validate(object, None));
+    errors.extend(strategy.validate(facts, object, None));
+    if !errors.is_empty() {
+        let name = metadata::name(object);
+        return Err(ApiError::invalid(&told_kind(resource), name, errors));
+    }
+    let finalizers = resource
+        .is_custom()
+        .then(|| metadata::unqualified_finalizers(object));
+    let warnings = strategy.warnings(facts, object, None);
+    for warning in finalizers.into_iter().flatten().chain(warnings) {
+        facts.context.warnings.add(warning);
+    }
+    Ok(())
+}
+
+/// A random UUID.
+fn new_uid() -> String {
+    let mut bytes: [u8; 16] = rand::rng().random();
+    bytes[6] = (bytes[6] & 0x0f) | 0x40;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [0..8, 8..12, 12..16, 16..20, 20..32]
+        .map(|range| hex.get(range).unwrap_or_default().to_owned())
+        .join("-")
+}

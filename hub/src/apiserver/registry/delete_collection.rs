@@ -1,0 +1,36 @@
+//! DELETE of a collection: of all that is selected, one by one.
+
+use super::{Context, DeleteOptions, ListOptions, ListResult, Registry};
+use crate::apiserver::error::ApiError;
+
+impl Registry {
+    /// The end of all selected objects, which are the answer.
+    pub async fn delete_collection(
+        &self,
+        context: &Context,
+        options: DeleteOptions,
+        selected: &ListOptions,
+    ) -> Result<ListResult, ApiError> {
+        let list = self.page(context, selected).await?;
+        for stored in &list.objects {
+            let mut one = context.clone();
+            stored.name().clone_into(&mut one.name);
+            stored.namespace().clone_into(&mut one.namespace);
+            match self.delete(&one, options.clone()).await {
+                Err(error) if error.reason != "NotFound" => return Err(error),
+                _ => {}
+            }
+        }
+        let resource = &context.resource;
+        Ok(ListResult {
+            resource_version: list.revision,
+            continue_token: String::new(),
+            remaining: None,
+            items: list
+                .objects
+                .iter()
+                .map(|stored| self.shown(resource, stored))
+                .collect(),
+        })
+    }
+}

@@ -1,0 +1,289 @@
+//! `/scale`: the number of replicas of a kind, as an object of its own.
+
+use super::access::encode;
+use super::update::Change;
+use super::value::{at, map, number, put, text};
+use super::{Body, Context, Outcome, PatchKind, Registry, decode, metadata, patch, tracking};
+use crate::apiserver::catalogue::Resource;
+use crate::apiserver::error::{ApiError, FieldError, GroupKind};
+use crate::apiserver::store::Stored;
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+/// Where the numbers of a kind stand.
+struct Paths {
+    spec: Vec<String>,
+    status: Vec<String>,
+    selector: Vec<String>,
+}
+
+impl Paths {
+    fn of(resource: &Resource) -> Self {
+        let path = |text: &str| -> Vec<String> {
+            text.split('.')
+                .filter(|part| !part.is_empty())
+                .map(str::to_owned)
+                .collect()
+        };
+        if let Some(scale) = resource.custom().and_then(|custom| custom.scale.as_ref()) {
+            return Self {
+                spec: path(&scale.spec_replicas),
+                status: path(&scale.status_replicas),
+                selector: path(scale.label_selector.as_deref().unwrap_or_default()),
+            };
+        }
+        Self {
+            spec: path("spec.replicas"),
+            status: path("status.replicas"),
+            selector: path("spec.selector"),
+        }
+    }
+}
+
+fn borrowed(path: &[String]) -> Vec<&str> {
+    path.iter().map(String::as_str).collect()
+}
+
+/// The scale of a stored object.
+pub(super) fn get(
+    registry: &Registry,
+    context: &Context,
+    stored: &Stored,
+) -> Result<Bytes, ApiError> {
+    let object = registry.view(&context.resource, stored);
+    let paths = Paths::of(&context.resource);
+    if context.resource.is_custom() && at(&object, &borrowed(&paths.spec)).is_none() {
+        return Err(ApiError::internal(format!(
+            "the spec replicas field \".{}\" does not exist",
+            paths.spec.join(".")
+        )));
+    }
+    Ok(encode(&scale_of(context, &paths, &object)))
+}
+
+fn scale_of(context: &Context, paths: &Paths, object: &Value) -> Value {
+    let count = |path: &[String]| number(object, &borrowed(path)).unwrap_or_default();
+    let mut details = json!({});
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
+        if let Some(value) = at(object, &["metadata", field]) {
+            details[field] = value.clone();
+        }
+    }
+    let selector = selector_text(&context.resource, object, &borrowed(&paths.selector));
+    let mut scale = json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": details,
+        "spec": {},
+        "status": {"replicas": count(&paths.status)},
+    });
+    if count(&paths.spec) != 0 {
+        scale["spec"]["replicas"] = json!(count(&paths.spec));
+    }
+    if !selector.is_empty() {
+        scale["status"]["selector"] = json!(selector);
+    }
+    scale
+}
+
+/// A selector as it is written in queries.
+fn selector_text(resource: &Resource, object: &Value, path: &[&str]) -> String {
+    if path.is_empty() {
+        return String::new();
+    }
+    if resource.is_custom() {
+        return text(object, path).to_owned();
+    }
+    let equal = |labels: &serde_json::Map<String, Value>| -> Vec<(String, String)> {
+        labels
+            .iter()
+            .map(|(key, value)| {
+                let value = value.as_str().unwrap_or_default();
+                (key.clone(), format!("{key}={value}"))
+            })
+            .collect()
+    };
+    if resource.plural.as_ref() == "replicationcontrollers" {
+        let terms = map(object, path).map(equal).unwrap_or_default();
+        return joined(terms);
+    }
+    let selector = at(object, path).cloned().unwrap_or_default();
+    let mut terms = map(&selector, &["matchLabels"])
+        .map(equal)
+        .unwrap_or_default();
+    for term in super::value::list(&selector, &["matchExpressions"]) {
+        let key = text(term, &["key"]);
+        let mut values = super::value::texts(term, &["values"]);
+        values.sort_unstable();
+        let values = values.join(",");
+        let shown = match text(term, &["operator"]) {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "Exists" => key.to_owned(),
+            _ => format!("!{key}"),
+        };
+        terms.push((key.to_owned(), shown));
+    }
+    joined(terms)
+}
+
+fn joined(terms: Vec<(String, String)>) -> String {
+    let mut terms = terms;
+    terms.sort();
+    let terms: Vec<String> = terms.into_iter().map(|(_, term)| term).collect();
+    terms.join(",")
+}
+
+/// PUT of a scale.
+pub(super) async fn update(
+    registry: &Registry,
+    context: &Context,
+    body: &Body,
+) -> Result<Outcome, ApiError> {
+    let expected = decode::Expected {
+        group: "autoscaling".to_owned(),
+        version: "v1".to_owned(),
+        kind: "Scale".to_owned(),
+        custom: false,
+    };
+    let mut scale = decode::read(body, &expected)?.value;
+    decode::check_kind(&mut scale, &expected, None, |version, kind| {
+        decode::is_known(&registry.inner.catalogue, version, kind)
+    })?;
+    set(registry, context, &|_| Ok(scale.clone())).await
+}
+
+/// PATCH of a scale.
+pub(super) async fn patch(
+    registry: &Registry,
+    context: &Context,
+    kind: PatchKind,
+    body: &Bytes,
+) -> Result<Outcome, ApiError> {
+    if kind == PatchKind::Apply {
+        return Err(ApiError::unsupported_media_type(&[
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/strategic-merge-patch+json",
+        ]));
+    }
+    // A scale has no lists: a strategic merge is a merge.
+    let kind = match kind {
+        PatchKind::Strategic => PatchKind::Merge,
+        other => other,
+    };
+    set(registry, context, &|old| {
+        patch::patched(&context.resource, kind, old, body)
+    })
+    .await
+}
+
+async fn set(
+    registry: &Registry,
+    context: &Context,
+    scale: &(dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync),
+) -> Result<Outcome, ApiError> {
+    let paths = Paths::of(&context.resource);
+    let on = context.resource.group_resource();
+    let make = |old: Option<&Value>| {
+        let old = old.ok_or_else(|| ApiError::not_found(&on, &context.name))?;
+        let new = scale(&scale_of(context, &paths, old))?;
+        let replicas = number(&new, &["spec", "replicas"]).unwrap_or_default();
+        if replicas < 0 {
+            return Err(ApiError::invalid(
+                &GroupKind::new("autoscaling", "Scale"),
+                &context.name,
+                vec![FieldError::invalid(
+                    "spec.replicas",
+                    json!(replicas),
+                    "must be greater than or equal to 0",
+                )],
+            ));
+        }
+        let version = metadata::resource_version(&new);
+        if !version.is_empty() && version != metadata::resource_version(old) {
+            return Err(ApiError::modified(&on, &context.name));
+        }
+        let uid = metadata::uid(&new);
+        if !uid.is_empty() && uid != metadata::uid(old) {
+            return Err(ApiError::conflict(
+                &on,
+                &context.name,
+                &format!(
+                    "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                    metadata::uid(old)
+                ),
+            ));
+        }
+        let mut object = old.clone();
+        put(&mut object, &borrowed(&paths.spec), Some(json!(replicas)));
+        if is_owned(old, &paths.spec) {
+            if replicas == 0 {
+                // A scale leaves out a zero, and so nobody says it.
+                disown(&mut object, &paths.spec);
+            } else {
+                tracking::updated(registry, context, old, &mut object);
+            }
+        }
+        Ok(object)
+    };
+    // The object changes as by any update of its spec.
+    let mut whole = context.clone();
+    whole.subresource.clear();
+    let change = Change {
+        force_create: false,
+        uid: None,
+        make: &make,
+    };
+    let outcome = registry.change(&whole, &change).await?;
+    let object: Value = serde_json::from_slice(&outcome.object).map_err(ApiError::internal)?;
+    Ok(Outcome {
+        object: encode(&scale_of(context, &paths, &object)),
+        created: false,
+    })
+}
+
+/// Whether any manager owns a field.
+fn is_owned(object: &Value, path: &[String]) -> bool {
+    let path: Vec<String> = path.iter().map(|part| format!("f:{part}")).collect();
+    super::value::list(object, &["metadata", "managedFields"])
+        .iter()
+        .any(|entry| at(&entry["fieldsV1"], &borrowed(&path)).is_some())
+}
+
+/// Nobody owns the field any more.
+fn disown(object: &mut Value, path: &[String]) {
+    let path: Vec<String> = path.iter().map(|part| format!("f:{part}")).collect();
+    let entries = object
+        .pointer_mut("/metadata/managedFields")
+        .and_then(Value::as_array_mut);
+    let Some(entries) = entries else {
+        return;
+    };
+    for entry in entries.iter_mut() {
+        if let Some(fields) = entry.get_mut("fieldsV1") {
+            remove(fields, &path);
+        }
+    }
+    entries.retain(|entry| map(entry, &["fieldsV1"]).is_some());
+}
+
+/// Takes out a path, and what is empty without it.
+fn remove(fields: &mut Value, path: &[String]) {
+    let (Some(fields), Some((first, rest))) = (fields.as_object_mut(), path.split_first()) else {
+        return;
+    };
+    if let Some(below) = fields.get_mut(first) {
+        remove(below, rest);
+        let empty = below.as_object().is_none_or(serde_json::Map::is_empty);
+        if rest.is_empty() || empty {
+            fields.remove(first);
+        }
+    }
+}

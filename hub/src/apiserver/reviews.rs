@@ -1,0 +1,114 @@
+//! Questions about identities and rights, and tokens on request: kinds that are answered, not stored.
+
+mod access;
+mod identity;
+mod token;
+
+use super::authn::Authenticator;
+use super::authz::Authorizer;
+use super::caller::Caller;
+use super::catalogue::Resource;
+use super::error::ApiError;
+use super::facts::facts;
+use super::managed::{self, Manager};
+use super::registry::Body;
+use super::registry::decode::{self, Expected};
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde_json::{Value, json};
+
+const AUTHORIZATION: &str = "authorization.k8s.io";
+const AUTHENTICATION: &str = "authentication.k8s.io";
+
+/// What a review is answered from.
+pub struct Desk<'a> {
+    /// Rights.
+    pub authorizer: &'a Authorizer,
+    /// Identities.
+    pub authenticator: &'a Authenticator,
+    /// Who asks.
+    pub caller: &'a Caller,
+    /// As whose fields the question is told.
+    pub manager: &'a str,
+    /// The kind in the path.
+    pub resource: &'a Resource,
+    /// The time of day.
+    pub now: DateTime<Utc>,
+}
+
+/// Whether a kind is one of these.
+pub fn is_review(group: &str, resource: &str, subresource: &str) -> bool {
+    match group {
+        AUTHORIZATION | AUTHENTICATION => subresource.is_empty(),
+        "" => (resource, subresource) == ("serviceaccounts", "token"),
+        _ => false,
+    }
+}
+
+impl Desk<'_> {
+    /// Answers a review; `name` is that of the ServiceAccount whose token is wanted.
+    pub fn answer(
+        &self,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        body: &Body,
+    ) -> Result<Value, ApiError> {
+        match resource {
+            "selfsubjectreviews" => {
+                self.read(body, AUTHENTICATION, "SelfSubjectReview")?;
+                Ok(self.who_am_i())
+            }
+            "tokenreviews" => self.token_review(self.read(body, AUTHENTICATION, "TokenReview")?),
+            "subjectaccessreviews" => {
+                self.subject_access(self.read(body, AUTHORIZATION, "SubjectAccessReview")?, None)
+            }
+            "localsubjectaccessreviews" => {
+                let review = self.read(body, AUTHORIZATION, "LocalSubjectAccessReview")?;
+                self.subject_access(review, Some(namespace))
+            }
+            "selfsubjectaccessreviews" => {
+                self.self_access(self.read(body, AUTHORIZATION, "SelfSubjectAccessReview")?)
+            }
+            "selfsubjectrulesreviews" => {
+                self.self_rules(self.read(body, AUTHORIZATION, "SelfSubjectRulesReview")?)
+            }
+            "serviceaccounts" => {
+                let request = self.read(body, AUTHENTICATION, "TokenRequest")?;
+                self.token_request(namespace, name, request)
+            }
+            _ => Err(ApiError::no_such_path()),
+        }
+    }
+
+    fn read(&self, body: &Body, group: &str, kind: &str) -> Result<Value, ApiError> {
+        let expected = Expected {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            kind: kind.to_owned(),
+            custom: false,
+        };
+        let mut value = decode::read(body, &expected)?.value;
+        value["kind"] = json!(kind);
+        value["apiVersion"] = json!(format!("{group}/v1"));
+        if !value["metadata"].is_object() {
+            value["metadata"] = json!({});
+        }
+        if !value["spec"].is_object() {
+            value["spec"] = json!({});
+        }
+        // Answers that are no object of the question's own kind say nothing of fields.
+        if !matches!(kind, "SelfSubjectReview" | "SelfSubjectRulesReview") {
+            let subresource = if kind == "TokenRequest" { "token" } else { "" };
+            let mut manager = Manager::new(self.resource, self.manager, subresource);
+            manager.api_version = format!("{group}/v1");
+            let schema = facts().named(group, "v1", kind);
+            let schema = schema.unwrap_or(&self.resource.schema);
+            managed::track(None, &mut value, schema, &manager, self.now);
+        }
+        Ok(value)
+    }
+
+    fn seconds(&self) -> String {
+        self.now.to_rfc3339_opts(SecondsFormat::Secs, true)
+    }
+}

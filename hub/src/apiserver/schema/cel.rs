@@ -1,0 +1,361 @@
+//! Rules in CEL (`x-kubernetes-validations`).
+
+use super::validate::old::Old;
+use super::{Kind, Schema};
+use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use chrono::{DateTime, Duration};
+use kube_cel::KubeCelExt as _;
+use kube_cel::cel::objects::{Key, Map, OptionalValue};
+use kube_cel::cel::{Context, Program, Value as Cel};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+/// One rule, compiled when it is first used.
+#[derive(Debug, Clone)]
+pub(super) struct CelRule {
+    rule: Arc<str>,
+    message: Arc<str>,
+    message_expression: Arc<str>,
+    reason: Arc<str>,
+    field_path: Arc<str>,
+    optional_old: bool,
+    compiled: Arc<OnceLock<Compiled>>,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    rule: Result<Program, String>,
+    message: Option<Program>,
+    uses_old: bool,
+}
+
+/// Longer messages are cut by nobody: the rule's own message takes their place.
+const LONGEST_MESSAGE: usize = 5 * 1024;
+
+impl CelRule {
+    pub(super) fn new(given: &Value) -> Self {
+        let text = |key: &str| Arc::from(given.get(key).and_then(Value::as_str).unwrap_or(""));
+        Self {
+            rule: text("rule"),
+            message: text("message"),
+            message_expression: text("messageExpression"),
+            reason: text("reason"),
+            field_path: text("fieldPath"),
+            optional_old: given.get("optionalOldSelf").and_then(Value::as_bool) == Some(true),
+            compiled: Arc::default(),
+        }
+    }
+
+    fn compiled(&self) -> &Compiled {
+        self.compiled.get_or_init(|| {
+            let rule = Program::compile(&self.rule).map_err(|error| error.to_string());
+            let uses_old = rule
+                .as_ref()
+                .is_ok_and(|program| program.references().has_variable("oldSelf"));
+            let message = (!self.message_expression.is_empty())
+                .then(|| Program::compile(&self.message_expression).ok())
+                .flatten();
+            Compiled {
+                rule,
+                message,
+                uses_old,
+            }
+        })
+    }
+
+    fn shown(&self) -> &str {
+        if self.message.is_empty() {
+            self.rule.trim()
+        } else {
+            self.message.trim()
+        }
+    }
+
+    fn message(&self, context: &Context<'_>) -> String {
+        let told = self.compiled().message.as_ref().and_then(|program| {
+            match program.execute(context).ok()? {
+                Cel::String(text) => Some(text.trim().to_owned()),
+                _ => None,
+            }
+        });
+        told.filter(|text| {
+            !text.is_empty() && text.len() <= LONGEST_MESSAGE && !text.contains('\n')
+        })
+        .unwrap_or_else(|| {
+            if self.message.is_empty() {
+                format!("failed rule: {}", self.shown())
+            } else {
+                self.shown().to_owned()
+            }
+        })
+    }
+
+    fn kind(&self) -> FieldErrorKind {
+        match self.reason.as_ref() {
+            "FieldValueForbidden" => FieldErrorKind::Forbidden,
+            "FieldValueRequired" => FieldErrorKind::Required,
+            "FieldValueDuplicate" => FieldErrorKind::Duplicate,
+            _ => FieldErrorKind::Invalid,
+        }
+    }
+}
+
+/// Why a rule cannot be read, if so; CustomResourceDefinitions with such a rule are refused.
+pub(crate) fn why_not(rule: &str) -> Option<String> {
+    let error = Program::compile(rule).err()?;
+    // The line that is shown is set off by a blank.
+    Some(error.to_string().replace("\n|", "\n |"))
+}
+
+impl Schema {
+    /// Whether there is a rule here or below.
+    pub(super) fn has_cel(&self) -> bool {
+        let here = self.rules.as_ref().is_some_and(|rules| {
+            !rules.cel.is_empty()
+                || [&rules.all_of, &rules.any_of, &rules.one_of]
+                    .into_iter()
+                    .flatten()
+                    .any(Self::has_cel)
+        });
+        here || self.fields.iter().any(|(_, field)| field.has_cel())
+            || self.items.as_ref().is_some_and(|items| items.has_cel())
+            || self
+                .additional
+                .as_ref()
+                .is_some_and(|values| values.has_cel())
+    }
+}
+
+/// All functions there are; registering them costs more than most rules.
+fn functions() -> &'static Context<'static> {
+    static FUNCTIONS: OnceLock<Context<'static>> = OnceLock::new();
+    FUNCTIONS.get_or_init(|| Context::default().with_all())
+}
+
+pub(super) fn check(
+    schema: &Schema,
+    value: &Value,
+    old: Old<'_>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    if value.is_null() {
+        return;
+    }
+    check_here(schema, schema, value, old, path, errors);
+    match value {
+        Value::Object(object) => {
+            for (key, inner) in object {
+                let declared = schema.property(key);
+                let below = match (declared, path.is_empty()) {
+                    (Some(_), true) => key.clone(),
+                    (Some(_), false) => format!("{path}.{key}"),
+                    (None, _) => format!("{path}[{key}]"),
+                };
+                if let Some(child) = declared.or_else(|| schema.additional())
+                    && child.definition().is_none()
+                {
+                    check(child, inner, old.field(schema, key), &below, errors);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = schema.items() {
+                for (at, item) in list.iter().enumerate() {
+                    let below = old.item(schema, at, item);
+                    check(items, item, below, &format!("{path}[{at}]"), errors);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_here(
+    schema: &Schema,
+    typed: &Schema,
+    value: &Value,
+    old: Old<'_>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    let Some(rules) = &schema.rules else {
+        return;
+    };
+    for nested in &rules.all_of {
+        check_here(nested, typed, value, old, path, errors);
+    }
+    if rules.cel.is_empty() {
+        return;
+    }
+    let shown = if path.is_empty() { "<nil>" } else { path };
+    let type_name = Value::from(type_name(typed));
+    let this = to_cel(typed, value);
+    let before = old.value().map(|old| to_cel(typed, old));
+    for rule in &rules.cel {
+        let compiled = rule.compiled();
+        let program = match &compiled.rule {
+            Ok(program) => program,
+            Err(why) => {
+                let detail = format!("rule compile error: {why}");
+                errors.push(FieldError::invalid(shown, type_name.clone(), detail));
+                continue;
+            }
+        };
+        if compiled.uses_old && before.is_none() && !rule.optional_old {
+            continue;
+        }
+        let mut context = functions().new_inner_scope();
+        context.add_variable_from_value("self", this.clone());
+        if rule.optional_old {
+            let optional = before
+                .clone()
+                .map_or_else(OptionalValue::none, OptionalValue::of);
+            context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(optional)));
+        } else if let Some(before) = &before {
+            context.add_variable_from_value("oldSelf", before.clone());
+        }
+        match program.execute(&context) {
+            Ok(Cel::Bool(true)) => {}
+            Ok(_) => {
+                if !compiled.uses_old && old.is_same(value) {
+                    continue;
+                }
+                let at = below(path, &rule.field_path);
+                let bad = match value {
+                    Value::Object(_) | Value::Array(_) => BadValue::Omitted,
+                    scalar => BadValue::Is(scalar.clone()),
+                };
+                errors.push(FieldError::new(
+                    at,
+                    rule.kind(),
+                    bad,
+                    rule.message(&context),
+                ));
+            }
+            Err(why) => {
+                let detail = format!("{why} evaluating rule: {}", rule.shown());
+                errors.push(FieldError::invalid(shown, type_name.clone(), detail));
+            }
+        }
+    }
+}
+
+/// Where an error is told: at the value, or at the field below that the rule names.
+fn below(path: &str, field: &str) -> String {
+    let field = field.strip_prefix('.').unwrap_or(field);
+    match (path.is_empty(), field.is_empty()) {
+        (true, true) => "<nil>".to_owned(),
+        (true, false) => field.to_owned(),
+        (false, true) => path.to_owned(),
+        (false, false) => format!("{path}.{field}"),
+    }
+}
+
+fn type_name(schema: &Schema) -> &'static str {
+    match schema.kind() {
+        Kind::Object => "object",
+        Kind::Array => "array",
+        Kind::String => "string",
+        Kind::Integer => "integer",
+        Kind::Number => "number",
+        Kind::Boolean => "boolean",
+        Kind::Any | Kind::IntOrString | Kind::Quantity => "",
+    }
+}
+
+/// A value as rules see it: formats have types, and names of fields that are no names in CEL are
+/// written differently.
+fn to_cel(schema: &Schema, value: &Value) -> Cel {
+    match value {
+        Value::Null => Cel::Null,
+        Value::Bool(set) => Cel::Bool(*set),
+        Value::Number(number) => match (schema.kind(), number.as_i64()) {
+            (Kind::Number, _) | (_, None) => Cel::Float(number.as_f64().unwrap_or(f64::NAN)),
+            (_, Some(whole)) => Cel::Int(whole),
+        },
+        Value::String(text) => text_to_cel(schema, text),
+        Value::Array(list) => {
+            let items = list.iter().map(|item| match schema.items() {
+                Some(items) => to_cel(items, item),
+                None => free(item),
+            });
+            Cel::List(Arc::new(items.collect()))
+        }
+        Value::Object(object) => {
+            let is_map = schema.additional().is_some();
+            let mut map = HashMap::with_capacity(object.len());
+            for (key, inner) in object {
+                let seen = match schema.child(key) {
+                    Some(child) => to_cel(child, inner),
+                    None => free(inner),
+                };
+                let name = if is_map { key.clone() } else { escaped(key) };
+                map.insert(Key::String(Arc::new(name)), seen);
+            }
+            Cel::Map(Map { map: Arc::new(map) })
+        }
+    }
+}
+
+fn free(value: &Value) -> Cel {
+    static ANY: OnceLock<Schema> = OnceLock::new();
+    to_cel(ANY.get_or_init(Schema::default), value)
+}
+
+fn text_to_cel(schema: &Schema, text: &str) -> Cel {
+    let plain = || Cel::String(Arc::new(text.to_owned()));
+    if schema.kind() != Kind::String {
+        return plain();
+    }
+    match schema.format() {
+        Some("date-time") => {
+            DateTime::parse_from_rfc3339(text).map_or_else(|_| plain(), Cel::Timestamp)
+        }
+        Some("duration") => super::decode::leaf::parse_duration(text)
+            .map_or_else(plain, |nanos| Cel::Duration(Duration::nanoseconds(nanos))),
+        Some("byte") => STANDARD
+            .decode(text)
+            .map_or_else(|_| plain(), |bytes| Cel::Bytes(Arc::new(bytes))),
+        _ => plain(),
+    }
+}
+
+const RESERVED: [&str; 18] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+];
+
+/// The name of a field as CEL can say it.
+fn escaped(name: &str) -> String {
+    if RESERVED.contains(&name) {
+        return format!("__{name}__");
+    }
+    name.replace("__", "__underscores__")
+        .replace('.', "__dot__")
+        .replace('-', "__dash__")
+        .replace('/', "__slash__")
+}
+
+#[cfg(test)]
+#[path = "cel/tests.rs"]
+mod tests;

@@ -1,0 +1,92 @@
+use crate::apiserver::schema::Schema;
+use serde_json::{Value, json};
+
+fn told(schema: Value, new: Value, old: Option<Value>) -> Vec<String> {
+    let schema = Schema::of_crd(&schema, false);
+    let errors = schema.validate(&new, old.as_ref());
+    errors.iter().map(ToString::to_string).collect()
+}
+
+fn spec(rules: Value) -> Value {
+    json!({"type": "object", "properties": {"spec": {"type": "object",
+        "x-kubernetes-validations": rules,
+        "properties": {"replicas": {"type": "integer"}, "max-replicas": {"type": "integer"},
+                       "name": {"type": "string"},
+                       "at": {"type": "string", "format": "date-time"}}}}})
+}
+
+#[test]
+fn a_rule_that_does_not_hold_is_told() {
+    let rules = json!([{"rule": "self.replicas <= self.max__dash__replicas"}]);
+    assert_eq!(
+        told(
+            spec(rules.clone()),
+            json!({"spec": {"replicas": 3, "max-replicas": 2}}),
+            None
+        ),
+        ["spec: Invalid value: failed rule: self.replicas <= self.max__dash__replicas"]
+    );
+    let fine = json!({"spec": {"replicas": 1, "max-replicas": 2}});
+    assert!(told(spec(rules), fine, None).is_empty());
+}
+
+#[test]
+fn messages_reasons_and_paths_are_those_of_the_rule() {
+    let rules = json!([
+        {"rule": "self.replicas > 1", "messageExpression": "'got ' + string(self.replicas)",
+         "reason": "FieldValueForbidden", "fieldPath": ".replicas"},
+        {"rule": "has(self.name)", "message": " a name, please "},
+        {"rule": "self.at < timestamp('2020-01-01T00:00:00Z')", "message": "too late"},
+    ]);
+    assert_eq!(
+        told(
+            spec(rules),
+            json!({"spec": {"replicas": 1, "at": "2024-01-01T00:00:00Z"}}),
+            None
+        ),
+        [
+            "spec.replicas: Forbidden: got 1",
+            "spec: Invalid value: a name, please",
+            "spec: Invalid value: too late"
+        ]
+    );
+}
+
+#[test]
+fn transitions_compare_with_what_was() {
+    let rules = json!([{"rule": "self.name == oldSelf.name", "message": "fixed"}]);
+    let new = json!({"spec": {"name": "b"}});
+    assert!(told(spec(rules.clone()), new.clone(), None).is_empty());
+    let old = json!({"spec": {"name": "a"}});
+    assert_eq!(
+        told(spec(rules), new, Some(old)),
+        ["spec: Invalid value: fixed"]
+    );
+    let optional = json!([{"rule": "oldSelf.hasValue() || self.name == 'first'",
+                           "optionalOldSelf": true, "message": "begin with first"}]);
+    let new = json!({"spec": {"name": "b"}});
+    assert_eq!(
+        told(spec(optional), new, None),
+        ["spec: Invalid value: begin with first"]
+    );
+}
+
+#[test]
+fn what_did_not_change_is_forgiven() {
+    let rules = json!([{"rule": "self.replicas > 1"}]);
+    let bad = json!({"spec": {"replicas": 0}});
+    assert!(told(spec(rules), bad.clone(), Some(bad)).is_empty());
+}
+
+#[test]
+fn nothing_is_evaluated_over_an_object_of_wrong_types() {
+    let rules = json!([{"rule": "self.replicas > 1"}]);
+    assert_eq!(
+        told(spec(rules), json!({"spec": {"replicas": "x"}}), None),
+        [
+            "spec.replicas: Invalid value: \"string\": spec.replicas in body must be of type integer: \"string\"",
+            "<nil>: Invalid value: null: some validation rules were not checked because the object was \
+          invalid; correct the existing errors to complete validation"
+        ]
+    );
+}

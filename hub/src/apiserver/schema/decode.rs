@@ -1,0 +1,314 @@
+//! Objects of built-in kinds are read as a typed server reads them, and put into the form in which
+//! it writes them.
+//!
+//! A value of the wrong type is refused in Go's words. A null is as good as nothing. Fields that
+//! are empty are left out or written as their zero value, as the Go type says.
+
+pub(crate) mod leaf;
+pub(crate) mod quantity;
+
+use super::build::json_schema_props;
+use super::{Go, Schema};
+use serde_json::{Map, Value};
+use std::fmt::Write as _;
+
+impl Schema {
+    /// Reads a value as its Go type and puts it into the form in which Go writes it. What has no Go
+    /// type stays as it is. The error is Go's text.
+    pub fn coerce(&self, value: &mut Value) -> Result<(), String> {
+        let mut place = Place::default();
+        walk(self, value, &mut place)
+    }
+}
+
+/// Where the reader stands, in the terms of Go's errors.
+#[derive(Default)]
+struct Place {
+    of: String,
+    path: Vec<String>,
+}
+
+impl Place {
+    fn mismatch(&self, found: &str, schema: &Schema) -> String {
+        let wanted = go_name(schema);
+        let mut text = format!("json: cannot unmarshal {found} into Go ");
+        // Writing to a String cannot fail.
+        let _ = if self.of.is_empty() && self.path.is_empty() {
+            write!(text, "value of type {wanted}")
+        } else {
+            write!(
+                text,
+                "struct field {}.{} of type {wanted}",
+                self.of,
+                self.path.join(".")
+            )
+        };
+        text
+    }
+}
+
+fn found(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// The name of a type as Go prints it.
+fn go_name(schema: &Schema) -> String {
+    match schema.go() {
+        Go::String(named) => named.as_deref().unwrap_or("string").to_owned(),
+        Go::Bool => "bool".to_owned(),
+        Go::Int32 => "int32".to_owned(),
+        Go::Int64 => "int64".to_owned(),
+        Go::Float => "float64".to_owned(),
+        Go::Bytes => "[]uint8".to_owned(),
+        Go::Slice => format!("[]{}", schema.items().map(go_name).unwrap_or_default()),
+        Go::Map => match schema.additional() {
+            Some(values) if values.go() == &Go::Quantity => "v1.ResourceList".to_owned(),
+            values => format!("map[string]{}", values.map(go_name).unwrap_or_default()),
+        },
+        Go::Struct(name) => name.to_string(),
+        Go::Time | Go::MicroTime | Go::Duration => "string".to_owned(),
+        _ => "map[string]interface {}".to_owned(),
+    }
+}
+
+fn walk(schema: &Schema, value: &mut Value, place: &mut Place) -> Result<(), String> {
+    match schema.go() {
+        Go::None => below_crd(schema, value),
+        Go::Struct(name) => {
+            let Value::Object(object) = value else {
+                return Err(place.mismatch(found(value), schema));
+            };
+            let name = name.rsplit('.').next().unwrap_or_default().to_owned();
+            let outer = std::mem::replace(&mut place.of, name);
+            fields(schema, object, place)?;
+            place.of = outer;
+            Ok(())
+        }
+        Go::Slice => {
+            let Value::Array(list) = value else {
+                return Err(place.mismatch(found(value), schema));
+            };
+            let Some(items) = schema.items() else {
+                return Ok(());
+            };
+            for item in list {
+                if item.is_null() {
+                    *item = items.zero();
+                } else {
+                    walk(items, item, place)?;
+                }
+            }
+            Ok(())
+        }
+        Go::Map => {
+            let Value::Object(object) = value else {
+                return Err(place.mismatch(found(value), schema));
+            };
+            let Some(values) = schema.additional() else {
+                return Ok(());
+            };
+            for inner in object.values_mut() {
+                if inner.is_null() {
+                    *inner = values.zero();
+                    continue;
+                }
+                walk(values, inner, place)?;
+                // Lists of resources are rounded to thousandths and written in their shortest form.
+                if values.go() == &Go::Quantity
+                    && let Value::String(text) = inner
+                    && let Ok(parsed) = quantity::parse(text)
+                {
+                    *inner = Value::String(parsed.round_up_to_milli().to_string());
+                }
+            }
+            Ok(())
+        }
+        Go::String(_) => expect(value.is_string(), schema, value, place),
+        Go::Bool => expect(value.is_boolean(), schema, value, place),
+        Go::Int32 => whole(schema, value, place, |n| i32::try_from(n).is_ok()),
+        Go::Int64 => whole(schema, value, place, |_| true),
+        Go::Float => expect(value.is_number(), schema, value, place),
+        Go::Bytes => {
+            expect(value.is_string(), schema, value, place)?;
+            leaf::bytes(value)
+        }
+        Go::Time => leaf::time(value),
+        Go::MicroTime => leaf::micro_time(value),
+        Go::Duration => leaf::duration(value),
+        Go::Quantity => leaf::quantity(value),
+        Go::IntOrString => leaf::int_or_string(value),
+        Go::Json => Ok(()),
+        Go::Raw | Go::Fields => Ok(()),
+        Go::PropsOrBool => match value {
+            Value::Bool(_) => Ok(()),
+            Value::Object(_) => props(value),
+            _ => Err("boolean or JSON schema expected".to_owned()),
+        },
+        Go::PropsOrArray => match value {
+            Value::Object(_) => props(value),
+            Value::Array(list) => list.iter_mut().try_for_each(props),
+            _ => Ok(()),
+        },
+        Go::PropsOrStrings => match value {
+            Value::Object(_) => props(value),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// Metadata has a Go type wherever it stands.
+fn below_crd(schema: &Schema, value: &mut Value) -> Result<(), String> {
+    match value {
+        Value::Object(object) => {
+            for (key, inner) in object {
+                let Some(child) = schema.child(key) else {
+                    continue;
+                };
+                if child.go() == &Go::None {
+                    below_crd(child, inner)?;
+                } else if !inner.is_null() {
+                    walk(child, inner, &mut Place::default())?;
+                }
+            }
+            Ok(())
+        }
+        Value::Array(list) => match schema.items() {
+            Some(items) => list.iter_mut().try_for_each(|item| below_crd(items, item)),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+fn expect(fits: bool, schema: &Schema, value: &Value, place: &Place) -> Result<(), String> {
+    if fits {
+        Ok(())
+    } else {
+        Err(place.mismatch(found(value), schema))
+    }
+}
+
+fn whole(
+    schema: &Schema,
+    value: &Value,
+    place: &Place,
+    fits: impl Fn(i64) -> bool,
+) -> Result<(), String> {
+    match value {
+        Value::Number(number) if number.as_i64().is_some_and(fits) => Ok(()),
+        Value::Number(number) => Err(place.mismatch(&format!("number {number}"), schema)),
+        _ => Err(place.mismatch(found(value), schema)),
+    }
+}
+
+/// A schema within a union; what it does not know is dropped without a word.
+fn props(value: &mut Value) -> Result<(), String> {
+    let Some(number) = json_schema_props() else {
+        return Ok(());
+    };
+    let schema = Schema::built_in(number);
+    schema.prune(value);
+    schema.coerce(value)
+}
+
+fn fields(
+    schema: &Schema,
+    object: &mut Map<String, Value>,
+    place: &mut Place,
+) -> Result<(), String> {
+    for (name, field) in schema.properties() {
+        let given = object.remove(name).filter(|value| !value.is_null());
+        let written = match given {
+            Some(mut value) => {
+                place.path.push(name.to_owned());
+                walk(field, &mut value, place)?;
+                place.path.pop();
+                // An empty list there is no list that was left out: it says that nobody owns anything.
+                if name == "managedFields" {
+                    Some(value)
+                } else {
+                    keep(field, value)
+                }
+            }
+            None => absent(field),
+        };
+        if let Some(written) = written {
+            object.insert(name.to_owned(), written);
+        }
+    }
+    Ok(())
+}
+
+/// What is written for a field that has a value.
+fn keep(field: &Schema, value: Value) -> Option<Value> {
+    if field.is_pointer() {
+        return Some(value);
+    }
+    let nothing = match (&value, field.go()) {
+        (Value::Array(list), Go::Slice) => list.is_empty(),
+        (Value::Object(object), Go::Map) => object.is_empty(),
+        (Value::String(text), Go::String(_) | Go::Bytes) => text.is_empty(),
+        (Value::Bool(set), Go::Bool) => !set,
+        (Value::Number(number), Go::Int32 | Go::Int64 | Go::Float) => number.as_f64() == Some(0.0),
+        _ => false,
+    };
+    if nothing { absent(field) } else { Some(value) }
+}
+
+/// What is written for a field that has none.
+fn absent(field: &Schema) -> Option<Value> {
+    if field.omit_zero {
+        return None;
+    }
+    let is_struct = matches!(
+        field.go(),
+        Go::Struct(_)
+            | Go::Time
+            | Go::MicroTime
+            | Go::Duration
+            | Go::Quantity
+            | Go::IntOrString
+            | Go::Raw
+    );
+    if field.is_pointer() || !is_struct {
+        if field.omits_empty() {
+            return None;
+        }
+        if field.is_pointer() {
+            return Some(Value::Null);
+        }
+    }
+    Some(field.zero())
+}
+
+impl Schema {
+    /// The zero value of a type, as Go writes it; nothing is in a custom resource.
+    pub fn zero(&self) -> Value {
+        match self.go() {
+            Go::String(_) => Value::from(""),
+            Go::Bool => Value::Bool(false),
+            Go::Int32 | Go::Int64 | Go::Float | Go::IntOrString => Value::from(0),
+            Go::Quantity => Value::from("0"),
+            Go::Duration => Value::from("0s"),
+            Go::Struct(_) => {
+                let written = self
+                    .properties()
+                    .filter_map(|(name, field)| Some((name.to_owned(), absent(field)?)));
+                Value::Object(written.collect())
+            }
+            Go::None => Value::Object(Map::new()),
+            _ => Value::Null,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "decode/tests.rs"]
+mod tests;

@@ -1,0 +1,47 @@
+//! Defaults in a schema would themselves do as values.
+
+use super::super::check::{Errors, has};
+use super::schema::below;
+use crate::apiserver::error::FieldError;
+use crate::apiserver::schema::Schema;
+use serde_json::Value;
+
+pub(super) fn check(schema: &Value, path: &str, root: bool, errors: &mut Errors) {
+    if has(schema, "default") {
+        let at = format!("{path}.default");
+        if root {
+            let detail = "must not be set at the root";
+            errors.push(FieldError::forbidden(at, detail));
+        } else {
+            one(schema, at, errors);
+        }
+    }
+    let shaping = |place: &str| {
+        place.starts_with("properties[") || matches!(place, "items" | "additionalProperties")
+    };
+    for (place, inner) in below(schema).filter(|(place, _)| shaping(place)) {
+        check(inner, &format!("{path}.{place}"), false, errors);
+    }
+}
+
+fn one(schema: &Value, at: String, errors: &mut Errors) {
+    let node = Schema::from_openapi(schema);
+    let default = &schema["default"];
+    let mut pruned = default.clone();
+    if !node.prune(&mut pruned).is_empty() {
+        let detail = "must not have unknown fields";
+        errors.push(FieldError::invalid(at, default.clone(), detail));
+        return;
+    }
+    for error in node.validate(default, None) {
+        let path = match error.path.as_str() {
+            "<nil>" => at.clone(),
+            inner => format!("{at}.{inner}"),
+        };
+        // Rules that were not looked at because of the others are no errors of their own.
+        let skipped = error.path == "<nil>" && error.detail.starts_with("some validation rules");
+        if !skipped {
+            errors.push(FieldError { path, ..error });
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What a CustomResourceDefinition demands of a value beyond its type.
+
+use super::Schema;
+use super::cel::CelRule;
+use regex::Regex;
+use serde_json::{Number, Value};
+use std::sync::{Arc, OnceLock};
+
+/// What a CustomResourceDefinition demands of a value beyond its type.
+#[derive(Debug, Clone, Default)]
+pub(in crate::apiserver) struct Rules {
+    /// Whether a type was named at all; inside `allOf` and its like it often is not.
+    pub(super) typed: bool,
+    pub(super) required: Vec<Arc<str>>,
+    pub(super) one_of_values: Vec<Value>,
+    pub(super) pattern: Option<Pattern>,
+    pub(super) minimum: Option<Number>,
+    pub(super) exclusive_minimum: bool,
+    pub(super) maximum: Option<Number>,
+    pub(super) exclusive_maximum: bool,
+    pub(super) multiple_of: Option<f64>,
+    pub(super) min_length: Option<u64>,
+    pub(super) max_length: Option<u64>,
+    pub(super) min_items: Option<u64>,
+    pub(super) max_items: Option<u64>,
+    pub(super) unique_items: bool,
+    pub(super) min_properties: Option<u64>,
+    pub(super) max_properties: Option<u64>,
+    pub(super) all_of: Vec<Schema>,
+    pub(super) any_of: Vec<Schema>,
+    pub(super) one_of: Vec<Schema>,
+    pub(super) not: Option<Schema>,
+    /// What is demanded of the metadata of a whole object, whose type is that of all metadata.
+    pub(super) metadata: Option<Schema>,
+    pub(super) cel: Vec<CelRule>,
+}
+
+impl Rules {
+    /// Nothing at all.
+    pub(super) const fn none() -> Self {
+        Self {
+            typed: false,
+            required: Vec::new(),
+            one_of_values: Vec::new(),
+            pattern: None,
+            minimum: None,
+            exclusive_minimum: false,
+            maximum: None,
+            exclusive_maximum: false,
+            multiple_of: None,
+            min_length: None,
+            max_length: None,
+            min_items: None,
+            max_items: None,
+            unique_items: false,
+            min_properties: None,
+            max_properties: None,
+            all_of: Vec::new(),
+            any_of: Vec::new(),
+            one_of: Vec::new(),
+            not: None,
+            metadata: None,
+            cel: Vec::new(),
+        }
+    }
+}
+
+/// A regular expression, compiled when it is first used.
+#[derive(Debug, Clone)]
+pub(super) struct Pattern {
+    pub(super) text: Arc<str>,
+    compiled: Arc<OnceLock<Option<Regex>>>,
+}
+
+impl Pattern {
+    pub(super) fn new(text: &str) -> Self {
+        Self {
+            text: text.into(),
+            compiled: Arc::default(),
+        }
+    }
+
+    /// Whether it is found in a text; `None` if it is no regular expression.
+    pub(super) fn matches(&self, text: &str) -> Option<bool> {
+        let compiled = self.compiled.get_or_init(|| compile(&self.text));
+        compiled.as_ref().map(|regex| regex.is_match(text))
+    }
+}
+
+/// As Go reads it: its short classes are those of ASCII, and within a class only `^`, `-`, `]` and
+/// a backslash mean anything.
+pub(crate) fn compile(pattern: &str) -> Option<Regex> {
+    let mut rust = String::with_capacity(pattern.len() + 16);
+    let mut chars = pattern.chars().peekable();
+    let mut in_class = false;
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some('d') => rust.push_str("[0-9]"),
+                Some('D') => rust.push_str("[^0-9]"),
+                Some('w') => rust.push_str("[0-9A-Za-z_]"),
+                Some('W') => rust.push_str("[^0-9A-Za-z_]"),
+                Some('s') => rust.push_str("[\\t\\n\\f\\r ]"),
+                Some('S') => rust.push_str("[^\\t\\n\\f\\r ]"),
+                Some('b') if !in_class => rust.push_str("(?-u:\\b)"),
+                Some('/') => rust.push('/'),
+                Some(other) => rust.extend(['\\', other]),
+                None => return None,
+            },
+            '[' if in_class && chars.peek() != Some(&':') => rust.push_str("\\["),
+            '[' if !in_class => {
+                in_class = true;
+                rust.push('[');
+                if chars.peek() == Some(&'^') {
+                    rust.extend(chars.next());
+                }
+                if chars.peek() == Some(&']') {
+                    chars.next();
+                    rust.push_str("\\]");
+                }
+            }
+            ':' if in_class && chars.peek() == Some(&']') && rust.contains("[:") => {
+                rust.push(':');
+                rust.extend(chars.next());
+            }
+            ']' if in_class => {
+                in_class = false;
+                rust.push(']');
+            }
+            '&' | '~' if in_class => rust.extend(['\\', c]),
+            other => rust.push(other),
+        }
+    }
+    Regex::new(&rust).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_read_as_go_reads_them() {
+        let cases = [
+            (r"^\d+$", "12", true),
+            (r"^\d+$", "١", false),
+            (r"^[\w.-]+$", "a_b.c", true),
+            (r"^[a-z&&b]+$", "&", true),
+            (r"^[[a]+$", "[", true),
+            (r"^[[:alpha:]]+$", "ab", true),
+            (r"^[^/]+$", "a/b", false),
+            (r"^(a|b)?\/c$", "/c", true),
+            (r"^[]a]+$", "]a", true),
+        ];
+        for (pattern, text, matches) in cases {
+            let pattern = pattern.replace("\\\\", "\\");
+            assert_eq!(
+                Pattern::new(&pattern).matches(text),
+                Some(matches),
+                "{pattern}"
+            );
+        }
+        assert_eq!(Pattern::new("(").matches("x"), None);
+    }
+}

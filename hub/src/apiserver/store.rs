@@ -1,0 +1,338 @@
+//! The objects of the built-in API server: kept in memory for reading, on disk for ever.
+//!
+//! One thread writes. It checks each write against memory, gives it the next revision, makes a group
+//! of them durable in one transaction, and only then lets readers see them and answers. Reads,
+//! lists and watches never touch the disk.
+//!
+//! One exception: a Lease write that moves only `renewTime` ([`Class::Renewal`]) is answered from
+//! memory and reaches the disk seconds later. Its revision is reserved, so none is ever used twice.
+
+mod backup;
+mod disk;
+mod error;
+mod feed;
+mod inbox;
+mod key;
+mod scan;
+mod state;
+mod stored;
+mod table;
+mod watcher;
+mod writer;
+
+pub use backup::{Attachment, restore};
+pub use error::{Ended, Error, Gone, OpenError};
+pub use feed::{Event, Kind, Limits};
+pub use key::{Key, Scope};
+pub use state::Snapshot;
+pub use stored::Stored;
+pub use table::Table;
+pub use watcher::Watcher;
+
+use disk::Disk;
+use inbox::{Inbox, Job};
+use serde_json::Value;
+use state::Shared;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use stored::Draft;
+use tokio::sync::{oneshot, watch};
+use writer::Writer;
+
+/// The database within a data directory.
+const DATABASE: &str = "hub.db";
+
+/// Held by the process that serves a data directory.
+const LOCK: &str = "lock";
+
+/// How the store behaves.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How much history is kept of each resource.
+    pub history: Limits,
+    /// Resources whose renewals may be lost by a kill; watches of them end with the process.
+    pub volatile: BTreeSet<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            history: Limits::default(),
+            volatile: BTreeSet::from(["coordination.k8s.io/leases".to_owned()]),
+        }
+    }
+}
+
+/// Whether the store takes writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// It does.
+    Ready,
+    /// The disk is full, or fails; reads and renewals go on.
+    Full {
+        /// What SQLite said.
+        why: Arc<str>,
+    },
+    /// It was closed.
+    Closed,
+}
+
+/// What a write expects to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// Nothing: it creates.
+    Absent,
+    /// The object at this revision.
+    Revision(u64),
+}
+
+/// What a write does.
+#[derive(Debug)]
+pub enum Change {
+    /// Puts the object there; `metadata.resourceVersion` is set by the store.
+    Put(Value),
+    /// Deletes the object.
+    Delete,
+}
+
+/// What an answered write has survived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// It is on disk.
+    Durable,
+    /// It is in memory: for a Lease whose holder stays and whose `renewTime` moved.
+    Renewal,
+}
+
+/// One write.
+#[derive(Debug)]
+pub struct Write {
+    /// Storage name of the resource, `group/plural`.
+    pub resource: Arc<str>,
+    /// The object.
+    pub key: Key,
+    /// What has to be there.
+    pub expect: Expect,
+    /// What becomes of it.
+    pub change: Change,
+    /// What the answer promises.
+    pub class: Class,
+}
+
+/// The store; clones are the same store.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
+    health: watch::Receiver<Health>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.inbox.close();
+    }
+}
+
+impl Store {
+    /// Opens a data directory, made if need be, and reads it into memory. Blocks meanwhile.
+    pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
+        private_dir(dir)?;
+        let lock = lock(dir)?;
+        let file = dir.join(DATABASE);
+        let disk = Disk::open(&file, lock)?;
+        let loaded = disk.load()?;
+        disk.shrink_memory().map_err(|source| OpenError::Sqlite {
+            action: "read",
+            file: file.clone(),
+            source,
+        })?;
+        let inbox = Arc::new(Inbox::new());
+        let (health, seen) = watch::channel(Health::Ready);
+        let failed = |source| OpenError::Sqlite {
+            action: "write",
+            file: file.clone(),
+            source,
+        };
+        let writer = Writer::begin(disk, loaded, options, inbox.clone(), health).map_err(failed)?;
+        let shared = writer.shared();
+        let abandon = Abandon(inbox.clone());
+        let thread = std::thread::Builder::new().name("store".to_owned());
+        let started = thread.spawn(move || {
+            let _abandon = abandon;
+            writer.run();
+        });
+        started.map_err(|source| OpenError::Io {
+            action: "start the writer of",
+            path: dir.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                shared,
+                inbox,
+                health: seen,
+            }),
+        })
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> u64 {
+        self.inner.shared.read().revision
+    }
+
+    /// One object as it is now.
+    pub fn get(&self, resource: &str, key: &Key) -> Option<Arc<Stored>> {
+        self.inner.shared.read().get(resource, key)
+    }
+
+    /// All objects of a resource as they are now.
+    pub fn snapshot(&self, resource: &str) -> Snapshot {
+        self.inner.shared.read().snapshot(resource)
+    }
+
+    /// All objects of a resource as they were at a revision, while history reaches back that far.
+    pub fn snapshot_at(&self, resource: &str, revision: u64) -> Result<Snapshot, Gone> {
+        let feed = self.inner.shared.feed(resource);
+        // No batch is half visible while this is held.
+        let state = self.inner.shared.read();
+        let now = state.snapshot(resource);
+        let newer = feed.newer(revision);
+        drop(state);
+        now.at(revision, newer)
+    }
+
+    /// Makes a write and returns the object as it is then; of a deletion, as it was, at the revision
+    /// of the deletion. Once the write waits in the queue it is made even if the caller goes away.
+    pub async fn commit(&self, write: Write) -> Result<Arc<Stored>, Error> {
+        let (resource, key) = (write.resource, write.key);
+        let draft = match write.change {
+            Change::Delete => None,
+            Change::Put(object) => match Draft::new(object) {
+                Ok(draft) => Some(draft),
+                Err(why) => return Err(Error::Unfit { resource, key, why }),
+            },
+        };
+        let (answer, answered) = oneshot::channel();
+        let job = Job {
+            resource,
+            key,
+            expect: write.expect,
+            draft,
+            class: write.class,
+            answer,
+        };
+        self.inner.inbox.put(job).await?;
+        answered.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Follows a resource from a revision on: every event after it.
+    pub fn watch(&self, resource: &str, scope: Scope, since: u64) -> Result<Watcher, Gone> {
+        let feed = self.inner.shared.feed(resource);
+        let shared = self.inner.shared.clone();
+        // No batch is half visible while this is held.
+        let _state = self.inner.shared.read();
+        match scope {
+            Scope::All => {
+                let from = feed.follow(since)?;
+                Ok(Watcher::all(shared, feed, since, from))
+            }
+            scope => {
+                let queue = feed.subscribe(&scope, since)?;
+                Ok(Watcher::part(shared, feed, since, scope, queue))
+            }
+        }
+    }
+
+    /// All objects of a resource and whatever happens to a part of it from then on.
+    pub fn follow(&self, resource: &str, scope: Scope) -> (Snapshot, Watcher) {
+        loop {
+            let now = self.snapshot(resource);
+            // History may be cut in between, under a load that leaves nothing of it.
+            if let Ok(watcher) = self.watch(resource, scope.clone(), now.revision) {
+                return (now, watcher);
+            }
+        }
+    }
+
+    /// Whether the store takes writes; changes can be waited for.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.inner.health.clone()
+    }
+
+    /// Writes what waits, closes the files and ends every watcher. Returns when all is done.
+    pub async fn close(&self) {
+        self.inner.inbox.close();
+        let mut health = self.inner.health.clone();
+        // The sender goes when the thread ends, whichever way.
+        while health.changed().await.is_ok() {}
+    }
+}
+
+/// Answers who waits if the writer ends, whatever ended it.
+struct Abandon(Arc<Inbox>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// The directory, for nobody else: it holds Secrets.
+fn private_dir(dir: &Path) -> Result<(), OpenError> {
+    let io = |action| {
+        move |source| OpenError::Io {
+            action,
+            path: dir.to_owned(),
+            source,
+        }
+    };
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(dir).map_err(io("create"))?;
+    let mode = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(dir, mode).map_err(io("make private"))
+}
+
+/// Held while the file lives; the system lets go of it when the process ends, however it ends.
+fn lock(dir: &Path) -> Result<File, OpenError> {
+    let path = dir.join(LOCK);
+    let io = |source| OpenError::Io {
+        action: "lock",
+        path: path.clone(),
+        source,
+    };
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(true).mode(0o600);
+    let mut file = options.open(&path).map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => {
+            file.set_len(0).map_err(io)?;
+            write!(file, "{}", std::process::id()).map_err(io)?;
+            Ok(file)
+        }
+        Err(fs::TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            let known = file.read_to_string(&mut holder).is_ok() && !holder.is_empty();
+            Err(OpenError::Locked {
+                dir: dir.to_owned(),
+                holder: if known {
+                    format!(" by process {holder}")
+                } else {
+                    String::new()
+                },
+            })
+        }
+        Err(fs::TryLockError::Error(source)) => Err(io(source)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

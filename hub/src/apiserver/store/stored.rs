@@ -1,0 +1,255 @@
+//! An object as it lies in memory: its encoded form, and where in it the parts are that lists need.
+
+use super::key::{Key, split};
+use super::scan::{Places, Span, places};
+use bytes::Bytes;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One version of one object; never changes. Shared by the current state, the history and whoever
+/// reads it.
+///
+/// The encoded object and its key lie in one allocation, for there may be a hundred thousand.
+pub struct Stored {
+    revision: u64,
+    id: u64,
+    /// The object, then its key as `namespace/name`.
+    data: Box<[u8]>,
+    json_len: u32,
+    deleting: bool,
+    metadata: Span,
+    labels: Span,
+    owners: Span,
+    uid: Span,
+}
+
+impl Stored {
+    /// Takes an encoded object that holds its revision; `None` if it is none.
+    pub(super) fn read(key: &str, id: u64, revision: u64, json: &[u8]) -> Option<Self> {
+        let places = places(json)?;
+        let mut data = Vec::with_capacity(json.len() + key.len());
+        data.extend_from_slice(json);
+        data.extend_from_slice(key.as_bytes());
+        Self::of(data, json.len(), id, revision, places)
+    }
+
+    fn of(data: Vec<u8>, json_len: usize, id: u64, revision: u64, at: Places) -> Option<Self> {
+        Some(Self {
+            revision,
+            id,
+            data: data.into_boxed_slice(),
+            json_len: u32::try_from(json_len).ok()?,
+            deleting: at.deleting,
+            metadata: at.metadata,
+            labels: at.labels,
+            owners: at.owners,
+            uid: at.uid,
+        })
+    }
+
+    /// The revision that made this version: its resourceVersion.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The revision that created the object, which is also its number on disk.
+    pub fn created(&self) -> u64 {
+        self.id
+    }
+
+    /// The object as JSON, with `metadata.resourceVersion`.
+    pub fn json(&self) -> &[u8] {
+        self.data.get(..self.json_len as usize).unwrap_or_default()
+    }
+
+    /// The object as JSON, shared and not copied.
+    pub fn bytes(self: &Arc<Self>) -> Bytes {
+        struct Shared(Arc<Stored>);
+        impl AsRef<[u8]> for Shared {
+            fn as_ref(&self) -> &[u8] {
+                self.0.json()
+            }
+        }
+        Bytes::from_owner(Shared(self.clone()))
+    }
+
+    /// The object, decoded.
+    pub fn value(&self) -> Value {
+        serde_json::from_slice(self.json()).expect("invariant: what is stored is JSON")
+    }
+
+    /// Decodes only `metadata`.
+    pub fn metadata(&self) -> Value {
+        serde_json::from_slice(self.part(self.metadata)).expect("invariant: what is stored is JSON")
+    }
+
+    /// Namespace and name as they are ordered.
+    pub(super) fn joined(&self) -> &str {
+        let key = self.data.get(self.json_len as usize..).unwrap_or_default();
+        std::str::from_utf8(key).unwrap_or_default()
+    }
+
+    /// Namespace and name as they are ordered, for comparing.
+    pub(super) fn joined_bytes(&self) -> &[u8] {
+        self.data.get(self.json_len as usize..).unwrap_or_default()
+    }
+
+    /// Namespace and name.
+    pub fn key(&self) -> Key {
+        Key::new(self.namespace(), self.name())
+    }
+
+    /// The namespace; empty for what has none.
+    pub fn namespace(&self) -> &str {
+        split(self.joined()).0
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        split(self.joined()).1
+    }
+
+    /// `metadata.uid`; empty if it has none.
+    pub fn uid(&self) -> &str {
+        std::str::from_utf8(self.part(self.uid)).unwrap_or_default()
+    }
+
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub fn deleting(&self) -> bool {
+        self.deleting
+    }
+
+    /// `metadata.labels`.
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        if self.labels.is_empty() {
+            return BTreeMap::new();
+        }
+        serde_json::from_slice(self.part(self.labels)).unwrap_or_default()
+    }
+
+    /// Whether the object names any owner; cheap.
+    pub fn owned(&self) -> bool {
+        self.owners.len > 2
+    }
+
+    /// `metadata.ownerReferences`, decoded.
+    pub fn owners(&self) -> Vec<Value> {
+        if self.owners.is_empty() {
+            return Vec::new();
+        }
+        serde_json::from_slice(self.part(self.owners)).unwrap_or_default()
+    }
+
+    /// What this version costs in memory, about.
+    pub(super) fn cost(&self) -> usize {
+        self.data.len() + 128
+    }
+
+    /// This version with another revision: what a deletion tells.
+    pub(super) fn at_revision(&self, revision: u64) -> Self {
+        let again = places(self.json()).expect("invariant: what is stored has metadata");
+        let at = again.revision.unwrap_or_default();
+        splice(self.json(), at, self.joined(), self.id, revision)
+    }
+
+    fn part(&self, span: Span) -> &[u8] {
+        self.data.get(span.range()).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for Stored {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Never the content, which may be a secret.
+        write!(f, "{}@{}", self.key(), self.revision)
+    }
+}
+
+/// An encoded object that waits for its revision. Encoded by the caller, so that the one writer
+/// has only bytes to copy.
+#[derive(Debug)]
+pub(super) struct Draft {
+    json: Vec<u8>,
+    at: Span,
+}
+
+impl Draft {
+    /// Encodes an object; says what it lacks to be one.
+    pub(super) fn new(mut object: Value) -> Result<Self, &'static str> {
+        let metadata = object
+            .get_mut("metadata")
+            .and_then(Value::as_object_mut)
+            .ok_or("it has no metadata")?;
+        metadata.insert("resourceVersion".to_owned(), Value::String(String::new()));
+        let json = serde_json::to_vec(&object).map_err(|_| "it cannot be encoded")?;
+        let found = places(&json).ok_or("its metadata cannot be read")?;
+        let at = found.revision.ok_or("its metadata cannot be read")?;
+        Ok(Self { json, at })
+    }
+
+    /// The object with its revision.
+    pub(super) fn finish(&self, key: &Key, id: u64, revision: u64) -> Stored {
+        splice(&self.json, self.at, key.as_str(), id, revision)
+    }
+
+    /// How long it is, without its revision.
+    pub(super) fn len(&self) -> usize {
+        self.json.len()
+    }
+}
+
+/// Puts a revision into an encoded object, in place of what is at `at`.
+fn splice(json: &[u8], at: Span, key: &str, id: u64, revision: u64) -> Stored {
+    let digits = revision.to_string();
+    let (before, after) = (&json[..at.range().start], &json[at.range().end..]);
+    let json_len = before.len() + digits.len() + after.len();
+    let mut data = Vec::with_capacity(json_len + key.len());
+    data.extend_from_slice(before);
+    data.extend_from_slice(digits.as_bytes());
+    data.extend_from_slice(after);
+    // Read again rather than shifted: what is true of the bytes is read from the bytes.
+    let found = places(&data).expect("invariant: a draft has metadata");
+    data.extend_from_slice(key.as_bytes());
+    Stored::of(data, json_len, id, revision, found).expect("invariant: a draft fits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_revision_is_spliced_in() {
+        let object = json!({
+            "kind": "ConfigMap",
+            "metadata": {"name": "n", "resourceVersion": "7", "uid": "u", "labels": {"a": "b"}},
+        });
+        let stored = Draft::new(object)
+            .expect("fit")
+            .finish(&Key::new("ns", "n"), 3, 4711);
+        assert_eq!(stored.value()["metadata"]["resourceVersion"], "4711");
+        assert_eq!(
+            (stored.namespace(), stored.name(), stored.uid()),
+            ("ns", "n", "u")
+        );
+        assert_eq!(stored.labels().get("a").map(String::as_str), Some("b"));
+        let later = stored.at_revision(5000);
+        assert_eq!(later.value()["metadata"]["resourceVersion"], "5000");
+        assert_eq!((later.revision(), later.created()), (5000, 3));
+        let shared = Arc::new(later);
+        assert_eq!(shared.bytes().as_ref(), shared.json());
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for bad in [json!(1), json!({}), json!({"metadata": []})] {
+            assert!(Draft::new(bad.clone()).is_err(), "{bad}");
+        }
+        assert!(Draft::new(json!({"metadata": {"uid": 1}})).is_err());
+    }
+
+    #[test]
+    fn an_object_costs_little_beside_its_text() {
+        assert!(size_of::<Stored>() <= 72, "{}", size_of::<Stored>());
+    }
+}

@@ -1,0 +1,337 @@
+//! The store as a whole: writes, watches, reopening, and what the files look like.
+
+use super::*;
+use chrono::DateTime;
+use serde_json::json;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const MAPS: &str = "/configmaps";
+
+fn open(dir: &TempDir) -> Store {
+    Store::open(dir.path(), Options::default()).expect("opens")
+}
+
+fn map(name: &str, data: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"text": data},
+        "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}")},
+    })
+}
+
+fn write(name: &str, expect: Expect, change: Change) -> Write {
+    Write {
+        resource: MAPS.into(),
+        key: Key::new("ns", name),
+        expect,
+        change,
+        class: Class::Durable,
+    }
+}
+
+async fn create(store: &Store, name: &str, data: &str) -> Arc<Stored> {
+    let put = Change::Put(map(name, data));
+    store
+        .commit(write(name, Expect::Absent, put))
+        .await
+        .expect("creates")
+}
+
+async fn update(store: &Store, at: &Stored, data: &str) -> Arc<Stored> {
+    let put = Change::Put(map(at.name(), data));
+    let expect = Expect::Revision(at.revision());
+    store
+        .commit(write(at.name(), expect, put))
+        .await
+        .expect("updates")
+}
+
+async fn delete(store: &Store, at: &Stored) -> Arc<Stored> {
+    let expect = Expect::Revision(at.revision());
+    store
+        .commit(write(at.name(), expect, Change::Delete))
+        .await
+        .expect("deletes")
+}
+
+/// What a watcher is handed until nothing more waits.
+fn drain(watcher: &mut Watcher) -> Vec<(Kind, u64, String, Option<u64>)> {
+    let mut seen = Vec::new();
+    while let Ok(Some(event)) = watcher.try_next() {
+        let before = event.previous.as_ref().map(|p| p.revision());
+        seen.push((
+            event.kind,
+            event.revision(),
+            event.object.name().to_owned(),
+            before,
+        ));
+    }
+    seen
+}
+
+#[tokio::test]
+async fn writes_are_checked_read_and_watched() {
+    let dir = TempDir::new().expect("directory");
+    let store = open(&dir);
+    let start = store.revision();
+    assert!(start > 0, "0 has a meaning of its own in the API");
+    let mut watcher = store.watch(MAPS, Scope::All, start).expect("begins");
+    let a = create(&store, "a", "1").await;
+    assert_eq!(
+        a.value()["metadata"]["resourceVersion"],
+        a.revision().to_string()
+    );
+    let again = store
+        .commit(write("a", Expect::Absent, Change::Put(map("a", "x"))))
+        .await;
+    assert!(matches!(again, Err(Error::Exists { .. })), "{again:?}");
+    let b = update(&store, &a, "2").await;
+    let stale = Expect::Revision(a.revision());
+    for change in [Change::Put(map("a", "x")), Change::Delete] {
+        let stale = store.commit(write("a", stale, change)).await;
+        assert!(matches!(stale, Err(Error::Conflict { .. })), "{stale:?}");
+    }
+    let missing = store.commit(write("z", stale, Change::Delete)).await;
+    assert!(matches!(missing, Err(Error::Missing { .. })), "{missing:?}");
+    let unfit = store
+        .commit(write("z", Expect::Absent, Change::Put(json!({}))))
+        .await;
+    assert!(matches!(unfit, Err(Error::Unfit { .. })), "{unfit:?}");
+    let gone = delete(&store, &b).await;
+    assert_eq!(gone.value()["data"]["text"], "2");
+    assert!(gone.revision() > b.revision());
+    assert!(store.get(MAPS, &Key::new("ns", "a")).is_none());
+    let name = || "a".to_owned();
+    assert_eq!(
+        drain(&mut watcher),
+        [
+            (Kind::Added, a.revision(), name(), None),
+            (Kind::Modified, b.revision(), name(), Some(a.revision())),
+            (Kind::Deleted, gone.revision(), name(), Some(b.revision())),
+        ]
+    );
+    assert_eq!(watcher.progress(), store.revision());
+    store.close().await;
+    assert_eq!(watcher.next().await.err(), Some(Ended::Closed));
+}
+
+#[tokio::test]
+async fn a_closed_store_opens_as_it_was() {
+    let dir = TempDir::new().expect("directory");
+    let store = open(&dir);
+    let a = create(&store, "a", "1").await;
+    let b = create(&store, "b", "1").await;
+    let a2 = update(&store, &a, "2").await;
+    let gone = delete(&store, &b).await;
+    let revision = store.revision();
+    store.close().await;
+    let store = open(&dir);
+    assert_eq!(store.revision(), revision);
+    let read = store.get(MAPS, &Key::new("ns", "a")).expect("there");
+    assert_eq!(read.json(), a2.json());
+    assert_eq!(read.created(), a.revision());
+    let mut watcher = store
+        .watch(MAPS, Scope::All, a.revision())
+        .expect("covered");
+    let c = create(&store, "c", "1").await;
+    assert_eq!(
+        drain(&mut watcher),
+        [
+            (Kind::Added, b.revision(), "b".to_owned(), None),
+            (
+                Kind::Modified,
+                a2.revision(),
+                "a".to_owned(),
+                Some(a.revision())
+            ),
+            (
+                Kind::Deleted,
+                gone.revision(),
+                "b".to_owned(),
+                Some(b.revision())
+            ),
+            (Kind::Added, c.revision(), "c".to_owned(), None),
+        ]
+    );
+    let before = store.snapshot_at(MAPS, b.revision()).expect("covered");
+    let names: Vec<_> = before
+        .table
+        .iter()
+        .map(|s| (s.name().to_owned(), s.revision()))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            ("a".to_owned(), a.revision()),
+            ("b".to_owned(), b.revision())
+        ]
+    );
+    store.close().await;
+}
+
+#[tokio::test]
+async fn one_process_and_one_user() {
+    let dir = TempDir::new().expect("directory");
+    let data = dir.path().join("data");
+    let store = Store::open(&data, Options::default()).expect("opens");
+    create(&store, "a", "secret").await;
+    let second = Store::open(&data, Options::default())
+        .err()
+        .expect("refused");
+    let said = second.to_string();
+    assert!(
+        said.contains(&format!("by process {}", std::process::id())),
+        "{said}"
+    );
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!(mode(&data), 0o700);
+    for entry in fs::read_dir(&data).expect("lists") {
+        let path = entry.expect("entry").path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+    store.close().await;
+    open(&dir).close().await;
+}
+
+#[tokio::test]
+async fn parts_are_followed_alone() {
+    let dir = TempDir::new().expect("directory");
+    let store = open(&dir);
+    let a = create(&store, "a", "1").await;
+    let one = Scope::Object(Key::new("ns", "b"));
+    let mut one = store.watch(MAPS, one, a.revision()).expect("begins");
+    let mut all = store
+        .watch(MAPS, Scope::Namespace("ns".into()), 1)
+        .expect("begins");
+    let mut other = store
+        .watch(MAPS, Scope::Namespace("n".into()), 1)
+        .expect("begins");
+    let waits = tokio::spawn(async move { one.next().await.map(|e| e.object.name().to_owned()) });
+    update(&store, &a, "2").await;
+    create(&store, "b", "1").await;
+    let seen = tokio::time::timeout(Duration::from_secs(10), waits).await;
+    assert_eq!(
+        seen.expect("in time").expect("no panic"),
+        Ok("b".to_owned())
+    );
+    assert_eq!(drain(&mut all).len(), 3);
+    assert_eq!(drain(&mut other).len(), 0);
+    assert_eq!(other.progress(), store.revision());
+    store.close().await;
+}
+
+#[tokio::test]
+async fn who_does_not_listen_is_told_that_it_missed_something() {
+    let dir = TempDir::new().expect("directory");
+    let history = Limits {
+        bytes: 1 << 20,
+        ..Limits::default()
+    };
+    let options = Options {
+        history,
+        ..Options::default()
+    };
+    let store = Store::open(dir.path(), options).expect("opens");
+    let since = store.revision();
+    let part = Scope::Namespace("ns".into());
+    let mut deaf = store.watch(MAPS, part, since).expect("begins");
+    let mut slow = store.watch(MAPS, Scope::All, since).expect("begins");
+    let large = "x".repeat(1 << 20);
+    let mut stored = create(&store, "a", &large).await;
+    assert_eq!(
+        slow.next().await.expect("history holds it").revision(),
+        since + 1
+    );
+    // Nine are more than may wait for a part, and two are more than history holds here.
+    for _ in 0..9 {
+        stored = update(&store, &stored, &large).await;
+    }
+    assert_eq!(deaf.next().await.err(), Some(Ended::Gone));
+    assert_eq!(slow.next().await.err(), Some(Ended::Gone));
+    assert!(store.watch(MAPS, Scope::All, since).is_err());
+    let mut hears = store
+        .watch(MAPS, Scope::All, stored.revision())
+        .expect("begins");
+    assert_eq!(hears.try_next().expect("open").map(|e| e.revision()), None);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_backup_begins_anew_elsewhere() {
+    let dir = TempDir::new().expect("directory");
+    let store = open(&dir);
+    let a = create(&store, "a", "1").await;
+    let b = create(&store, "b", "1").await;
+    delete(&store, &b).await;
+    let file = dir.path().join("backup");
+    let key = Attachment {
+        path: "pki/ca.key".to_owned(),
+        content: b"secret".to_vec(),
+    };
+    let at = store
+        .backup(&file, vec![key.clone()])
+        .await
+        .expect("writes");
+    assert_eq!(at, store.revision());
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!(mode(&file), 0o600);
+    let again = store.backup(&file, Vec::new()).await;
+    assert!(
+        matches!(again, Err(OpenError::Occupied { .. })),
+        "{again:?}"
+    );
+    let later = update(&store, &a, "2").await;
+    store.close().await;
+
+    let now = DateTime::from_timestamp(1_800_000_000, 0).expect("a time");
+    let home = dir.path().join("elsewhere");
+    let begin = restore(&file, &home, now).expect("restores");
+    assert!(begin > later.revision());
+    assert_eq!(fs::read(home.join("pki/ca.key")).expect("there"), b"secret");
+    assert_eq!(
+        (mode(&home.join("pki")), mode(&home.join("pki/ca.key"))),
+        (0o700, 0o600)
+    );
+    let occupied = restore(&file, &home, now);
+    assert!(
+        matches!(occupied, Err(OpenError::Occupied { .. })),
+        "{occupied:?}"
+    );
+
+    let store = Store::open(&home, Options::default()).expect("opens");
+    assert_eq!(store.revision(), begin);
+    let read = store.get(MAPS, &Key::new("ns", "a")).expect("there");
+    assert_eq!((read.json(), read.revision()), (a.json(), a.revision()));
+    for resource in [MAPS, "/secrets"] {
+        let older = store.watch(resource, Scope::All, later.revision()).err();
+        assert_eq!(older.map(|gone| gone.floor), Some(begin), "{resource}");
+        assert!(store.snapshot_at(resource, later.revision()).is_err());
+    }
+    let a = update(&store, &read, "3").await;
+    assert!(a.revision() > begin);
+    store.close().await;
+    // It is as good a store as any other, and a second restore begins above the first.
+    let store = Store::open(&home, Options::default()).expect("opens");
+    assert!(store.watch(MAPS, Scope::All, later.revision()).is_err());
+    assert!(
+        store
+            .watch("/secrets", Scope::All, later.revision())
+            .is_err()
+    );
+    store.close().await;
+    let third = dir.path().join("third");
+    let later = now + chrono::Duration::seconds(60);
+    assert!(restore(&file, &third, later).expect("restores") > a.revision() + (1 << 24));
+    // A backup is not opened in place, and a database is not restored.
+    fs::copy(&file, dir.path().join("fourth.db")).expect("copies");
+    let fourth = dir.path().join("fourth");
+    fs::create_dir(&fourth).expect("makes");
+    fs::copy(&file, fourth.join(DATABASE)).expect("copies");
+    let in_place = Store::open(&fourth, Options::default()).err();
+    assert!(
+        matches!(in_place, Some(OpenError::Backup { .. })),
+        "{in_place:?}"
+    );
+    let none = restore(&home.join(DATABASE), &dir.path().join("fifth"), now);
+    assert!(matches!(none, Err(OpenError::NoBackup { .. })), "{none:?}");
+}

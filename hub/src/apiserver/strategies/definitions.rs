@@ -1,0 +1,232 @@
+//! CustomResourceDefinitions as objects; what they define is served by `catalogue`.
+
+use super::{Facts, Generation, Strategy};
+use crate::apiserver::error::FieldError;
+use crate::apiserver::registry::DeleteOptions;
+use crate::apiserver::registry::metadata;
+use crate::apiserver::registry::value::{at, copy, list, put, text, texts};
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+
+/// Keeps a definition until its objects are gone.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+pub(super) struct Definitions;
+
+impl Strategy for Definitions {
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Spec
+    }
+
+    fn default(&self, _: &Facts<'_>, object: &mut Value) {
+        let kind = text(object, &["spec", "names", "kind"]).to_owned();
+        if !kind.is_empty() {
+            for (field, value) in [
+                ("singular", kind.to_lowercase()),
+                ("listKind", format!("{kind}List")),
+            ] {
+                if text(object, &["spec", "names", field]).is_empty() {
+                    put(object, &["spec", "names", field], Some(json!(value)));
+                }
+            }
+        }
+        if at(object, &["spec", "conversion"]).is_none_or(Value::is_null) {
+            let none = json!({"strategy": "None"});
+            put(object, &["spec", "conversion"], Some(none));
+        }
+    }
+
+    fn prepare_create(&self, _: &Facts<'_>, object: &mut Value) {
+        let stored: Vec<&str> = storage_version(object).into_iter().collect();
+        let status = json!({
+            "conditions": null,
+            "acceptedNames": {"plural": "", "kind": ""},
+            "storedVersions": stored,
+        });
+        put(object, &["status"], Some(status));
+    }
+
+    fn prepare_update(&self, facts: &Facts<'_>, object: &mut Value, old: &Value) {
+        if !facts.context.subresource.is_empty() {
+            return;
+        }
+        copy(object, old, &["status"]);
+        let Some(version) = storage_version(object).map(str::to_owned) else {
+            return;
+        };
+        let mut stored: Vec<String> = texts(object, &["status", "storedVersions"])
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        if !stored.contains(&version) {
+            stored.push(version);
+            put(object, &["status", "storedVersions"], Some(json!(stored)));
+        }
+    }
+
+    fn validate(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        if facts.context.subresource == "status" {
+            return stored_versions(object);
+        }
+        let mut errors = Vec::new();
+        let expected = format!(
+            "{}.{}",
+            text(object, &["spec", "names", "plural"]),
+            text(object, &["spec", "group"])
+        );
+        if metadata::name(object) != expected {
+            errors.push(FieldError::invalid(
+                "metadata.name",
+                json!(metadata::name(object)),
+                "must be spec.names.plural+\".\"+spec.group",
+            ));
+        }
+        if let Some(old) = old {
+            for path in [
+                ["spec", "group"].as_slice(),
+                &["spec", "scope"],
+                &["spec", "names", "kind"],
+                &["spec", "names", "plural"],
+            ] {
+                let established = condition(old, "Established") == Some("True");
+                let always = path == ["spec", "group"] || path == ["spec", "names", "plural"];
+                if at(object, path) != at(old, path) && (established || always) {
+                    errors.push(metadata::immutable(object, path));
+                }
+            }
+        }
+        let scope = text(object, &["spec", "scope"]);
+        if !["Cluster", "Namespaced"].contains(&scope) {
+            errors.push(FieldError::not_supported(
+                "spec.scope",
+                json!(scope),
+                &["Cluster", "Namespaced"],
+            ));
+        }
+        let versions = list(object, &["spec", "versions"]);
+        let storage = versions
+            .iter()
+            .filter(|version| version["storage"] == Value::Bool(true));
+        if storage.count() != 1 {
+            errors.push(FieldError::invalid(
+                "spec.versions",
+                json!(versions),
+                "must have exactly one version marked as storage version",
+            ));
+        }
+        if list(object, &["status", "storedVersions"]).is_empty() {
+            errors.push(FieldError::invalid(
+                "status.storedVersions",
+                Value::Null,
+                "must have at least one stored version",
+            ));
+        }
+        errors.extend(stored_versions(object));
+        errors
+    }
+
+    fn warnings(&self, _: &Facts<'_>, object: &Value, _: Option<&Value>) -> Vec<String> {
+        metadata::unqualified_finalizers(object)
+    }
+
+    fn begin_delete(&self, facts: &Facts<'_>, object: &mut Value, _: &DeleteOptions) -> bool {
+        if metadata::is_deleting(object) {
+            return false;
+        }
+        put(
+            object,
+            &["metadata", "deletionTimestamp"],
+            Some(json!(metadata::timestamp(facts.now))),
+        );
+        let mut finalizers = metadata::finalizers(object);
+        if !finalizers.contains(&CLEANUP) {
+            finalizers.push(CLEANUP);
+        }
+        let finalizers: Vec<String> = finalizers.into_iter().map(str::to_owned).collect();
+        put(object, &["metadata", "finalizers"], Some(json!(finalizers)));
+        set_condition(
+            object,
+            "Terminating",
+            "True",
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+            facts.now,
+        );
+        true
+    }
+}
+
+fn storage_version(object: &Value) -> Option<&str> {
+    list(object, &["spec", "versions"])
+        .iter()
+        .find(|version| at(version, &["storage"]) == Some(&Value::Bool(true)))
+        .map(|version| text(version, &["name"]))
+}
+
+/// Versions that objects were stored in stay among the versions.
+fn stored_versions(object: &Value) -> Vec<FieldError> {
+    let versions: Vec<&str> = list(object, &["spec", "versions"])
+        .iter()
+        .map(|version| text(version, &["name"]))
+        .collect();
+    let mut errors = Vec::new();
+    for (index, stored) in texts(object, &["status", "storedVersions"])
+        .iter()
+        .enumerate()
+    {
+        if !versions.contains(stored) {
+            errors.push(FieldError::invalid(
+                format!("status.storedVersions[{index}]"),
+                json!(stored),
+                format!(
+                    "missing from spec.versions; {stored} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {stored} and removes {stored} from status.storedVersions"
+                ),
+            ));
+        }
+    }
+    errors
+}
+
+/// The status of a condition.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    list(object, &["status", "conditions"])
+        .iter()
+        .find(|condition| text(condition, &["type"]) == kind)
+        .map(|condition| text(condition, &["status"]))
+}
+
+/// Says a condition; its time moves with its status.
+pub(crate) fn set_condition(
+    object: &mut Value,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    now: DateTime<Utc>,
+) {
+    let mut conditions = list(object, &["status", "conditions"]).to_vec();
+    let mut new = json!({
+        "type": kind,
+        "status": status,
+        "lastTransitionTime": metadata::timestamp(now),
+        "reason": reason,
+        "message": message,
+    });
+    match conditions
+        .iter_mut()
+        .find(|condition| text(condition, &["type"]) == kind)
+    {
+        Some(before) => {
+            if text(before, &["status"]) == status {
+                copy(&mut new, before, &["lastTransitionTime"]);
+            }
+            *before = new;
+        }
+        None => conditions.push(new),
+    }
+    put(object, &["status", "conditions"], Some(json!(conditions)));
+}

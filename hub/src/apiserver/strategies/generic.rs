@@ -1,0 +1,219 @@
+//! Kinds that only differ in facts: one row each.
+
+use super::{Dependents, Facts, Generation, Strategy};
+use crate::apiserver::catalogue::Resource;
+use crate::apiserver::registry::metadata;
+use crate::apiserver::registry::names::NameRule;
+use crate::apiserver::registry::value::put;
+use serde_json::{Value, json};
+
+/// How much of the metadata a write to `/status` can change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meta {
+    /// All that an update can.
+    Free,
+    /// All but the labels.
+    Labels,
+    /// Nothing.
+    Kept,
+}
+
+/// The facts of a kind.
+#[derive(Debug)]
+pub(crate) struct Generic {
+    pub(super) name: NameRule,
+    pub(super) generation: Generation,
+    pub(super) create_on_update: bool,
+    pub(super) unconditional: bool,
+    pub(super) returns_deleted: bool,
+    pub(super) status_metadata: Meta,
+    pub(super) dependents: Dependents,
+    pub(super) selectable: &'static [&'static str],
+}
+
+impl Generic {
+    /// What most kinds are.
+    pub(super) const PLAIN: Self = Self {
+        name: NameRule::Subdomain,
+        generation: Generation::Never,
+        create_on_update: false,
+        unconditional: true,
+        returns_deleted: false,
+        status_metadata: Meta::Free,
+        dependents: Dependents::Background,
+        selectable: &[],
+    };
+}
+
+const PLAIN: Generic = Generic::PLAIN;
+
+const SPEC: Generic = Generic {
+    generation: Generation::Spec,
+    ..PLAIN
+};
+
+const CONDITIONAL: Generic = Generic {
+    unconditional: false,
+    ..PLAIN
+};
+
+const CONDITIONAL_SPEC: Generic = Generic {
+    unconditional: false,
+    ..SPEC
+};
+
+const RETURNED: Generic = Generic {
+    returns_deleted: true,
+    ..PLAIN
+};
+
+static DEPLOYMENTS: Generic = Generic {
+    generation: Generation::SpecAndAnnotations,
+    status_metadata: Meta::Labels,
+    ..PLAIN
+};
+static REPLICA_SETS: Generic = Generic {
+    selectable: &["status.replicas"],
+    ..SPEC
+};
+static CONTROLLERS: Generic = Generic {
+    selectable: &["status.replicas"],
+    dependents: Dependents::Orphan,
+    ..SPEC
+};
+static PODS: Generic = Generic {
+    returns_deleted: true,
+    selectable: &[
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.podIPs",
+        "status.nominatedNodeName",
+    ],
+    ..SPEC
+};
+static SERVICES: Generic = Generic {
+    name: NameRule::Label,
+    create_on_update: true,
+    returns_deleted: true,
+    selectable: &["spec.clusterIP", "spec.type"],
+    ..PLAIN
+};
+static POD_TEMPLATES: Generic = Generic {
+    generation: Generation::Content,
+    returns_deleted: true,
+    ..PLAIN
+};
+static NODES: Generic = Generic {
+    selectable: &["spec.unschedulable"],
+    ..PLAIN
+};
+static CREATE_ON_UPDATE: Generic = Generic {
+    create_on_update: true,
+    ..PLAIN
+};
+static ONCE: Generic = Generic {
+    generation: Generation::Once,
+    ..PLAIN
+};
+static CONTENT: Generic = Generic {
+    generation: Generation::Content,
+    ..PLAIN
+};
+static CONTENT_CONDITIONAL: Generic = Generic {
+    generation: Generation::Content,
+    unconditional: false,
+    ..PLAIN
+};
+static ROWS: [Generic; 5] = [PLAIN, SPEC, CONDITIONAL, CONDITIONAL_SPEC, RETURNED];
+
+/// The rules of a built-in kind without a file of its own.
+pub(super) fn of(group: &str, plural: &str) -> &'static dyn Strategy {
+    let [plain, spec, conditional, conditional_spec, returned] = &ROWS;
+    match (group, plural) {
+        ("", "pods") => &PODS,
+        ("", "services") => &SERVICES,
+        ("", "nodes") => &NODES,
+        ("", "replicationcontrollers") => &CONTROLLERS,
+        ("", "podtemplates") => &POD_TEMPLATES,
+        ("", "endpoints" | "limitranges") => &CREATE_ON_UPDATE,
+        (
+            "",
+            "persistentvolumes" | "persistentvolumeclaims" | "resourcequotas" | "serviceaccounts",
+        ) => returned,
+        ("apps", "deployments") => &DEPLOYMENTS,
+        ("apps", "replicasets") => &REPLICA_SETS,
+        ("apps", "statefulsets") | ("batch", "cronjobs") => spec,
+        ("networking.k8s.io", "ingresses" | "networkpolicies" | "ingressclasses") => spec,
+        ("policy", _) => conditional_spec,
+        ("discovery.k8s.io", _) => &CONTENT,
+        ("scheduling.k8s.io", "priorityclasses") => &ONCE,
+        ("admissionregistration.k8s.io", _) => &CONTENT_CONDITIONAL,
+        ("flowcontrol.apiserver.k8s.io", _) => conditional_spec,
+        ("node.k8s.io" | "apiregistration.k8s.io", _)
+        | ("storage.k8s.io", "csidrivers" | "csinodes" | "volumeattachments") => conditional,
+        _ => plain,
+    }
+}
+
+/// The finalizer that keeps a volume or a claim while it is used.
+pub(crate) fn protection(resource: &Resource) -> Option<&'static str> {
+    match (resource.group.as_ref(), resource.plural.as_ref()) {
+        ("", "persistentvolumeclaims") => Some("kubernetes.io/pvc-protection"),
+        ("", "persistentvolumes") => Some("kubernetes.io/pv-protection"),
+        _ => None,
+    }
+}
+
+impl Strategy for Generic {
+    fn name_rule(&self) -> NameRule {
+        self.name
+    }
+
+    fn create_on_update(&self) -> bool {
+        self.create_on_update
+    }
+
+    fn unconditional_update(&self) -> bool {
+        self.unconditional
+    }
+
+    fn returns_deleted(&self) -> bool {
+        self.returns_deleted
+    }
+
+    fn dependents(&self) -> Dependents {
+        self.dependents
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn selectable(&self) -> &'static [&'static str] {
+        self.selectable
+    }
+
+    fn status_metadata(&self) -> Meta {
+        self.status_metadata
+    }
+
+    fn prepare_create(&self, facts: &Facts<'_>, object: &mut Value) {
+        if let Some(finalizer) = protection(&facts.context.resource) {
+            let mut all = metadata::finalizers(object);
+            if !all.contains(&finalizer) {
+                all.push(finalizer);
+                let all: Vec<String> = all.into_iter().map(str::to_owned).collect();
+                put(object, &["metadata", "finalizers"], Some(json!(all)));
+            }
+        }
+    }
+
+    fn field(&self, object: &Value, field: &str) -> String {
+        super::workloads::field(object, field)
+    }
+}

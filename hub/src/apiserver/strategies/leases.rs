@@ -1,0 +1,35 @@
+//! Leases: a PUT may make one, and it must say which version it replaces.
+
+use super::{Facts, Strategy};
+use crate::apiserver::error::FieldError;
+use crate::apiserver::registry::value::number;
+use serde_json::{Value, json};
+
+pub(super) struct Leases;
+
+impl Strategy for Leases {
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn validate(&self, _: &Facts<'_>, object: &Value, _: Option<&Value>) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        for (field, least, why) in [
+            ("leaseDurationSeconds", 1, "must be greater than 0"),
+            ("leaseTransitions", 0, "must be greater than or equal to 0"),
+        ] {
+            if let Some(value) = number(object, &["spec", field]).filter(|value| *value < least) {
+                errors.push(FieldError::invalid(
+                    format!("spec.{field}"),
+                    json!(value),
+                    why,
+                ));
+            }
+        }
+        errors
+    }
+}

@@ -1,0 +1,46 @@
+//! Rows of custom resources: their columns say where the values stand.
+
+use super::{JsonPath, age, text_at};
+use crate::apiserver::catalogue::Resource;
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+
+pub(super) fn cells(resource: &Resource, object: &Value, now: DateTime<Utc>) -> Vec<Value> {
+    let columns = resource.columns.iter();
+    columns
+        .map(|column| match &column.json_path {
+            None => json!(text_at(object, "metadata.name")),
+            Some(path) => {
+                let found = JsonPath::parse(path).and_then(|path| path.first(object));
+                found.map_or(Value::Null, |value| cell(&column.r#type, value, now))
+            }
+        })
+        .collect()
+}
+
+/// A value as a column of a type shows it; nothing if it is of another type.
+fn cell(kind: &str, value: &Value, now: DateTime<Utc>) -> Value {
+    match (kind, value) {
+        ("string", value) => Value::from(printed(value)),
+        ("integer", Value::Number(number)) => {
+            #[allow(clippy::cast_possible_truncation, reason = "as Go cuts it")]
+            let whole = number.as_f64().map(|number| number as i64);
+            number.as_i64().or(whole).map_or(Value::Null, Value::from)
+        }
+        ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
+        ("date", Value::String(text)) => match DateTime::parse_from_rfc3339(text) {
+            Ok(_) => Value::from(age::since(text, now)),
+            Err(_) => Value::from("<invalid>"),
+        },
+        _ => Value::Null,
+    }
+}
+
+/// Texts as they are, everything else as JSON.
+fn printed(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,135 @@
+//! `towline-hub`: the process.
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use common::time::SharedClock;
+use common::time::SystemClock;
+use hub::config::RunArgs;
+use hub::serve::authority::{self, Ca};
+use hub::serve::backup::{self, BackupArgs, RestoreArgs};
+use hub::serve::{KubeconfigArgs, ServeArgs};
+use rand::Rng as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Runs a fleet of Kubernetes clusters whose agents dial in.
+#[derive(Debug, Parser)]
+#[command(name = "towline-hub", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the controllers against an API server that `towline init` prepared.
+    Run(Box<RunArgs>),
+    /// Run a whole hub: its own API server, certificates and controllers, in this process.
+    Serve(Box<ServeArgs>),
+    /// Print a kubeconfig for a user of the hub that `serve` runs.
+    Kubeconfig(KubeconfigArgs),
+    /// Write everything of a hub that `serve` runs into one file, its keys too.
+    Backup(BackupArgs),
+    /// Make a data directory for `serve` of a backup.
+    Restore(RestoreArgs),
+    /// Manage the certificate authority of a hub that `serve` runs.
+    #[command(subcommand)]
+    Ca(Ca),
+    /// Print the version.
+    Version,
+}
+
+fn main() -> ExitCode {
+    let started = match Cli::parse().command {
+        Command::Version => {
+            println!("towline-hub {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+        Command::Run(args) => start(*args),
+        Command::Serve(args) => serve(*args),
+        Command::Kubeconfig(args) => {
+            hub::serve::print_kubeconfig(&args, &clock()).map(|text| print!("{text}"))
+        }
+        Command::Backup(args) => blocking(backup::backup(&args)).map(|said| println!("{said}")),
+        Command::Restore(args) => {
+            blocking(backup::restore(args, &clock())).map(|said| println!("{said}"))
+        }
+        Command::Ca(Ca::Rotate(args)) => authority::rotate(&args, &clock())
+            .map(|said| println!("{said}"))
+            .map_err(Into::into),
+    };
+    match started {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("towline-hub: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn clock() -> SharedClock {
+    Arc::new(SystemClock)
+}
+
+fn start(args: RunArgs) -> anyhow::Result<()> {
+    let config = args.into_config()?;
+    common::telemetry::init(&config.telemetry)?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), ?config, "starting");
+    blocking(async {
+        let shutdown = CancellationToken::new();
+        stop_on_signals(shutdown.clone())?;
+        anyhow::Ok(hub::run::run(config, &identity(), clock(), shutdown).await?)
+    })
+}
+
+fn serve(args: ServeArgs) -> anyhow::Result<()> {
+    common::telemetry::init(args.telemetry())?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), ?args, "starting");
+    blocking(async {
+        let shutdown = CancellationToken::new();
+        stop_on_signals(shutdown.clone())?;
+        let tell = |text: String| {
+            // Whoever reads it may have gone; the hub serves all the same.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            let _ = std::io::stdout().flush();
+        };
+        anyhow::Ok(hub::serve::serve(args, clock(), shutdown, tell).await?)
+    })
+}
+
+/// Runs something on a runtime of its own.
+fn blocking<T>(task: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    common::tls::install_provider();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")?;
+    let ended = runtime.block_on(task);
+    // A lookup of names may still block a thread; nothing waits for it.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Different for every process, and telling where it runs.
+fn identity() -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "towline-hub".to_owned());
+    format!("{host}_{:016x}", rand::rng().random::<u64>())
+}
+
+fn stop_on_signals(shutdown: CancellationToken) -> anyhow::Result<()> {
+    let failed = "failed to listen for signals";
+    let mut terminate = signal(SignalKind::terminate()).context(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).context(failed)?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping");
+        shutdown.cancel();
+    });
+    Ok(())
+}

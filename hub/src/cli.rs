@@ -1,0 +1,137 @@
+//! The operator's command line `towline`: parses, runs one verb, prints what went wrong.
+//!
+//! One file per verb, each with an `Args` and a `run`. A verb returns [`CliError`], whose kind decides
+//! the exit code; results go to stdout, progress and errors to stderr.
+
+mod check;
+mod demo;
+mod error;
+mod init;
+mod orphans;
+mod output;
+mod register;
+mod token;
+mod unregister;
+
+pub use error::{CliError, Kind};
+pub use output::{Format, Output, Progress, Table};
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Runs a fleet of Kubernetes clusters from one small control plane.
+#[derive(Debug, Parser)]
+#[command(
+    name = "towline",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Prepare an API server to be a hub, or bring its preparation up to date.
+    Init(init::Args),
+    /// Make, list and delete the tokens with which agents register.
+    Token(token::Args),
+    /// Install the agent in a member cluster and register it with a hub.
+    Register(register::Args),
+    /// Remove a member cluster from the hub, and the agent from the member.
+    Unregister(unregister::Args),
+    /// See what Works left behind in a member without having been deleted, and settle it.
+    Orphans(orphans::Args),
+    /// Walk from this machine to a hub or a member, and name the first thing that is wrong.
+    Check(check::Args),
+    /// Show a whole fleet on this machine: a hub, three members, their agents, every step checked.
+    Demo(demo::Args),
+    /// What makes Deployments ready on an API server without nodes.
+    #[command(hide = true)]
+    DemoWorkloads(ConnectArgs),
+    /// An agent of the demo.
+    #[command(hide = true)]
+    DemoAgent(Box<demo::AgentArgs>),
+    /// Print the version.
+    Version,
+}
+
+/// How a verb reaches the cluster it works on.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ConnectArgs {
+    /// Kubeconfig file; default: $KUBECONFIG, then ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig to use; default: its current one.
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+impl ConnectArgs {
+    /// A client of the cluster, with the configuration it was made of; `purpose` names it in the
+    /// server's logs.
+    pub async fn connect(
+        &self,
+        purpose: &'static str,
+    ) -> Result<(kube::Client, kube::Config), CliError> {
+        let options = common::client::ClientOptions::new(purpose);
+        common::client::kubeconfig_client(
+            self.kubeconfig.as_deref(),
+            self.context.as_deref(),
+            &options,
+        )
+        .await
+        .map_err(|error| {
+            CliError::new(Kind::Config, error).hint("Name a kubeconfig by --kubeconfig FILE.")
+        })
+    }
+}
+
+/// Parses the arguments of this process, runs the verb and returns the process's exit code.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    common::tls::install_provider();
+    let output = Output::stdio();
+    // Only the demo has work for more than one thread.
+    let mut runtime = match cli.verb {
+        Verb::Demo(_) => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = match runtime.enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return output.fail(&CliError::new(Kind::Internal, error)),
+    };
+    match runtime.block_on(run(cli.verb, &output)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => output.fail(&error),
+    }
+}
+
+async fn run(verb: Verb, output: &Output) -> Result<(), CliError> {
+    match verb {
+        Verb::Init(args) => init::run(args, output).await,
+        Verb::Token(args) => token::run(args, output).await,
+        Verb::Register(args) => register::run(args, output).await,
+        Verb::Unregister(args) => unregister::run(args, output).await,
+        Verb::Orphans(args) => orphans::run(args, output).await,
+        Verb::Check(args) => check::run(args, output).await,
+        Verb::Demo(args) => demo::run(args, output).await,
+        Verb::DemoWorkloads(args) => demo::workloads(&args).await,
+        Verb::DemoAgent(args) => demo::agent(*args).await,
+        Verb::Version => output.print(concat!("towline ", env!("CARGO_PKG_VERSION"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

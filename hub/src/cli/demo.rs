@@ -1,0 +1,98 @@
+//! `towline demo`: a whole fleet on this machine, told in plain words; every step is checked.
+//!
+//! The hub and the members are API servers of this process. Each agent is this program once more, in
+//! a process of its own, so that killing one means here what it means elsewhere.
+
+mod fleet;
+mod story;
+mod workloads;
+
+use super::{CliError, ConnectArgs, Kind, Output};
+use agent::config::RunArgs;
+use anyhow::Context as _;
+use common::time::SystemClock;
+use fleet::Fleet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use story::Story;
+use tokio_util::sync::CancellationToken;
+
+/// Flags of `towline demo`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// End after the last step; the exit code is 0 only if every step held
+    #[arg(long)]
+    once: bool,
+    /// Where everything is kept; default: a folder among the temporary files, removed at the end
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Flags of an agent of the demo: those of `towline-agent run`.
+#[derive(Debug, clap::Args)]
+pub(super) struct AgentArgs {
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Tells the story, and stays until it is interrupted.
+pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
+    let failed = |error: anyhow::Error| CliError::new(Kind::Unmet, error);
+    let name = format!("towline-demo-{}", std::process::id());
+    let own = args.dir.is_none();
+    let dir = args.dir.unwrap_or_else(|| std::env::temp_dir().join(name));
+    let told = tokio::select! {
+        told = tell(&dir, args.once, output) => told,
+        interrupted = tokio::signal::ctrl_c() => interrupted.context("failed to listen for signals"),
+    };
+    match told {
+        Ok(()) => {
+            if own {
+                // Nobody asked for the folder; what is left of it is in nobody's way.
+                let _ = std::fs::remove_dir_all(&dir);
+            }
+            Ok(())
+        }
+        Err(error) => Err(failed(error).hint(format!("Logs are in {}.", dir.display()))),
+    }
+}
+
+async fn tell(dir: &std::path::Path, once: bool, output: &Output) -> anyhow::Result<()> {
+    let story = Story::begin(output);
+    let mut fleet = Fleet::start(dir, Arc::new(SystemClock), &story).await?;
+    let told = story.tell(&mut fleet).await;
+    if told.is_ok() && !once {
+        story.stay(&fleet)?;
+        tokio::signal::ctrl_c()
+            .await
+            .context("failed to listen for signals")?;
+    }
+    fleet.end().await;
+    told?;
+    story.end()
+}
+
+/// Makes Deployments ready on an API server without nodes, for as long as it runs.
+pub(super) async fn workloads(connect: &ConnectArgs) -> Result<(), CliError> {
+    let (client, _) = connect.connect("demo").await?;
+    workloads::run(client, Arc::new(SystemClock)).await;
+    Ok(())
+}
+
+/// An agent of the demo. It ends with the demo, however that ends: the pipe to it closes.
+pub(super) async fn agent(args: AgentArgs) -> Result<(), CliError> {
+    let config = args.run.into_config();
+    let config = config.map_err(|error| CliError::new(Kind::Config, error))?;
+    common::telemetry::init(&config.telemetry)
+        .map_err(|error| CliError::new(Kind::Internal, error))?;
+    let shutdown = CancellationToken::new();
+    let orphaned = shutdown.clone();
+    std::thread::spawn(move || {
+        // Nothing is ever written to it: its end is the news, and so is an error.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        orphaned.cancel();
+    });
+    agent::run::run(config, Arc::new(SystemClock), shutdown)
+        .await
+        .map_err(|error| CliError::new(Kind::Internal, error))
+}

@@ -1,0 +1,150 @@
+//! What a verb fails with: a kind, which is the exit code, a cause, and hints for the human.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::process::ExitCode;
+
+/// What sort of failure it was; scripts tell them apart by the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A defect of ours, or a failure with no better kind. Exit code 1.
+    Internal,
+    /// The command line cannot mean anything. Exit code 2, as clap's own.
+    Usage,
+    /// A kubeconfig, token file or other input is missing or malformed. Exit code 3.
+    Config,
+    /// What was named does not exist. Exit code 4.
+    NotFound,
+    /// A server, or the hub's own rules, refused. Exit code 5.
+    Denied,
+    /// A server was not reached or did not answer in time. Exit code 6.
+    Unavailable,
+    /// The command looked and found something wrong that a human must change. Exit code 7.
+    Unmet,
+    /// The human said no. Exit code 8.
+    Declined,
+}
+
+impl Kind {
+    /// The process's exit code.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Internal => 1,
+            Self::Usage => 2,
+            Self::Config => 3,
+            Self::NotFound => 4,
+            Self::Denied => 5,
+            Self::Unavailable => 6,
+            Self::Unmet => 7,
+            Self::Declined => 8,
+        }
+    }
+}
+
+impl From<Kind> for ExitCode {
+    fn from(kind: Kind) -> Self {
+        kind.code().into()
+    }
+}
+
+/// A verb's failure.
+#[derive(Debug)]
+pub struct CliError {
+    /// The sort of failure.
+    pub kind: Kind,
+    /// What failed, with its causes.
+    pub source: anyhow::Error,
+    /// What the human can do: imperative sentences.
+    pub hints: Vec<String>,
+}
+
+impl CliError {
+    /// An error with a cause.
+    pub fn new(kind: Kind, source: impl Into<anyhow::Error>) -> Self {
+        Self {
+            kind,
+            source: source.into(),
+            hints: Vec::new(),
+        }
+    }
+
+    /// An error that is only a message.
+    pub fn message(kind: Kind, message: impl fmt::Display) -> Self {
+        Self::new(kind, anyhow::Error::msg(message.to_string()))
+    }
+
+    /// An error of an API server, with what was attempted: the kind follows from the answer.
+    pub fn api(attempt: impl fmt::Display + Send + Sync + 'static, error: kube::Error) -> Self {
+        let kind = kind_of(&error);
+        Self::new(kind, anyhow::Error::new(error).context(attempt.to_string()))
+    }
+
+    /// Adds a hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl fmt::Display) -> Self {
+        self.hints.push(hint.to_string());
+        self
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error: &(dyn StdError + Send + Sync + 'static) = self.source.as_ref();
+        write!(f, "error: {}", common::errors::chain(error))?;
+        for hint in &self.hints {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+fn kind_of(error: &kube::Error) -> Kind {
+    match error {
+        kube::Error::Api(status) => match status.code {
+            401 | 403 => Kind::Denied,
+            404 => Kind::NotFound,
+            408 | 429 | 503 | 504 => Kind::Unavailable,
+            _ => Kind::Internal,
+        },
+        kube::Error::HyperError(_) | kube::Error::Service(_) => Kind::Unavailable,
+        kube::Error::InferConfig(_) | kube::Error::InferKubeconfig(_) => Kind::Config,
+        _ => Kind::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_prints_its_chain_and_hints() {
+        let error = CliError::new(
+            Kind::Config,
+            anyhow::anyhow!("no such file").context("failed to read the token file"),
+        )
+        .hint("Pass --token-file.");
+        assert_eq!(
+            error.to_string(),
+            "error: failed to read the token file: no such file\nhint: Pass --token-file."
+        );
+    }
+
+    #[test]
+    fn an_api_answer_decides_the_kind() {
+        let status = |code| {
+            let status = kube::core::Status {
+                code,
+                ..Default::default()
+            };
+            CliError::api(
+                "failed to get the Cluster",
+                kube::Error::Api(Box::new(status)),
+            )
+            .kind
+        };
+        assert_eq!(status(403), Kind::Denied);
+        assert_eq!(status(404), Kind::NotFound);
+        assert_eq!(status(503), Kind::Unavailable);
+        assert_eq!(status(500), Kind::Internal);
+    }
+}

@@ -1,0 +1,215 @@
+//! Everything a verb shows: results on stdout, progress, prompts and errors on stderr.
+//!
+//! A pipe that was closed by its reader is no error.
+
+use super::error::{CliError, Kind};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Work that is over sooner shows no spinner.
+const SPINNER_DELAY: Duration = Duration::from_secs(2);
+
+/// How results are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Format {
+    /// Aligned columns for people.
+    #[default]
+    Table,
+    /// JSON for programs.
+    Json,
+    /// YAML for programs and files.
+    Yaml,
+}
+
+/// Where a verb writes.
+#[derive(Debug)]
+pub struct Output {
+    interactive: bool,
+}
+
+impl Output {
+    /// This process's stdout and stderr.
+    pub fn stdio() -> Self {
+        Self {
+            interactive: io::stdin().is_terminal() && io::stderr().is_terminal(),
+        }
+    }
+
+    /// Writes `text` and a newline to stdout.
+    pub fn print(&self, text: impl AsRef<str>) -> Result<(), CliError> {
+        let mut stdout = io::stdout().lock();
+        let text = text.as_ref().trim_end_matches('\n');
+        match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CliError::new(
+                Kind::Internal,
+                anyhow::Error::new(error).context("failed to write to stdout"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes values: as `table` shows them, or whole as JSON or YAML.
+    pub fn print_values<T: Serialize>(
+        &self,
+        format: Format,
+        values: &[T],
+        table: impl FnOnce(&[T]) -> Table,
+    ) -> Result<(), CliError> {
+        let internal = |error: anyhow::Error| CliError::new(Kind::Internal, error);
+        match format {
+            Format::Table => self.print(table(values).to_string()),
+            Format::Json => {
+                self.print(serde_json::to_string_pretty(values).map_err(|e| internal(e.into()))?)
+            }
+            Format::Yaml => {
+                self.print(serde_yaml::to_string(values).map_err(|e| internal(e.into()))?)
+            }
+        }
+    }
+
+    /// Writes one value as JSON or YAML; as a table it would be no table.
+    pub fn print_value<T: Serialize>(&self, format: Format, value: &T) -> Result<(), CliError> {
+        let internal = |error: anyhow::Error| CliError::new(Kind::Internal, error);
+        match format {
+            Format::Table | Format::Json => {
+                self.print(serde_json::to_string_pretty(value).map_err(|e| internal(e.into()))?)
+            }
+            Format::Yaml => {
+                self.print(serde_yaml::to_string(value).map_err(|e| internal(e.into()))?)
+            }
+        }
+    }
+
+    /// Tells the human something beside the result, on stderr.
+    pub fn note(&self, text: impl AsRef<str>) {
+        // Nothing sensible is left to do when stderr is closed.
+        let _ = writeln!(io::stderr(), "{}", text.as_ref());
+    }
+
+    /// Prints an error with its hints and returns the exit code of its kind.
+    pub fn fail(&self, error: &CliError) -> ExitCode {
+        self.note(error.to_string());
+        error.kind.into()
+    }
+
+    /// Asks a yes-or-no question; anything but yes is no, and without a terminal it is an error.
+    pub fn confirm(&self, question: &str) -> Result<(), CliError> {
+        if !self.interactive {
+            return Err(
+                CliError::message(Kind::Usage, format!("no terminal to ask: {question}"))
+                    .hint("Pass --yes to go ahead without being asked."),
+            );
+        }
+        // The prompt and its answer belong to the human, not to the result.
+        let _ = write!(io::stderr(), "{question} [y/N] ");
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer).map_err(|error| {
+            let error = anyhow::Error::new(error).context("failed to read the answer");
+            CliError::new(Kind::Internal, error)
+        })?;
+        match answer.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => Ok(()),
+            _ => Err(CliError::message(Kind::Declined, "nothing was changed")),
+        }
+    }
+
+    /// Shows on stderr that something goes on, once it has gone on for two seconds.
+    pub fn progress(&self, message: impl Into<String>) -> Progress {
+        Progress::start(message.into())
+    }
+}
+
+/// A spinner that ends when dropped.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+    starter: tokio::task::JoinHandle<()>,
+}
+
+impl Progress {
+    fn start(message: String) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        bar.set_style(ProgressStyle::default_spinner());
+        bar.set_message(message);
+        let shown = bar.clone();
+        let starter = tokio::spawn(async move {
+            tokio::time::sleep(SPINNER_DELAY).await;
+            if io::stderr().is_terminal() {
+                shown.set_draw_target(ProgressDrawTarget::stderr());
+                shown.enable_steady_tick(Duration::from_millis(120));
+            } else {
+                // A log gets one line instead of an animation.
+                let _ = writeln!(io::stderr(), "{} ...", shown.message());
+            }
+        });
+        Self { bar, starter }
+    }
+
+    /// Says what is going on now.
+    pub fn step(&self, message: impl Into<String>) {
+        self.bar.set_message(message.into());
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.starter.abort();
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Rows of text under headings, as kubectl prints them.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings.
+    pub fn new<const N: usize>(headings: [&str; N]) -> Self {
+        Self {
+            rows: vec![headings.map(str::to_owned).to_vec()],
+        }
+    }
+
+    /// Adds a row.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.to_vec());
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                write!(line, "{cell:<width$}   ")?;
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Table;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(["NAME", "READY"]);
+        table.row(["member-1".into(), "True".into()]);
+        table.row(["m".into(), String::new()]);
+        assert_eq!(table.to_string(), "NAME       READY\nmember-1   True\nm\n");
+    }
+}

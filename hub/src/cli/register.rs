@@ -1,0 +1,88 @@
+//! `towline register`: installs the agent in a member, hands it its token, and waits until it is Ready.
+//!
+//! What is installed are the files of `manifests/agent`, with what the flags change. Run again it
+//! changes or upgrades the installation; what no flag names stays as it is installed.
+
+mod allow;
+mod apply;
+mod bootstrap;
+mod objects;
+mod settings;
+mod wait;
+
+use super::{CliError, ConnectArgs, Kind, Output};
+use apply::Member;
+use bootstrap::BootstrapArgs;
+use common::duration;
+use objects::render;
+use settings::{Installed, Settings};
+use std::time::Duration;
+
+/// Arguments of `towline register`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    bootstrap: BootstrapArgs,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    #[command(flatten)]
+    settings: settings::SettingsArgs,
+    /// Print the objects as YAML, the token among them, and ask nothing of the member.
+    #[arg(long)]
+    print: bool,
+    /// How long to wait until the agent is Ready; 0 not to wait.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
+    wait: Duration,
+}
+
+/// Runs the verb.
+pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
+    let Args {
+        bootstrap,
+        connect,
+        settings,
+        print,
+        wait,
+    } = args;
+    let bootstrap = bootstrap.read()?;
+    if print {
+        let settings = Settings::resolve(settings, &Installed::default())?;
+        let mut objects = render(&settings)?;
+        objects.extend(bootstrap.secret());
+        return output.print(objects::yaml(&objects)?);
+    }
+    let (client, _) = connect.connect("cli register").await?;
+    let member = Member::new(client);
+    let installed = member.installed().await?;
+    if !installed.exists && bootstrap.is_empty() {
+        let message = "there is no agent in this cluster, and no token to register one with";
+        return Err(CliError::message(Kind::Usage, message)
+            .hint("Make one on the hub by `towline token create --print-register-command`."));
+    }
+    let mut settings = Settings::resolve(settings, &installed)?;
+    if settings.image_kept {
+        output.note(format!(
+            "image {} is kept; change it by --image",
+            settings.image
+        ));
+    }
+    let before = member.status().await?;
+    member.apply_foundation(&settings).await?;
+    let handed = member.hand_over(&bootstrap).await?;
+    // Pods that start anew take the new bootstrap at once.
+    settings.bootstrap_version = handed.or(settings.bootstrap_version);
+    let applied = member.apply_deployment(&settings).await?;
+    output.note(match (installed.exists, applied.changed) {
+        (false, _) => "the agent is installed",
+        (true, true) => "the agent's installation is changed",
+        (true, false) => "the agent's installation is brought up to date",
+    });
+    if wait.is_zero() {
+        return Ok(());
+    }
+    let awaited = wait::Awaited::new(applied.installation, before);
+    let progress = output.progress("waiting for the agent");
+    let name = wait::until_ready(&member, &awaited, wait, &progress).await?;
+    drop(progress);
+    output.print(format!("cluster {name} is Ready"))
+}

@@ -1,0 +1,226 @@
+//! The objects of an installation: the files of `manifests/agent`, and what settings change in them.
+//!
+//! Pure.
+
+use super::allow;
+use super::settings::{Allowed, BOOTSTRAP_VERSION, CLUSTER_ADMIN, Settings};
+use crate::cli::{CliError, Kind};
+use common::names::{AGENT_NAME, AGENT_WORKLOADS, INSTALLATION_ANNOTATION};
+use ring::digest::{SHA256, digest};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+/// An object as JSON.
+pub(super) type Object = Value;
+
+/// The files, in the order in which they are applied.
+const FILES: [(&str, &str); 4] = [
+    (
+        "namespace.yaml",
+        include_str!("../../../../manifests/agent/namespace.yaml"),
+    ),
+    (
+        "rbac.yaml",
+        include_str!("../../../../manifests/agent/rbac.yaml"),
+    ),
+    (
+        "workloads.yaml",
+        include_str!("../../../../manifests/agent/workloads.yaml"),
+    ),
+    (
+        "deployment.yaml",
+        include_str!("../../../../manifests/agent/deployment.yaml"),
+    ),
+];
+
+/// Everything to apply, in order; the Deployment is last.
+pub(super) fn render(settings: &Settings) -> Result<Vec<Object>, CliError> {
+    let mut objects = shipped()?;
+    for object in &mut objects {
+        let name = object["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        match (object["kind"].as_str().unwrap_or_default(), name.as_str()) {
+            ("Deployment", AGENT_NAME) => set_deployment(object, settings),
+            ("ClusterRole", AGENT_WORKLOADS) => set_rules(object, &settings.allowed)?,
+            ("ClusterRoleBinding", AGENT_WORKLOADS)
+                if settings.allowed == Allowed::ClusterAdmin =>
+            {
+                object["roleRef"]["name"] = CLUSTER_ADMIN.into();
+            }
+            _ => {}
+        }
+    }
+    Ok(objects)
+}
+
+/// Gives the agent's pods a name for what they are started by, which they repeat in their report; one
+/// that differs whenever their template does. Returns it.
+pub(super) fn name_installation(objects: &mut [Object]) -> Option<String> {
+    let mut deployments = objects.iter_mut().filter(|o| o["kind"] == "Deployment");
+    let template = &mut deployments.next()?["spec"]["template"];
+    let sum = digest(&SHA256, template.to_string().as_bytes());
+    let hex = sum.as_ref().iter().take(8).map(|b| format!("{b:02x}"));
+    let name: String = hex.collect();
+    template["metadata"]["annotations"][INSTALLATION_ANNOTATION] = name.as_str().into();
+    Some(name)
+}
+
+/// The objects as one YAML file.
+pub(super) fn yaml(objects: &[Object]) -> Result<String, CliError> {
+    let mut text = String::new();
+    for object in objects {
+        text.push_str("---\n");
+        let object = serde_yaml::to_string(object);
+        text.push_str(&object.map_err(|error| CliError::new(Kind::Internal, error))?);
+    }
+    Ok(text)
+}
+
+fn shipped() -> Result<Vec<Object>, CliError> {
+    let mut objects = Vec::new();
+    for (file, text) in FILES {
+        for document in serde_yaml::Deserializer::from_str(text) {
+            let object = Value::deserialize(document).map_err(|error| {
+                let error = anyhow::Error::new(error);
+                CliError::new(
+                    Kind::Internal,
+                    error.context(format!("failed to read {file}")),
+                )
+            })?;
+            objects.push(object);
+        }
+    }
+    Ok(objects)
+}
+
+fn set_deployment(object: &mut Object, settings: &Settings) {
+    object["spec"]["replicas"] = settings.replicas.into();
+    let template = &mut object["spec"]["template"];
+    template["spec"]["containers"][0]["image"] = settings.image.as_str().into();
+    if let Some(secret) = &settings.image_pull_secret {
+        template["spec"]["imagePullSecrets"] = json!([{ "name": secret }]);
+    }
+    if let Some(version) = &settings.bootstrap_version {
+        template["metadata"]["annotations"] = json!({ BOOTSTRAP_VERSION: version });
+    }
+}
+
+fn set_rules(object: &mut Object, allowed: &Allowed) -> Result<(), CliError> {
+    let rules = match allowed {
+        Allowed::Kinds(kinds) if kinds.is_empty() => return Ok(()),
+        // The role stays as shipped; the binding refers to another one.
+        Allowed::ClusterAdmin => return Ok(()),
+        Allowed::Kinds(kinds) => {
+            let default = object["rules"].as_array().cloned().unwrap_or_default();
+            allow::rules(kinds, &default)?
+        }
+        Allowed::Rules(rules) => rules.clone(),
+    };
+    object["rules"] = rules.into();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::register::settings::{IMAGE, Installed, SettingsArgs};
+
+    fn settings() -> Settings {
+        Settings::resolve(SettingsArgs::default(), &Installed::default()).expect("valid")
+    }
+
+    fn find<'a>(objects: &'a [Object], kind: &str, name: &str) -> &'a Object {
+        let wanted = |o: &&Object| o["kind"] == kind && o["metadata"]["name"] == name;
+        objects.iter().find(wanted).expect("among them")
+    }
+
+    #[test]
+    fn without_flags_the_files_are_applied_as_they_are() {
+        let objects = render(&settings()).expect("renders");
+        assert_eq!(
+            objects,
+            shipped().expect("parses"),
+            "defaults are those of the files"
+        );
+        let deployment = find(&objects, "Deployment", "towline-agent");
+        assert_eq!(
+            deployment["spec"]["template"]["spec"]["containers"][0]["image"],
+            IMAGE
+        );
+        assert_eq!(objects.last(), Some(deployment));
+    }
+
+    #[test]
+    fn kustomize_lists_the_same_files() {
+        let text = include_str!("../../../../manifests/agent/kustomization.yaml");
+        let kustomization: Value = serde_yaml::from_str(text).expect("YAML");
+        let listed: Vec<_> = kustomization["resources"]
+            .as_array()
+            .expect("a list")
+            .to_vec();
+        assert_eq!(listed, FILES.map(|(file, _)| Value::from(file)));
+    }
+
+    #[test]
+    fn an_installation_has_another_name_when_its_pods_differ() {
+        let name = |settings: &Settings| {
+            let mut objects = render(settings).expect("renders");
+            let name = name_installation(&mut objects).expect("a Deployment");
+            let pod = &find(&objects, "Deployment", "towline-agent")["spec"]["template"];
+            let given = pod["metadata"]["annotations"].clone();
+            assert_eq!(given[INSTALLATION_ANNOTATION], name.as_str());
+            assert_eq!(
+                given[BOOTSTRAP_VERSION].as_str(),
+                settings.bootstrap_version.as_deref()
+            );
+            name
+        };
+        let base = settings();
+        assert_eq!(name(&base), name(&base));
+        let scaled = Settings {
+            replicas: 2,
+            ..settings()
+        };
+        assert_eq!(name(&base), name(&scaled));
+        let upgraded = Settings {
+            image: "x:2".into(),
+            ..settings()
+        };
+        assert_ne!(name(&base), name(&upgraded));
+        let handed = |version: &str| Settings {
+            bootstrap_version: Some(version.into()),
+            ..settings()
+        };
+        assert_ne!(name(&base), name(&handed("7")));
+        assert_ne!(name(&handed("8")), name(&handed("7")));
+    }
+
+    #[test]
+    fn settings_change_what_they_name() {
+        let settings = Settings {
+            image: "x:1".into(),
+            image_pull_secret: Some("pull".into()),
+            replicas: 2,
+            allowed: Allowed::Kinds(vec!["default".into(), "secrets".into()]),
+            bootstrap_version: Some("7".into()),
+            ..settings()
+        };
+        let objects = render(&settings).expect("renders");
+        let deployment = &find(&objects, "Deployment", "towline-agent")["spec"];
+        assert_eq!(deployment["replicas"], 2);
+        let pod = &deployment["template"];
+        assert_eq!(pod["spec"]["imagePullSecrets"][0]["name"], "pull");
+        assert_eq!(pod["metadata"]["annotations"][BOOTSTRAP_VERSION], "7");
+        let rules = &find(&objects, "ClusterRole", "towline-agent-workloads")["rules"];
+        assert!(rules.to_string().contains("secrets"), "{rules}");
+        let admin = Settings {
+            allowed: Allowed::ClusterAdmin,
+            ..settings
+        };
+        let objects = render(&admin).expect("renders");
+        let binding = find(&objects, "ClusterRoleBinding", "towline-agent-workloads");
+        assert_eq!(binding["roleRef"]["name"], CLUSTER_ADMIN);
+    }
+}

@@ -1,0 +1,185 @@
+//! What an installation of the agent can differ in, and how flags and what is installed meet.
+//!
+//! Pure.
+
+use crate::cli::CliError;
+use serde_json::Value;
+
+/// The image of this version.
+pub(super) const IMAGE: &str = concat!("ghcr.io/towline/towline-agent:", env!("CARGO_PKG_VERSION"));
+const REPOSITORY: &str = "ghcr.io/towline/towline-agent:";
+/// On the pod template: the version of the bootstrap that the pods were started for.
+pub(super) const BOOTSTRAP_VERSION: &str = "towline.dev/bootstrap-version";
+/// The role that may do everything.
+pub(super) const CLUSTER_ADMIN: &str = "cluster-admin";
+
+/// Flags of an installation.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Installation")]
+pub(super) struct SettingsArgs {
+    /// Image of the agent. Default: the one that is installed if it is your own, else this version's.
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// Secret in namespace towline-system with which the image is pulled.
+    #[arg(long, value_name = "NAME")]
+    image_pull_secret: Option<String>,
+    /// Number of replicas; one works, the others stand by. Default: as installed, else 1.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10))]
+    replicas: Option<u32>,
+    /// Kinds the agent may bring into the member, such as `default,secrets,widgets.example.com`.
+    /// Default: as installed, else `default`, the common workload kinds.
+    #[arg(
+        long,
+        value_name = "KINDS",
+        value_delimiter = ',',
+        conflicts_with = "cluster_admin"
+    )]
+    allow: Option<Vec<String>>,
+    /// Let the agent do everything in the member: whoever owns the hub then owns the member too.
+    #[arg(long)]
+    cluster_admin: bool,
+}
+
+/// What is installed; the default is nothing.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Installed {
+    /// Whether there is a Deployment of the agent.
+    pub(super) exists: bool,
+    /// The Deployment.
+    pub(super) deployment: Value,
+    /// Rules of the role for workloads.
+    pub(super) rules: Option<Vec<Value>>,
+    /// The role the workloads binding refers to.
+    pub(super) role: Option<String>,
+}
+
+/// What may be brought into the member.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Allowed {
+    /// These kinds; empty for the manifest's own.
+    Kinds(Vec<String>),
+    /// These rules, as installed.
+    Rules(Vec<Value>),
+    /// Everything.
+    ClusterAdmin,
+}
+
+/// An installation.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Settings {
+    /// Image.
+    pub(super) image: String,
+    /// Whether that is somebody's own image, kept although no flag names it.
+    pub(super) image_kept: bool,
+    /// Pull Secret.
+    pub(super) image_pull_secret: Option<String>,
+    /// Replicas.
+    pub(super) replicas: u64,
+    /// Rights over workloads.
+    pub(super) allowed: Allowed,
+    /// See [`BOOTSTRAP_VERSION`].
+    pub(super) bootstrap_version: Option<String>,
+}
+
+impl Settings {
+    /// Flags first, then what is installed, then the defaults.
+    pub(super) fn resolve(args: SettingsArgs, installed: &Installed) -> Result<Self, CliError> {
+        let pod = &installed.deployment["spec"]["template"];
+        let image = pod["spec"]["containers"][0]["image"].as_str();
+        // An image of ours is upgraded; one from elsewhere was chosen for a reason.
+        let own = image.filter(|image| !image.starts_with(REPOSITORY));
+        let pull_secret = pod["spec"]["imagePullSecrets"][0]["name"].as_str();
+        let allowed = match (args.cluster_admin, args.allow) {
+            (true, _) => Allowed::ClusterAdmin,
+            (false, Some(kinds)) => Allowed::Kinds(kinds),
+            (false, None) if installed.role.as_deref() == Some(CLUSTER_ADMIN) => {
+                Allowed::ClusterAdmin
+            }
+            (false, None) => match &installed.rules {
+                Some(rules) => Allowed::Rules(rules.clone()),
+                None => Allowed::Kinds(Vec::new()),
+            },
+        };
+        Ok(Self {
+            image_kept: args.image.is_none() && own.is_some(),
+            image: args
+                .image
+                .or(own.map(str::to_owned))
+                .unwrap_or_else(|| IMAGE.to_owned()),
+            image_pull_secret: args.image_pull_secret.or(pull_secret.map(str::to_owned)),
+            replicas: args
+                .replicas
+                .map(u64::from)
+                .or(installed.deployment["spec"]["replicas"].as_u64())
+                .unwrap_or(1),
+            allowed,
+            bootstrap_version: pod["metadata"]["annotations"][BOOTSTRAP_VERSION]
+                .as_str()
+                .map(str::to_owned),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn installed(image: &str) -> Installed {
+        Installed {
+            exists: true,
+            deployment: json!({"spec": {"replicas": 2, "template": {
+                "metadata": {"annotations": {BOOTSTRAP_VERSION: "7"}},
+                "spec": {
+                    "containers": [{"image": image}],
+                    "imagePullSecrets": [{"name": "pull"}],
+                },
+            }}}),
+            rules: Some(vec![json!({"resources": ["secrets"]})]),
+            role: Some("towline-agent-workloads".into()),
+        }
+    }
+
+    #[test]
+    fn what_no_flag_names_stays() {
+        let args = SettingsArgs::default;
+        let found = installed("registry.test/agent:1");
+        let kept = Settings::resolve(args(), &found).expect("valid");
+        assert_eq!(
+            (kept.image.as_str(), kept.image_kept),
+            ("registry.test/agent:1", true)
+        );
+        assert_eq!(
+            (kept.replicas, kept.image_pull_secret.as_deref()),
+            (2, Some("pull"))
+        );
+        assert_eq!(kept.bootstrap_version.as_deref(), Some("7"));
+        assert!(matches!(kept.allowed, Allowed::Rules(_)));
+        let ours = installed("ghcr.io/towline/towline-agent:0.0.1");
+        let upgraded = Settings::resolve(args(), &ours).expect("valid");
+        assert_eq!(
+            (upgraded.image.as_str(), upgraded.image_kept),
+            (IMAGE, false)
+        );
+        let admin = Installed {
+            role: Some(CLUSTER_ADMIN.into()),
+            ..found
+        };
+        let still = Settings::resolve(args(), &admin).expect("valid");
+        assert_eq!(still.allowed, Allowed::ClusterAdmin);
+    }
+
+    #[test]
+    fn flags_win() {
+        let args = SettingsArgs {
+            image: Some("x".into()),
+            replicas: Some(3),
+            allow: Some(vec!["default".into()]),
+            ..SettingsArgs::default()
+        };
+        let settings = Settings::resolve(args, &installed("y")).expect("valid");
+        assert_eq!((settings.image.as_str(), settings.image_kept), ("x", false));
+        assert_eq!(settings.replicas, 3);
+        assert_eq!(settings.allowed, Allowed::Kinds(vec!["default".into()]));
+    }
+}

@@ -1,0 +1,199 @@
+//! `towline unregister`: takes a member off the hub, and the agent out of the member.
+//!
+//! The Cluster is annotated with what is to happen to the workloads, and deleted. The agent cleans up
+//! and removes itself, the hub finishes; this command only asks, watches and tells.
+
+mod member;
+mod plan;
+
+use super::{CliError, ConnectArgs, Kind, Output};
+use common::api::cluster::Cluster;
+use common::api::work::Work;
+use common::duration;
+use common::labels::UNREGISTER;
+use common::names::ClusterName;
+use common::unregister::Mode;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Client};
+use plan::Plan;
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+const POLL: Duration = Duration::from_millis(500);
+const FIELD_MANAGER: &str = "towline-unregister";
+/// Works that are counted before it is "more than".
+const COUNTED: u32 = 500;
+
+/// Arguments of `towline unregister`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The cluster's name on the hub.
+    #[arg(value_name = "CLUSTER")]
+    cluster: ClusterName,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Leave everything running in the member; only Towline's labels are taken off.
+    #[arg(long, conflicts_with = "force")]
+    keep_workloads: bool,
+    /// The member is gone, or never comes back: do not wait for its agent.
+    #[arg(long)]
+    force: bool,
+    /// Go ahead without asking.
+    #[arg(long)]
+    yes: bool,
+    /// How long to wait until the Cluster is gone; 0 not to wait.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
+    wait: Duration,
+    /// Kubeconfig of the member, to remove an agent that cannot remove itself.
+    #[arg(long, value_name = "FILE")]
+    member_kubeconfig: Option<PathBuf>,
+    /// Context of --member-kubeconfig.
+    #[arg(long, value_name = "NAME", requires = "member_kubeconfig")]
+    member_context: Option<String>,
+}
+
+/// Runs the verb.
+pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
+    let mode = match (args.force, args.keep_workloads) {
+        (true, _) => Mode::Force,
+        (false, true) => Mode::KeepWorkloads,
+        (false, false) => Mode::RemoveWorkloads,
+    };
+    let name = args.cluster.as_str();
+    // A wrong file should not be found out after the Cluster is gone.
+    let member = match &args.member_kubeconfig {
+        Some(file) => {
+            Some(member::Member::connect(file.clone(), args.member_context.clone()).await?)
+        }
+        None => None,
+    };
+    let (client, _) = args.connect.connect("cli unregister").await?;
+    let clusters: Api<Cluster> = Api::all(client.clone());
+    let cluster = get(&clusters, name).await?;
+    let Some(cluster) = cluster else {
+        let error = CliError::message(
+            Kind::NotFound,
+            format!("there is no Cluster {name:?} on this hub"),
+        );
+        let Some(member) = member else {
+            return Err(error.hint("`kubectl get clusters` lists those there are."));
+        };
+        output.note(format!(
+            "there is no Cluster {name:?} on this hub; only the agent is removed"
+        ));
+        confirm(&args, output, "Remove the agent from the member?")?;
+        return member.remove(output).await;
+    };
+    let plan = Plan {
+        cluster: &cluster,
+        works: count_works(&client, &args.cluster).await?,
+        mode,
+        member: member.is_some(),
+    };
+    for line in plan.lines() {
+        output.note(line);
+    }
+    confirm(&args, output, &format!("Unregister cluster {name:?}?"))?;
+    announce(&clusters, &cluster, mode).await?;
+    if args.wait.is_zero() {
+        output.print(format!("cluster {name:?} is being unregistered"))?;
+        return Ok(());
+    }
+    wait(&client, &clusters, &args, output).await?;
+    if let Some(member) = member {
+        member.remove(output).await?;
+    }
+    output.print(format!("cluster {name:?} is unregistered"))
+}
+
+fn confirm(args: &Args, output: &Output, question: &str) -> Result<(), CliError> {
+    if args.yes {
+        Ok(())
+    } else {
+        output.confirm(question)
+    }
+}
+
+async fn get(clusters: &Api<Cluster>, name: &str) -> Result<Option<Cluster>, CliError> {
+    let found = clusters.get_opt(name).await;
+    found.map_err(|e| CliError::api(format!("failed to get Cluster {name:?}"), e))
+}
+
+async fn count_works(client: &Client, cluster: &ClusterName) -> Result<usize, CliError> {
+    let works: Api<Work> = Api::namespaced(client.clone(), &cluster.execution_namespace());
+    let page = works
+        .list_metadata(&ListParams::default().limit(COUNTED))
+        .await;
+    let page = page.map_err(|e| CliError::api("failed to count the cluster's Works", e))?;
+    let more = page.metadata.remaining_item_count.unwrap_or(0);
+    Ok(page.items.len() + usize::try_from(more).unwrap_or(0))
+}
+
+/// Says what is to happen, and deletes. Repeated, it changes what is to happen.
+async fn announce(clusters: &Api<Cluster>, cluster: &Cluster, mode: Mode) -> Result<(), CliError> {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let failed = |what: &str| {
+        let attempt = format!("failed to {what} Cluster {name:?}");
+        move |error| CliError::api(attempt, error)
+    };
+    let body = json!({"metadata": {"annotations": {UNREGISTER: mode.as_str()}}});
+    let params = PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let annotated = clusters
+        .patch_metadata(name, &params, &Patch::Merge(&body))
+        .await;
+    annotated.map_err(failed("annotate"))?;
+    if cluster.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let same = DeleteParams {
+        // A Cluster made anew under this name is another one.
+        preconditions: Some(Preconditions {
+            uid: cluster.metadata.uid.clone(),
+            ..Preconditions::default()
+        }),
+        ..DeleteParams::default()
+    };
+    match clusters.delete(name, &same).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(failed("delete")(error)),
+    }
+}
+
+async fn wait(
+    client: &Client,
+    clusters: &Api<Cluster>,
+    args: &Args,
+    output: &Output,
+) -> Result<(), CliError> {
+    let name = args.cluster.as_str();
+    let progress = output.progress(format!("unregistering {name}"));
+    let deadline = Instant::now() + args.wait;
+    loop {
+        let Some(cluster) = get(clusters, name).await? else {
+            return Ok(());
+        };
+        if cluster.metadata.deletion_timestamp.is_none() {
+            let message = format!("Cluster {name:?} was registered anew meanwhile");
+            return Err(CliError::message(Kind::Unmet, message));
+        }
+        let state = plan::state(
+            &cluster,
+            count_works(client, &args.cluster).await.unwrap_or(0),
+        );
+        if Instant::now() >= deadline {
+            let waited = duration::format(args.wait);
+            let message = format!("Cluster {name:?} is still there after {waited}: {state}");
+            return Err(CliError::message(Kind::Unavailable, message)
+                .hint("Check that `towline-hub run` is up; it goes on by itself.")
+                .hint("If the member is gone for good, run again with --force."));
+        }
+        progress.step(format!("unregistering {name}: {state}"));
+        sleep(POLL).await;
+    }
+}

@@ -1,0 +1,141 @@
+//! What unregistering will do, in words, before anybody says yes. Pure.
+
+use common::api::cluster::{Cluster, READY, UNREGISTERING};
+use common::conditions;
+use common::unregister::Mode;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+/// What is known before.
+pub(super) struct Plan<'a> {
+    /// The Cluster.
+    pub(super) cluster: &'a Cluster,
+    /// Its Works.
+    pub(super) works: usize,
+    /// What happens to what they brought into the member.
+    pub(super) mode: Mode,
+    /// Whether the member's kubeconfig is at hand.
+    pub(super) member: bool,
+}
+
+impl Plan<'_> {
+    /// One line for each thing that will happen, and a warning when it may not.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let name = self.cluster.metadata.name.as_deref().unwrap_or_default();
+        let works = works(self.works);
+        let mut lines = vec![format!(
+            "This removes from the hub: Cluster {name:?}, {works}, its permissions."
+        )];
+        lines.push(match self.mode {
+            Mode::RemoveWorkloads => {
+                "It deletes from the member: everything those Works brought there, and the agent."
+            }
+            Mode::KeepWorkloads => {
+                "The member keeps everything those Works brought there, without Towline's labels; \
+                 the agent removes itself."
+            }
+            Mode::Force => {
+                "The hub does not wait for the agent: what is in the member stays there as it is."
+            }
+        }
+        .to_owned());
+        if self.mode != Mode::Force && !ready(self.cluster) {
+            lines.push(format!(
+                "warning: the agent does not answer ({}), so the member may stay as it is; \
+                 --force says that this is meant.",
+                self.cluster
+                    .condition(READY)
+                    .map_or("it never reported".to_owned(), describe),
+            ));
+        }
+        if self.member {
+            lines.push(
+                "Then the agent's own objects are removed from the member directly.".to_owned(),
+            );
+        }
+        lines
+    }
+}
+
+/// How far the hub is with a Cluster that is being deleted.
+pub(super) fn state(cluster: &Cluster, left: usize) -> String {
+    let status = cluster.status.as_ref();
+    let told = status.is_some_and(|s| conditions::is_true(&s.conditions, UNREGISTERING));
+    match (told, left) {
+        (_, 0) => "its Works are gone; the hub cleans up".to_owned(),
+        (true, _) => format!("the agent cleans up, {} left", works(left)),
+        (false, _) => format!("the agent has not answered yet, {} left", works(left)),
+    }
+}
+
+fn works(count: usize) -> String {
+    match count {
+        0 => "no Works".to_owned(),
+        1 => "1 Work".to_owned(),
+        n => format!("{n} Works"),
+    }
+}
+
+fn ready(cluster: &Cluster) -> bool {
+    cluster
+        .condition(READY)
+        .is_some_and(|ready| ready.status == "True")
+}
+
+fn describe(ready: &Condition) -> String {
+    format!(
+        "Ready is {}, {}, since {}",
+        ready.status, ready.reason, ready.last_transition_time.0
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::api::cluster::ClusterStatus;
+
+    fn cluster(conditions: &[(&str, &str)]) -> Cluster {
+        let now = chrono::DateTime::UNIX_EPOCH;
+        let mut cluster = Cluster::new("m1", Default::default());
+        let mut status = ClusterStatus::default();
+        for (type_, value) in conditions {
+            let condition = conditions::with_status(type_, value, "Because", "", now);
+            conditions::set(&mut status.conditions, condition, now);
+        }
+        cluster.status = Some(status);
+        cluster
+    }
+
+    fn lines(cluster: &Cluster, mode: Mode) -> String {
+        let plan = Plan {
+            cluster,
+            works: 2,
+            mode,
+            member: false,
+        };
+        plan.lines().join("\n")
+    }
+
+    #[test]
+    fn what_will_happen_is_said() {
+        let up = cluster(&[(READY, "True")]);
+        let text = lines(&up, Mode::RemoveWorkloads);
+        assert!(
+            text.contains("Cluster \"m1\", 2 Works") && text.contains("It deletes"),
+            "{text}"
+        );
+        assert!(!text.contains("warning"));
+        assert!(lines(&up, Mode::KeepWorkloads).contains("keeps everything"));
+        let lost = cluster(&[(READY, "Unknown")]);
+        assert!(lines(&lost, Mode::RemoveWorkloads).contains("warning: the agent does not answer"));
+        assert!(!lines(&lost, Mode::Force).contains("warning"));
+        assert!(lines(&cluster(&[]), Mode::RemoveWorkloads).contains("it never reported"));
+    }
+
+    #[test]
+    fn progress_is_told() {
+        let told = cluster(&[(UNREGISTERING, "True")]);
+        assert_eq!(state(&told, 3), "the agent cleans up, 3 Works left");
+        assert!(state(&cluster(&[]), 1).starts_with("the agent has not answered yet"));
+        assert!(state(&told, 0).contains("the hub cleans up"));
+    }
+}

@@ -1,0 +1,291 @@
+//! Carries a decision out, effect by effect, and says in Events what a user should know.
+
+use super::Error;
+use super::decide::{ClusterChange, Effect};
+use super::observe::Observed;
+use crate::controller::events::Events;
+use crate::{epoch, permissions};
+use common::api::cluster::{Cluster, Taint};
+use common::api::work::Work;
+use common::labels::HUB_FIELD_MANAGER;
+use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::core::DynamicObject;
+use kube::{Client, Resource as _};
+use serde_json::{Map, Value, json};
+
+/// Carries out the effects in order; the first failure ends it.
+pub(super) async fn apply(
+    client: &Client,
+    events: &Events,
+    observed: &Observed,
+    effects: &[Effect],
+) -> Result<(), Error> {
+    let target = Target {
+        client,
+        events,
+        observed,
+    };
+    for effect in effects {
+        tracing::debug!(cluster = %observed.name, ?effect, "applying");
+        target.apply(effect).await?;
+    }
+    Ok(())
+}
+
+struct Target<'a> {
+    client: &'a Client,
+    events: &'a Events,
+    observed: &'a Observed,
+}
+
+impl Target<'_> {
+    async fn apply(&self, effect: &Effect) -> Result<(), Error> {
+        let name = &self.observed.name;
+        match effect {
+            Effect::EnsureNamespace => self.ensure_namespace().await,
+            Effect::UpdateCluster(change) => self.update(change).await,
+            Effect::DeleteWorks => {
+                let (delete, all) = (DeleteParams::default(), ListParams::default());
+                let deleted = self.works().delete_collection(&delete, &all).await;
+                let namespace = name.execution_namespace();
+                deleted
+                    .map(|_| ())
+                    .map_err(|e| Error::write("delete", "Works", &namespace, e))
+            }
+            Effect::ReleaseWork {
+                name,
+                resource_version,
+                finalizers,
+            } => {
+                self.release(&self.works(), "Work", name, resource_version, finalizers)
+                    .await
+            }
+            Effect::RemoveRights => Ok(permissions::remove(self.client, name).await?),
+            Effect::CloseWatches => Ok(epoch::bump_and_wait(self.client).await?),
+            Effect::DeleteNamespace => self.delete_namespace().await,
+            Effect::DeleteLease => Ok(permissions::remove_lease(self.client, name).await?),
+            Effect::ReleaseCluster {
+                resource_version,
+                finalizers,
+            } => {
+                let clusters = self.clusters();
+                let name = name.as_str();
+                self.release(&clusters, "Cluster", name, resource_version, finalizers)
+                    .await
+            }
+        }
+    }
+
+    async fn ensure_namespace(&self) -> Result<(), Error> {
+        let name = &self.observed.name;
+        let (namespace, about) = (name.execution_namespace(), self.about());
+        let result = self.own_namespace(&namespace).await;
+        match &result {
+            Ok(true) => {
+                let note = format!("Created execution space({namespace}) for cluster({name}).");
+                self.events
+                    .normal(&about, "CreateExecutionSpaceSucceed", note)
+                    .await;
+            }
+            Ok(false) => {}
+            Err(error) => {
+                let note = common::errors::chain(error).to_string();
+                self.events
+                    .warning(&about, "CreateExecutionSpaceFailed", note)
+                    .await;
+            }
+        }
+        result.map(|_| ())
+    }
+
+    async fn own_namespace(&self, namespace: &str) -> Result<bool, Error> {
+        let name = &self.observed.name;
+        // Whoever has rights in a namespace would read the Works that are written to it.
+        let foreign = permissions::foreign_bindings(self.client, name).await?;
+        if let Some(bindings) = foreign.filter(|bindings| !bindings.is_empty()) {
+            let (namespace, bindings) = (namespace.to_owned(), bindings.join(", "));
+            return Err(Error::Foreign {
+                namespace,
+                bindings,
+            });
+        }
+        let uid = &self.observed.cluster.uid;
+        Ok(permissions::ensure_namespace(self.client, name, uid).await?)
+    }
+
+    async fn update(&self, change: &ClusterChange) -> Result<(), Error> {
+        let name = self.observed.name.as_str();
+        let patch = Patch::Merge(patch_of(change));
+        let result = self.clusters().patch(name, &params(), &patch).await;
+        let result = result.map_err(|source| Error::write("update", "Cluster", name, source));
+        let Some(taints) = &change.taints else {
+            return result.map(|_| ());
+        };
+        match result {
+            Ok(_) => {
+                let note = taint_note(taints);
+                self.events
+                    .normal(&self.about(), "TaintClusterSucceed", note)
+                    .await;
+                Ok(())
+            }
+            Err(error) => {
+                // A lost race is tried again at once and worth no Event.
+                if !crate::controller::Failure::is_conflict(&error) {
+                    let note = common::errors::chain(&error).to_string();
+                    self.events
+                        .warning(&self.about(), "TaintClusterFailed", note)
+                        .await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn delete_namespace(&self) -> Result<(), Error> {
+        let name = &self.observed.name;
+        let namespace = name.execution_namespace();
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        match api.delete(&namespace, &DeleteParams::default()).await {
+            Ok(_) => {
+                let note = format!("Removed execution space for cluster({name}).");
+                self.events
+                    .normal(&self.about(), "RemoveExecutionSpaceSucceed", note)
+                    .await;
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(source) => {
+                let error = Error::write("delete", "Namespace", &namespace, source);
+                let note = common::errors::chain(&error).to_string();
+                self.events
+                    .warning(&self.about(), "RemoveExecutionSpaceFailed", note)
+                    .await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn release(
+        &self,
+        api: &Api<DynamicObject>,
+        kind: &'static str,
+        name: &str,
+        resource_version: &str,
+        finalizers: &[String],
+    ) -> Result<(), Error> {
+        let patch = Patch::Merge(json!({
+            "metadata": {"resourceVersion": resource_version, "finalizers": finalizers},
+        }));
+        match api.patch_metadata(name, &params(), &patch).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(source) => Err(Error::write("release", kind, name, source)),
+        }
+    }
+
+    // Dynamic: an answer must not fail to decode because of what an agent wrote into a status.
+    fn clusters(&self) -> Api<DynamicObject> {
+        Api::all_with(
+            self.client.clone(),
+            &kube::core::ApiResource::erase::<Cluster>(&()),
+        )
+    }
+
+    fn works(&self) -> Api<DynamicObject> {
+        let namespace = self.observed.name.execution_namespace();
+        let kind = kube::core::ApiResource::erase::<Work>(&());
+        Api::namespaced_with(self.client.clone(), &namespace, &kind)
+    }
+
+    fn about(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(Cluster::api_version(&()).into_owned()),
+            kind: Some(Cluster::kind(&()).into_owned()),
+            name: Some(self.observed.name.to_string()),
+            uid: Some(self.observed.cluster.uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+fn params() -> PatchParams {
+    PatchParams {
+        field_manager: Some(HUB_FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+fn patch_of(change: &ClusterChange) -> Value {
+    let mut metadata = Map::new();
+    metadata.insert("resourceVersion".to_owned(), json!(change.resource_version));
+    if let Some(finalizers) = &change.finalizers {
+        metadata.insert("finalizers".to_owned(), json!(finalizers));
+    }
+    let mut spec = Map::new();
+    if let Some(taints) = &change.taints {
+        spec.insert("taints".to_owned(), json!(taints));
+    }
+    if let Some(zones) = &change.zones {
+        spec.insert("zone".to_owned(), Value::Null);
+        spec.insert("zones".to_owned(), json!(zones));
+    }
+    json!({"metadata": metadata, "spec": spec})
+}
+
+fn taint_note(taints: &[Taint]) -> String {
+    if taints.is_empty() {
+        return "Taint cluster succeed: cluster now does not have taints.".to_owned();
+    }
+    let shown: Vec<String> = taints
+        .iter()
+        .map(|taint| match taint.value.as_deref() {
+            None | Some("") => format!("{{Key:{},Effect:{:?}}}", taint.key, taint.effect),
+            Some(value) => format!(
+                "{{Key:{},Value:{value},Effect:{:?}}}",
+                taint.key, taint.effect
+            ),
+        })
+        .collect();
+    format!(
+        "Taint cluster succeed: cluster now has taints([{}]).",
+        shown.join(",")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::api::cluster::TaintEffect;
+
+    #[test]
+    fn taints_are_shown_as_the_reference_shows_them() {
+        let taint = Taint {
+            key: "cluster.karmada.io/not-ready".into(),
+            effect: TaintEffect::NoSchedule,
+            ..Taint::default()
+        };
+        assert_eq!(
+            taint_note(&[taint]),
+            "Taint cluster succeed: cluster now has taints([{Key:cluster.karmada.io/not-ready,Effect:NoSchedule}])."
+        );
+        assert_eq!(
+            taint_note(&[]),
+            "Taint cluster succeed: cluster now does not have taints."
+        );
+    }
+
+    #[test]
+    fn a_patch_holds_only_what_changes() {
+        let change = ClusterChange {
+            resource_version: "7".into(),
+            zones: Some(vec!["z".into()]),
+            ..ClusterChange::default()
+        };
+        assert_eq!(
+            patch_of(&change),
+            json!({"metadata": {"resourceVersion": "7"}, "spec": {"zone": null, "zones": ["z"]}})
+        );
+    }
+}

@@ -1,0 +1,292 @@
+//! What one Cluster needs: namespace, finalizer, taints while it lives; an orderly end when it is deleted.
+//!
+//! The end, each step repeatable: the agent acknowledges (bounded), Works are deleted, the agent finishes
+//! them (bounded, and not waited for when it is silent), rights are removed and open watches closed,
+//! the namespace goes, then Lease and Cluster. Pure.
+
+use super::observe::{ClusterState, NamespaceState, Observed, WorkState};
+use crate::controller::Requeue;
+use chrono::{DateTime, Utc};
+use common::api::cluster::{Taint, TaintEffect};
+use common::labels::{CLUSTER_FINALIZER, TAINT_NOT_READY, TAINT_UNREACHABLE};
+use common::time::to_time;
+use common::unregister::Mode;
+use std::time::Duration;
+
+/// How long the agent may take to notice that it is being unregistered.
+pub const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Between two looks at what has no watch of its own: Works and a namespace that are going.
+const POLL: Duration = Duration::from_secs(1);
+/// Before a namespace that is not ours is looked at again.
+const POLL_FOREIGN: Duration = Duration::from_secs(60);
+
+/// What the controller was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// How long the agent may take to finish its Works when its Cluster is deleted.
+    pub deletion_timeout: Duration,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// In this order.
+    pub effects: Vec<Effect>,
+    /// When to look again.
+    pub requeue: Requeue,
+}
+
+/// One change of the world.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Makes the execution namespace ours, unless it holds rights of strangers.
+    EnsureNamespace,
+    /// Writes what differs in the Cluster, conditional on its version.
+    UpdateCluster(Box<ClusterChange>),
+    /// Deletes every Work of the namespace.
+    DeleteWorks,
+    /// Takes the agent's finalizer off a Work.
+    ReleaseWork {
+        /// Its name.
+        name: String,
+        /// Its version.
+        resource_version: String,
+        /// The finalizers that stay.
+        finalizers: Vec<String>,
+    },
+    /// Removes the agent's rights, its RoleBinding's finalizer included.
+    RemoveRights,
+    /// Ends every open watch on Works and waits until that is so.
+    CloseWatches,
+    /// Deletes the execution namespace.
+    DeleteNamespace,
+    /// Deletes the Lease.
+    DeleteLease,
+    /// Takes our finalizer off the Cluster.
+    ReleaseCluster {
+        /// Its version.
+        resource_version: String,
+        /// The finalizers that stay.
+        finalizers: Vec<String>,
+    },
+}
+
+/// The fields of a Cluster that change; `None` stays.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ClusterChange {
+    /// Its version.
+    pub resource_version: String,
+    /// All its finalizers.
+    pub finalizers: Option<Vec<String>>,
+    /// All its taints.
+    pub taints: Option<Vec<Taint>>,
+    /// All its zones; `zone` goes.
+    pub zones: Option<Vec<String>>,
+}
+
+/// Decides.
+pub fn decide(now: DateTime<Utc>, options: Options, observed: &Observed) -> Decision {
+    match observed.cluster.deleted_at {
+        None => decide_living(now, observed),
+        Some(at) => decide_deleted(now, at, options, observed),
+    }
+}
+
+fn decide_living(now: DateTime<Utc>, observed: &Observed) -> Decision {
+    let mut effects = Vec::new();
+    let mut requeue = Requeue::Never;
+    match observed.namespace {
+        NamespaceState::Owned => {}
+        NamespaceState::Absent => effects.push(Effect::EnsureNamespace),
+        NamespaceState::Unowned => {
+            effects.push(Effect::EnsureNamespace);
+            requeue = Requeue::After(POLL_FOREIGN);
+        }
+        // Of an earlier Cluster of this name; it must be gone before a new one can be made.
+        NamespaceState::Terminating => requeue = Requeue::After(POLL),
+    }
+    let cluster = &observed.cluster;
+    let change = ClusterChange {
+        resource_version: cluster.resource_version.clone(),
+        finalizers: with_finalizer(&cluster.finalizers),
+        taints: Some(decide_taints(now, cluster)).filter(|taints| *taints != cluster.taints),
+        zones: cluster
+            .zone
+            .as_ref()
+            .map(|zone| match cluster.zones.as_slice() {
+                [] => vec![zone.clone()],
+                zones => zones.to_vec(),
+            }),
+    };
+    if change.finalizers.is_some() || change.taints.is_some() || change.zones.is_some() {
+        effects.push(Effect::UpdateCluster(Box::new(change)));
+    }
+    Decision { effects, requeue }
+}
+
+fn with_finalizer(finalizers: &[String]) -> Option<Vec<String>> {
+    if finalizers
+        .iter()
+        .any(|finalizer| finalizer == CLUSTER_FINALIZER)
+    {
+        return None;
+    }
+    let mut with = finalizers.to_vec();
+    with.push(CLUSTER_FINALIZER.to_owned());
+    Some(with)
+}
+
+/// The taints a Cluster should have: the users' own as they are, NoExecute with the time it was added,
+/// ours by Ready.
+fn decide_taints(now: DateTime<Utc>, cluster: &ClusterState) -> Vec<Taint> {
+    let (wanted, unwanted): (Option<&str>, &[&str]) = match cluster.ready.as_deref() {
+        Some("True") => (None, &[TAINT_NOT_READY, TAINT_UNREACHABLE]),
+        Some("Unknown") => (Some(TAINT_UNREACHABLE), &[TAINT_NOT_READY]),
+        None | Some(_) => (Some(TAINT_NOT_READY), &[TAINT_UNREACHABLE]),
+    };
+    let ours =
+        |taint: &Taint, key: &str| taint.key == key && taint.effect == TaintEffect::NoSchedule;
+    let mut taints: Vec<Taint> = cluster
+        .taints
+        .iter()
+        .filter(|taint| !unwanted.iter().any(|key| ours(taint, key)))
+        .cloned()
+        .collect();
+    for taint in &mut taints {
+        if taint.effect == TaintEffect::NoExecute && taint.time_added.is_none() {
+            taint.time_added = Some(to_time(now));
+        }
+    }
+    if let Some(key) = wanted
+        && !taints.iter().any(|taint| ours(taint, key))
+    {
+        taints.push(Taint {
+            key: key.to_owned(),
+            value: None,
+            effect: TaintEffect::NoSchedule,
+            time_added: Some(to_time(now)),
+        });
+    }
+    taints
+}
+
+fn decide_deleted(
+    now: DateTime<Utc>,
+    deleted_at: i64,
+    options: Options,
+    observed: &Observed,
+) -> Decision {
+    let cluster = &observed.cluster;
+    let others: Vec<String> = others(&cluster.finalizers);
+    if others.len() == cluster.finalizers.len() {
+        // Not ours any more; somebody else holds it.
+        return Decision {
+            effects: Vec::new(),
+            requeue: Requeue::Never,
+        };
+    }
+    // A clock that is behind the API server's must not make the wait longer than it is.
+    let age = Duration::from_secs(u64::try_from(now.timestamp() - deleted_at).unwrap_or(0));
+    if let Some(left) = acknowledge_in(cluster, age) {
+        return Decision {
+            effects: Vec::new(),
+            requeue: Requeue::After(left),
+        };
+    }
+    if !observed.leftovers.works.is_empty() {
+        return decide_works(age, options, observed);
+    }
+    let mut effects = Vec::new();
+    match observed.namespace {
+        NamespaceState::Owned => {
+            effects.extend([
+                Effect::RemoveRights,
+                Effect::CloseWatches,
+                Effect::DeleteNamespace,
+            ]);
+            Decision {
+                effects,
+                requeue: Requeue::After(POLL),
+            }
+        }
+        NamespaceState::Terminating => {
+            // What its deletion waits for may be the finalizer of the agent's RoleBinding.
+            if observed.leftovers.rights {
+                effects.extend([Effect::RemoveRights, Effect::CloseWatches]);
+            }
+            Decision {
+                effects,
+                requeue: Requeue::After(POLL),
+            }
+        }
+        // A namespace that is not ours is left as it is.
+        NamespaceState::Absent | NamespaceState::Unowned => {
+            if observed.leftovers.rights {
+                effects.extend([Effect::RemoveRights, Effect::CloseWatches]);
+            }
+            let resource_version = cluster.resource_version.clone();
+            effects.push(Effect::DeleteLease);
+            effects.push(Effect::ReleaseCluster {
+                resource_version,
+                finalizers: others,
+            });
+            Decision {
+                effects,
+                requeue: Requeue::Never,
+            }
+        }
+    }
+}
+
+fn others(finalizers: &[String]) -> Vec<String> {
+    let others = finalizers
+        .iter()
+        .filter(|finalizer| *finalizer != CLUSTER_FINALIZER);
+    others.cloned().collect()
+}
+
+/// How much longer the agent may take to notice; none when there is nothing to wait for.
+fn acknowledge_in(cluster: &ClusterState, age: Duration) -> Option<Duration> {
+    match cluster.mode {
+        Some(Mode::RemoveWorkloads | Mode::KeepWorkloads) => {}
+        // Nobody told it anything, or it is not expected to answer.
+        Some(Mode::Force) | None => return None,
+    }
+    if cluster.acknowledged || is_silent(cluster) {
+        return None;
+    }
+    let left = ACKNOWLEDGE_TIMEOUT.checked_sub(age)?;
+    (!left.is_zero()).then_some(left)
+}
+
+/// Whether nobody is there to finish the Works.
+fn is_silent(cluster: &ClusterState) -> bool {
+    cluster.quarantined || (cluster.pull && cluster.ready.as_deref() != Some("True"))
+}
+
+fn decide_works(age: Duration, options: Options, observed: &Observed) -> Decision {
+    let cluster = &observed.cluster;
+    let works = &observed.leftovers.works;
+    let mut effects = Vec::new();
+    if works.iter().any(|work| !work.deleting) {
+        effects.push(Effect::DeleteWorks);
+    }
+    let patience = age < options.deletion_timeout;
+    // An agent that acknowledged is there, even while its member is not ready.
+    let expected = cluster.acknowledged || !is_silent(cluster);
+    if cluster.mode == Some(Mode::Force) || !patience || !expected {
+        effects.extend(works.iter().filter_map(release));
+    }
+    Decision {
+        effects,
+        requeue: Requeue::After(POLL),
+    }
+}
+
+fn release(work: &WorkState) -> Option<Effect> {
+    Some(Effect::ReleaseWork {
+        name: work.name.clone(),
+        resource_version: work.resource_version.clone(),
+        finalizers: work.other_finalizers.clone()?,
+    })
+}

@@ -1,0 +1,304 @@
+//! Reads what one decision about a Cluster needs, live and no more than needed.
+
+use super::Error;
+use common::api::cluster::{Cluster, QUARANTINED, READY, Taint, UNREGISTERING};
+use common::api::work::Work;
+use common::labels::{MANAGED_VALUE, SYSTEM, UNREGISTER, WORK_FINALIZER};
+use common::names::ClusterName;
+use common::unregister::Mode;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, ListParams};
+use kube::core::params::GetParams;
+use kube::core::request::Request;
+use kube::{Client, Resource as _};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Works looked at in one round; more are found in the next.
+pub(super) const WORKS_PAGE: u32 = 200;
+
+/// What a decision needs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// Its name.
+    pub name: ClusterName,
+    /// The Cluster.
+    pub cluster: ClusterState,
+    /// Its execution namespace.
+    pub namespace: NamespaceState,
+    /// Only while it is being deleted.
+    pub leftovers: Leftovers,
+}
+
+/// The Cluster, narrowly.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ClusterState {
+    /// UID.
+    pub uid: String,
+    /// Version every write is conditional on.
+    pub resource_version: String,
+    /// When it was deleted, in seconds.
+    pub deleted_at: Option<i64>,
+    /// How `towline unregister` asked for it.
+    pub mode: Option<Mode>,
+    /// Its finalizers.
+    pub finalizers: Vec<String>,
+    /// Whether its own agent moves its Works.
+    pub pull: bool,
+    /// The deprecated field.
+    pub zone: Option<String>,
+    /// Its zones.
+    pub zones: Vec<String>,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+    /// Status of its Ready condition.
+    pub ready: Option<String>,
+    /// Whether its agent knows that it is being deleted.
+    pub acknowledged: bool,
+    /// Whether its agent has no rights at present.
+    pub quarantined: bool,
+}
+
+/// The execution namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NamespaceState {
+    /// There is none.
+    #[default]
+    Absent,
+    /// It is as it should be.
+    Owned,
+    /// It is there without our label or owner.
+    Unowned,
+    /// It is being deleted.
+    Terminating,
+}
+
+/// What a Cluster that is being deleted still has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Leftovers {
+    /// Works, at most [`WORKS_PAGE`].
+    pub works: Vec<WorkState>,
+    /// Whether its agent's rights are still there.
+    pub rights: bool,
+}
+
+/// A Work that is left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkState {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub resource_version: String,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Its finalizers but the agent's; none when the agent's is not there.
+    pub other_finalizers: Option<Vec<String>>,
+}
+
+/// Cluster as it is stored; nothing in it that an agent writes can keep it from being read.
+#[derive(Debug, Deserialize)]
+struct ClusterView {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: SpecView,
+    #[serde(default)]
+    status: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SpecView {
+    #[serde(default)]
+    sync_mode: Option<String>,
+    #[serde(default)]
+    zone: Option<String>,
+    #[serde(default)]
+    zones: Option<Vec<String>>,
+    #[serde(default)]
+    taints: Option<Vec<Taint>>,
+}
+
+/// Reads everything; none when the Cluster is gone.
+pub(super) async fn observe(
+    client: &Client,
+    name: &ClusterName,
+) -> Result<Option<Observed>, Error> {
+    let Some(cluster) = cluster(client, name).await? else {
+        return Ok(None);
+    };
+    let namespace = namespace(client, name, &cluster.uid).await?;
+    let leftovers = match cluster.deleted_at {
+        Some(_) => leftovers(client, name, namespace).await?,
+        None => Leftovers::default(),
+    };
+    Ok(Some(Observed {
+        name: name.clone(),
+        cluster,
+        namespace,
+        leftovers,
+    }))
+}
+
+async fn cluster(client: &Client, name: &ClusterName) -> Result<Option<ClusterState>, Error> {
+    let request = Request::new(Cluster::url_path(&(), None))
+        .get(name.as_str(), &GetParams::default())
+        .expect("invariant: a cluster name is not empty");
+    match client.request::<ClusterView>(request).await {
+        Ok(view) => Ok(Some(view.state())),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(source) => Err(Error::read("Cluster", name.as_str(), source)),
+    }
+}
+
+async fn namespace(
+    client: &Client,
+    name: &ClusterName,
+    uid: &str,
+) -> Result<NamespaceState, Error> {
+    let namespace = name.execution_namespace();
+    let api: Api<Namespace> = Api::all(client.clone());
+    let found = api.get_metadata_opt(&namespace).await;
+    let found = found.map_err(|source| Error::read("Namespace", &namespace, source))?;
+    Ok(found.map_or(NamespaceState::Absent, |object| {
+        namespace_state(&object.metadata, uid)
+    }))
+}
+
+fn namespace_state(metadata: &ObjectMeta, uid: &str) -> NamespaceState {
+    let labels = metadata.labels.as_ref();
+    let labelled = labels
+        .and_then(|l| l.get(SYSTEM))
+        .is_some_and(|v| v == MANAGED_VALUE);
+    let owned = metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|owner| owner.uid == uid);
+    if metadata.deletion_timestamp.is_some() {
+        NamespaceState::Terminating
+    } else if labelled && owned {
+        NamespaceState::Owned
+    } else {
+        NamespaceState::Unowned
+    }
+}
+
+async fn leftovers(
+    client: &Client,
+    name: &ClusterName,
+    namespace: NamespaceState,
+) -> Result<Leftovers, Error> {
+    let rights = crate::permissions::rights_name(name);
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let bound = bindings.get_metadata_opt(&rights).await;
+    let bound = bound.map_err(|source| Error::read("ClusterRoleBinding", &rights, source))?;
+    let mut works = Vec::new();
+    if namespace != NamespaceState::Absent {
+        let namespace = name.execution_namespace();
+        let api: Api<Work> = Api::namespaced(client.clone(), &namespace);
+        let page = api
+            .list_metadata(&ListParams::default().limit(WORKS_PAGE))
+            .await;
+        let page = page.map_err(|source| Error::read("Works", &namespace, source))?;
+        works.extend(page.items.into_iter().map(|work| work_state(work.metadata)));
+    }
+    Ok(Leftovers {
+        works,
+        rights: bound.is_some(),
+    })
+}
+
+fn work_state(metadata: ObjectMeta) -> WorkState {
+    let finalizers = metadata.finalizers.unwrap_or_default();
+    let ours = finalizers
+        .iter()
+        .any(|finalizer| finalizer == WORK_FINALIZER);
+    let others = || {
+        finalizers
+            .iter()
+            .filter(|f| *f != WORK_FINALIZER)
+            .cloned()
+            .collect()
+    };
+    WorkState {
+        name: metadata.name.unwrap_or_default(),
+        resource_version: metadata.resource_version.unwrap_or_default(),
+        deleting: metadata.deletion_timestamp.is_some(),
+        other_finalizers: ours.then(others),
+    }
+}
+
+impl ClusterView {
+    fn state(self) -> ClusterState {
+        let condition = |type_: &str| {
+            let list = self.status["conditions"].as_array()?;
+            let found = list.iter().find(|condition| condition["type"] == type_)?;
+            found["status"].as_str().map(str::to_owned)
+        };
+        let (ready, acknowledged) = (condition(READY), condition(UNREGISTERING));
+        let quarantined = condition(QUARANTINED);
+        let annotations = self.metadata.annotations.unwrap_or_default();
+        ClusterState {
+            uid: self.metadata.uid.unwrap_or_default(),
+            resource_version: self.metadata.resource_version.unwrap_or_default(),
+            deleted_at: self
+                .metadata
+                .deletion_timestamp
+                .map(|time| Timestamp::as_second(time.0)),
+            mode: annotations
+                .get(UNREGISTER)
+                .and_then(|mode| Mode::parse(mode)),
+            finalizers: self.metadata.finalizers.unwrap_or_default(),
+            pull: self.spec.sync_mode.as_deref() != Some("Push"),
+            zone: self.spec.zone.filter(|zone| !zone.is_empty()),
+            zones: self.spec.zones.unwrap_or_default(),
+            taints: self.spec.taints.unwrap_or_default(),
+            ready,
+            acknowledged: acknowledged.as_deref() == Some("True"),
+            quarantined: quarantined.as_deref() == Some("True"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_cluster_is_read_whatever_its_status_holds() {
+        let view: ClusterView = serde_json::from_value(json!({
+            "metadata": {
+                "name": "m1", "uid": "u", "resourceVersion": "7",
+                "annotations": {"towline.dev/unregister": "keep-workloads"},
+            },
+            "spec": {"syncMode": "Pull", "zone": "z"},
+            "status": {"conditions": [7, {"type": "Ready", "status": "True"}], "nodeSummary": "odd"},
+        }))
+        .expect("decodes");
+        let state = view.state();
+        assert_eq!(state.ready.as_deref(), Some("True"));
+        assert_eq!(state.mode, Some(Mode::KeepWorkloads));
+        assert_eq!(state.zone.as_deref(), Some("z"));
+        assert!(state.pull && !state.acknowledged && !state.quarantined);
+    }
+
+    #[test]
+    fn a_work_without_our_finalizer_is_not_ours_to_release() {
+        let state = |finalizers: &[&str]| {
+            let finalizers = finalizers.iter().map(|&f| f.to_owned()).collect();
+            work_state(ObjectMeta {
+                finalizers: Some(finalizers),
+                ..ObjectMeta::default()
+            })
+        };
+        assert_eq!(state(&["x"]).other_finalizers, None);
+        assert_eq!(
+            state(&["x", WORK_FINALIZER]).other_finalizers,
+            Some(vec!["x".to_owned()])
+        );
+    }
+}

@@ -1,0 +1,386 @@
+//! Tables for living and deleted Clusters, and properties that hold for all of them.
+
+use super::check::check;
+use super::decide::*;
+use super::observe::*;
+use crate::controller::Requeue;
+use chrono::{DateTime, Utc};
+use common::api::cluster::{Taint, TaintEffect};
+use common::labels::{CLUSTER_FINALIZER, TAINT_NOT_READY, TAINT_UNREACHABLE};
+use common::names::ClusterName;
+use common::time::to_time;
+use common::unregister::Mode;
+use proptest::prelude::*;
+use std::time::Duration;
+
+const OPTIONS: Options = Options {
+    deletion_timeout: Duration::from_secs(300),
+};
+const DELETED_AT: i64 = 1_700_000_000;
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp(DELETED_AT + seconds, 0).expect("in range")
+}
+
+fn living(ready: Option<&str>) -> Observed {
+    Observed {
+        name: ClusterName::parse("m1").expect("valid"),
+        cluster: ClusterState {
+            uid: "u".into(),
+            resource_version: "7".into(),
+            finalizers: vec![CLUSTER_FINALIZER.into()],
+            pull: true,
+            ready: ready.map(str::to_owned),
+            ..ClusterState::default()
+        },
+        namespace: NamespaceState::Owned,
+        leftovers: Leftovers::default(),
+    }
+}
+
+fn taint(key: &str, effect: TaintEffect, added: Option<i64>) -> Taint {
+    Taint {
+        key: key.into(),
+        value: None,
+        effect,
+        time_added: added.map(|seconds| to_time(at(seconds))),
+    }
+}
+
+fn change(observed: &Observed) -> Option<ClusterChange> {
+    let decision = decide(at(0), OPTIONS, observed);
+    assert_eq!(check(observed, &decision), Vec::<&str>::new());
+    decision
+        .effects
+        .into_iter()
+        .find_map(|effect| match effect {
+            Effect::UpdateCluster(change) => Some(*change),
+            _ => None,
+        })
+}
+
+#[test]
+fn taints_follow_ready() {
+    let not_ready = || taint(TAINT_NOT_READY, TaintEffect::NoSchedule, Some(0));
+    let unreachable = || taint(TAINT_UNREACHABLE, TaintEffect::NoSchedule, Some(0));
+    let users = || taint(TAINT_UNREACHABLE, TaintEffect::NoExecute, Some(-5));
+    let table = [
+        (None, vec![], Some(vec![not_ready()])),
+        (None, vec![unreachable()], Some(vec![not_ready()])),
+        (Some("False"), vec![unreachable()], Some(vec![not_ready()])),
+        (
+            Some("Unknown"),
+            vec![not_ready()],
+            Some(vec![unreachable()]),
+        ),
+        (Some("True"), vec![not_ready(), unreachable()], Some(vec![])),
+        (Some("True"), vec![users()], None),
+        (
+            Some("Unknown"),
+            vec![users()],
+            Some(vec![users(), unreachable()]),
+        ),
+        (Some("False"), vec![not_ready()], None),
+        (
+            Some("True"),
+            vec![taint("a", TaintEffect::NoExecute, None)],
+            Some(vec![taint("a", TaintEffect::NoExecute, Some(0))]),
+        ),
+    ];
+    for (ready, before, after) in table {
+        let mut observed = living(ready);
+        observed.cluster.taints = before;
+        assert_eq!(
+            change(&observed).and_then(|change| change.taints),
+            after,
+            "{ready:?}"
+        );
+    }
+}
+
+#[test]
+fn a_new_cluster_gets_everything_in_one_write() {
+    let mut observed = living(None);
+    observed.cluster.finalizers = vec!["other".into()];
+    observed.cluster.zone = Some("z".into());
+    observed.namespace = NamespaceState::Absent;
+    let decision = decide(at(0), OPTIONS, &observed);
+    assert_eq!(decision.effects.len(), 2);
+    assert_eq!(decision.effects[0], Effect::EnsureNamespace);
+    let change = change(&observed).expect("a write");
+    assert_eq!(
+        change.finalizers,
+        Some(vec!["other".into(), CLUSTER_FINALIZER.into()])
+    );
+    assert_eq!(change.zones, Some(vec!["z".into()]));
+    assert_eq!(change.taints.expect("one").len(), 1);
+}
+
+fn deleted(mode: Option<Mode>, ready: Option<&str>, acknowledged: bool) -> Observed {
+    let mut observed = living(ready);
+    observed.cluster.deleted_at = Some(DELETED_AT);
+    observed.cluster.mode = mode;
+    observed.cluster.acknowledged = acknowledged;
+    observed.leftovers = Leftovers {
+        works: vec![work("w", false, true)],
+        rights: true,
+    };
+    observed
+}
+
+fn work(name: &str, deleting: bool, held: bool) -> WorkState {
+    WorkState {
+        name: name.into(),
+        resource_version: "3".into(),
+        deleting,
+        other_finalizers: held.then(Vec::new),
+    }
+}
+
+/// The effects as one word each.
+fn words(observed: &Observed, seconds: i64) -> Vec<&'static str> {
+    let decision = decide(at(seconds), OPTIONS, observed);
+    assert_eq!(check(observed, &decision), Vec::<&str>::new());
+    let word = |effect: &Effect| match effect {
+        Effect::EnsureNamespace => "namespace",
+        Effect::UpdateCluster(_) => "update",
+        Effect::DeleteWorks => "delete-works",
+        Effect::ReleaseWork { .. } => "release-work",
+        Effect::RemoveRights => "remove-rights",
+        Effect::CloseWatches => "close-watches",
+        Effect::DeleteNamespace => "delete-namespace",
+        Effect::DeleteLease => "delete-lease",
+        Effect::ReleaseCluster { .. } => "release-cluster",
+    };
+    decision.effects.iter().map(word).collect()
+}
+
+#[test]
+fn works_are_left_to_an_agent_that_is_there_and_time_is_bounded() {
+    const DELETE: &[&str] = &["delete-works"];
+    const BOTH: &[&str] = &["delete-works", "release-work"];
+    let remove = Some(Mode::RemoveWorkloads);
+    let table: [(&str, Observed, i64, &[&str]); 9] = [
+        (
+            "waits for the agent to notice",
+            deleted(remove, Some("True"), false),
+            10,
+            &[],
+        ),
+        (
+            "not longer than a minute",
+            deleted(remove, Some("True"), false),
+            60,
+            DELETE,
+        ),
+        (
+            "it noticed",
+            deleted(remove, Some("True"), true),
+            10,
+            DELETE,
+        ),
+        (
+            "it noticed, its member is down",
+            deleted(remove, Some("False"), true),
+            10,
+            DELETE,
+        ),
+        (
+            "it noticed, too slow",
+            deleted(remove, Some("True"), true),
+            300,
+            BOTH,
+        ),
+        ("silent", deleted(remove, Some("Unknown"), false), 0, BOTH),
+        (
+            "forced",
+            deleted(Some(Mode::Force), Some("True"), false),
+            0,
+            BOTH,
+        ),
+        (
+            "kubectl delete, not ready",
+            deleted(None, None, false),
+            0,
+            BOTH,
+        ),
+        (
+            "kubectl delete, ready",
+            deleted(None, Some("True"), false),
+            0,
+            DELETE,
+        ),
+    ];
+    for (name, observed, seconds, want) in table {
+        assert_eq!(words(&observed, seconds), want, "{name}");
+    }
+}
+
+#[test]
+fn a_clusters_end_has_an_order() {
+    let mut observed = deleted(Some(Mode::Force), Some("True"), false);
+    observed.leftovers.works = vec![work("w", true, true), work("theirs", true, false)];
+    assert_eq!(words(&observed, 0), ["release-work"]);
+    observed.leftovers.works.clear();
+    assert_eq!(
+        words(&observed, 0),
+        ["remove-rights", "close-watches", "delete-namespace"]
+    );
+    observed.namespace = NamespaceState::Terminating;
+    assert_eq!(words(&observed, 0), ["remove-rights", "close-watches"]);
+    observed.leftovers.rights = false;
+    assert_eq!(words(&observed, 0), Vec::<&str>::new());
+    observed.namespace = NamespaceState::Absent;
+    assert_eq!(words(&observed, 0), ["delete-lease", "release-cluster"]);
+    observed.cluster.finalizers = vec!["theirs".into()];
+    assert_eq!(words(&observed, 0), Vec::<&str>::new());
+}
+
+#[test]
+fn a_wait_ends_by_itself() {
+    let observed = deleted(Some(Mode::KeepWorkloads), Some("True"), false);
+    let decision = decide(at(20), OPTIONS, &observed);
+    assert_eq!(decision.requeue, Requeue::After(Duration::from_secs(40)));
+    // Our clock is an hour behind: the wait is not longer for it.
+    let decision = decide(at(-3600), OPTIONS, &observed);
+    assert_eq!(decision.requeue, Requeue::After(Duration::from_secs(60)));
+}
+
+fn any_observed() -> impl Strategy<Value = Observed> {
+    let ready = prop_oneof![
+        Just(None),
+        Just(Some("True")),
+        Just(Some("False")),
+        Just(Some("Unknown")),
+    ];
+    let mode = prop_oneof![
+        Just(None),
+        Just(Some(Mode::RemoveWorkloads)),
+        Just(Some(Mode::KeepWorkloads)),
+        Just(Some(Mode::Force)),
+    ];
+    let namespace = prop_oneof![
+        Just(NamespaceState::Absent),
+        Just(NamespaceState::Owned),
+        Just(NamespaceState::Unowned),
+        Just(NamespaceState::Terminating),
+    ];
+    let taints = proptest::sample::subsequence(
+        vec![
+            taint(TAINT_NOT_READY, TaintEffect::NoSchedule, Some(-9)),
+            taint(TAINT_UNREACHABLE, TaintEffect::NoSchedule, Some(-9)),
+            taint("user", TaintEffect::NoExecute, None),
+        ],
+        0..=3,
+    );
+    let works = proptest::collection::vec((any::<bool>(), any::<bool>()), 0..4);
+    let flags = any::<[bool; 6]>();
+    (ready, mode, namespace, taints, works, flags).prop_map(
+        |(ready, mode, namespace, taints, works, [gone, ack, held, rights, pull, zone])| {
+            let mut observed = living(ready);
+            observed.cluster.deleted_at = gone.then_some(DELETED_AT);
+            observed.cluster.mode = mode;
+            observed.cluster.acknowledged = ack;
+            observed.cluster.pull = pull;
+            observed.cluster.taints = taints;
+            observed.cluster.zone = zone.then(|| "z".to_owned());
+            if !held {
+                observed.cluster.finalizers.clear();
+            }
+            observed.namespace = namespace;
+            if gone {
+                let works = works
+                    .iter()
+                    .map(|&(deleting, held)| work("w", deleting, held));
+                observed.leftovers = Leftovers {
+                    works: works.collect(),
+                    rights,
+                };
+            }
+            observed
+        },
+    )
+}
+
+/// The world after the effects.
+fn model(mut observed: Observed, decision: &Decision) -> Option<Observed> {
+    for effect in &decision.effects {
+        match effect {
+            Effect::EnsureNamespace => observed.namespace = NamespaceState::Owned,
+            Effect::UpdateCluster(change) => {
+                let cluster = &mut observed.cluster;
+                cluster.finalizers = change
+                    .finalizers
+                    .clone()
+                    .unwrap_or(cluster.finalizers.clone());
+                cluster.taints = change.taints.clone().unwrap_or(cluster.taints.clone());
+                if let Some(zones) = &change.zones {
+                    cluster.zone = None;
+                    cluster.zones.clone_from(zones);
+                }
+            }
+            Effect::DeleteWorks => {
+                observed
+                    .leftovers
+                    .works
+                    .retain(|work| work.other_finalizers.is_some());
+                observed
+                    .leftovers
+                    .works
+                    .iter_mut()
+                    .for_each(|work| work.deleting = true);
+            }
+            Effect::ReleaseWork { .. } => {
+                observed
+                    .leftovers
+                    .works
+                    .iter_mut()
+                    .for_each(|work| work.other_finalizers = None);
+                observed.leftovers.works.retain(|work| !work.deleting);
+            }
+            Effect::RemoveRights => observed.leftovers.rights = false,
+            Effect::CloseWatches | Effect::DeleteLease => {}
+            Effect::DeleteNamespace => observed.namespace = NamespaceState::Absent,
+            Effect::ReleaseCluster { finalizers, .. } if finalizers.is_empty() => return None,
+            Effect::ReleaseCluster { finalizers, .. } => {
+                observed.cluster.finalizers.clone_from(finalizers);
+            }
+        }
+    }
+    Some(observed)
+}
+
+proptest! {
+    #[test]
+    fn every_decision_keeps_the_rules(observed in any_observed(), seconds in -100_i64..1000) {
+        let decision = decide(at(seconds), OPTIONS, &observed);
+        prop_assert_eq!(check(&observed, &decision), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_living_cluster_is_settled_by_one_round(observed in any_observed(), later in 0_i64..1000) {
+        prop_assume!(observed.cluster.deleted_at.is_none());
+        prop_assume!(observed.namespace != NamespaceState::Terminating);
+        let decision = decide(at(0), OPTIONS, &observed);
+        let after = model(observed, &decision).expect("it lives");
+        prop_assert_eq!(decide(at(later), OPTIONS, &after).effects, vec![]);
+    }
+
+    #[test]
+    fn a_deleted_cluster_is_gone_in_bounded_time(observed in any_observed()) {
+        prop_assume!(observed.cluster.deleted_at.is_some());
+        prop_assume!(observed.cluster.finalizers == [CLUSTER_FINALIZER]);
+        let mut observed = observed;
+        // Nobody helps: no agent, and a namespace goes as soon as nothing holds it.
+        for _ in 0..10 {
+            let decision = decide(at(1000), OPTIONS, &observed);
+            let Some(mut next) = model(observed, &decision) else { return Ok(()) };
+            next.leftovers.works.retain(|work| !work.deleting || work.other_finalizers.is_some());
+            if next.namespace == NamespaceState::Terminating && !next.leftovers.rights {
+                next.namespace = NamespaceState::Absent;
+            }
+            observed = next;
+        }
+        prop_assert!(false, "still there: {:?}", observed);
+    }
+}

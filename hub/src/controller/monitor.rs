@@ -1,0 +1,350 @@
+//! Notices clusters that fell silent and marks them Unknown, each at its own deadline.
+//!
+//! Lease and status events feed one timer queue; when a deadline comes, Lease and Cluster are read live,
+//! and only then is anything concluded. Time in which the hub could not have heard an agent does not
+//! count (see [`contact`]). Only the elected hub runs this; a new one gives everybody full grace.
+//!
+//! The hub counts as away from the last thing it heard of its API server until the next: whenever
+//! nothing was heard for [`QUIET`], or a watch breaks, it asks for an object that always exists.
+
+mod apply;
+pub mod contact;
+pub mod decide;
+mod metrics;
+mod observe;
+#[cfg(test)]
+mod tests;
+
+use apply::{Found, Written};
+use common::api::cluster::Cluster;
+use common::names::CLUSTER_NAMESPACE;
+use common::time::SharedClock;
+use common::watch::{Collection, Event, WatchConfig, watch};
+use contact::Moment;
+use decide::{Fleet, Grace, Verdict};
+use futures::StreamExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Client;
+pub use metrics::Metrics;
+use observe::{ClusterView, LeaseView};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// Clusters that are read or written at once.
+const CONCURRENCY: usize = 64;
+/// After this long without a word from the API server it is asked for one.
+const QUIET: Duration = Duration::from_secs(5);
+/// Between two questions while it is away, and before a cluster that could not be judged is read again.
+const RETRY: Duration = Duration::from_secs(1);
+/// Before a Cluster that cannot be decoded, and so cannot be written, is read again.
+const RETRY_BROKEN: Duration = Duration::from_secs(30);
+/// Objects of one page: narrow views, so pages may be larger than an agent's.
+const PAGE: u32 = 500;
+
+/// The monitor.
+pub struct Monitor {
+    client: Client,
+    clock: SharedClock,
+    metrics: Metrics,
+    start: Instant,
+    fleet: Fleet,
+    tasks: JoinSet<Report>,
+    /// Clusters in `tasks`.
+    busy: usize,
+    /// The lists that were read once: Clusters, Leases.
+    listed: (bool, bool),
+    /// Both were: deadlines run.
+    begun: bool,
+    /// When the API server was last heard.
+    heard: Moment,
+    /// When it is asked next.
+    ask_at: Moment,
+    asking: bool,
+}
+
+/// What a task found.
+enum Report {
+    Reached(Result<(), String>),
+    Read {
+        name: Arc<str>,
+        due: Moment,
+        found: Found,
+    },
+    Written {
+        name: Arc<str>,
+        due: Moment,
+        reason: &'static str,
+        written: Written,
+    },
+}
+
+impl Monitor {
+    /// A monitor that has seen nothing yet.
+    pub fn new(client: Client, clock: SharedClock, grace: Grace, metrics: Metrics) -> Self {
+        Self {
+            client,
+            clock,
+            metrics,
+            start: Instant::now(),
+            fleet: Fleet::new(grace),
+            tasks: JoinSet::new(),
+            busy: 0,
+            listed: (false, false),
+            begun: false,
+            heard: Moment::ZERO,
+            ask_at: QUIET,
+            asking: false,
+        }
+    }
+
+    /// Watches until `shutdown`. Reads and writes under way are dropped: whoever leads next begins anew.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        let config = WatchConfig {
+            page_size: PAGE,
+            ..WatchConfig::default()
+        };
+        let clusters = Collection::of::<Cluster>(None);
+        let mut clusters = pin!(watch::<ClusterView>(
+            self.client.clone(),
+            clusters,
+            config.clone()
+        ));
+        let leases = Collection::of::<Lease>(Some(CLUSTER_NAMESPACE));
+        let mut leases = pin!(watch::<LeaseView>(self.client.clone(), leases, config));
+        loop {
+            self.work();
+            let wake = self.start + self.next_wake();
+            tokio::select! {
+                // Results free places and deadlines are exact, so both come before a flood of events;
+                // neither can starve the watches, for each deadline ends in a live read.
+                biased;
+                () = shutdown.cancelled() => break,
+                Some(report) = self.tasks.join_next() => match report {
+                    Ok(report) => self.reported(report),
+                    Err(error) => tracing::error!(%error, "a task of the monitor panicked"),
+                },
+                () = sleep_until(wake) => {}
+                Some(event) = clusters.next() => self.cluster(event),
+                Some(event) = leases.next() => self.lease(event),
+            }
+        }
+    }
+
+    fn now(&self) -> Moment {
+        self.start.elapsed()
+    }
+
+    /// Starts what is due.
+    fn work(&mut self) {
+        let now = self.now();
+        if now >= self.ask_at && !self.asking {
+            self.asking = true;
+            let client = self.client.clone();
+            self.tasks
+                .spawn(async move { Report::Reached(apply::reach(&client).await) });
+        }
+        for name in self.fleet.due(now, CONCURRENCY.saturating_sub(self.busy)) {
+            self.busy += 1;
+            let client = self.client.clone();
+            self.tasks.spawn(async move {
+                let found = apply::read(&client, &name).await;
+                Report::Read {
+                    name,
+                    due: now,
+                    found,
+                }
+            });
+        }
+        self.metrics.fleet(self.fleet.len(), self.fleet.is_away());
+    }
+
+    fn next_wake(&self) -> Moment {
+        let now = self.now();
+        // With every place taken, a result wakes us.
+        let deadline = self
+            .fleet
+            .next_deadline(now)
+            .filter(|_| self.busy < CONCURRENCY);
+        let ask = (!self.asking).then_some(self.ask_at);
+        let far = now + Duration::from_secs(3600);
+        deadline.into_iter().chain(ask).fold(far, Moment::min)
+    }
+
+    fn cluster(&mut self, event: Event<ClusterView>) {
+        let now = self.now();
+        match event {
+            Event::Restarted => self.fleet.list_begins(),
+            Event::Applied(cluster) => {
+                self.hear(now);
+                self.fleet
+                    .cluster_seen(now, &cluster.metadata.name, cluster.seen());
+            }
+            Event::Undecodable(object) => {
+                self.hear(now);
+                self.metrics.undecodable("Cluster");
+                tracing::warn!(
+                    cluster = object.key.name,
+                    error = object.error,
+                    "cannot decode Cluster"
+                );
+                self.fleet.cluster_unreadable(now, &object.key.name);
+            }
+            Event::Deleted(key) => {
+                self.hear(now);
+                self.fleet.cluster_gone(&key.name);
+            }
+            Event::Listed { gap } => {
+                self.fleet.list_ends();
+                self.listed.0 = true;
+                self.complete(now, gap);
+            }
+            Event::Disconnected { problem, .. } => self.broken("Clusters", &problem),
+            Event::Resumed { .. } => {}
+        }
+    }
+
+    fn lease(&mut self, event: Event<LeaseView>) {
+        let now = self.now();
+        match event {
+            Event::Applied(lease) => {
+                self.hear(now);
+                self.fleet
+                    .lease_seen(now, &lease.metadata.name, lease.renewed());
+            }
+            Event::Undecodable(object) => {
+                self.hear(now);
+                self.metrics.undecodable("Lease");
+                tracing::warn!(
+                    cluster = object.key.name,
+                    error = object.error,
+                    "cannot decode Lease"
+                );
+            }
+            Event::Deleted(key) => {
+                self.hear(now);
+                self.fleet.lease_gone(&key.name);
+            }
+            Event::Listed { gap } => {
+                self.listed.1 = true;
+                self.complete(now, gap);
+            }
+            Event::Disconnected { problem, .. } => self.broken("Leases", &problem),
+            Event::Restarted | Event::Resumed { .. } => {}
+        }
+    }
+
+    /// A list is complete.
+    fn complete(&mut self, now: Moment, gap: Option<Duration>) {
+        self.hear(now);
+        if let Some(gap) = gap {
+            self.fleet.gap(now.saturating_sub(gap), now);
+        }
+        // A first list may come after failures, and then it has a gap too.
+        if self.listed == (true, true) && !self.begun {
+            self.begun = true;
+            tracing::info!(clusters = self.fleet.len(), "the monitor has begun");
+            self.fleet.begin(now);
+        }
+    }
+
+    /// A watch broke: perhaps only the watch, perhaps the hub is away.
+    fn broken(&mut self, what: &str, problem: &common::client::Problem) {
+        tracing::debug!(what, %problem, "a watch of the monitor broke");
+        self.ask_at = self.ask_at.min(self.now());
+    }
+
+    /// The API server was heard.
+    fn hear(&mut self, now: Moment) {
+        self.heard = now;
+        self.ask_at = now + QUIET;
+        if self.fleet.is_away() {
+            self.fleet.back(now);
+            tracing::info!("the hub reaches its API server again");
+        }
+    }
+
+    /// It was not.
+    fn miss(&mut self, error: &str) {
+        if !self.fleet.is_away() {
+            tracing::warn!(
+                error,
+                "the hub does not reach its API server; nobody is marked meanwhile"
+            );
+        }
+        self.fleet.away(self.heard);
+    }
+
+    fn reported(&mut self, report: Report) {
+        let now = self.now();
+        match report {
+            Report::Reached(Ok(())) => {
+                self.asking = false;
+                self.hear(now);
+            }
+            Report::Reached(Err(error)) => {
+                self.asking = false;
+                self.ask_at = now + RETRY;
+                self.miss(&error);
+            }
+            Report::Read { name, due, found } => self.judge(now, name, due, found),
+            Report::Written {
+                name,
+                due,
+                reason,
+                written,
+            } => {
+                self.busy -= 1;
+                match written {
+                    Written::Done(seen) => {
+                        self.hear(now);
+                        self.fleet.marked(now, &name, seen);
+                        self.metrics.marked(reason, now.saturating_sub(due));
+                        tracing::info!(cluster = %name, reason, "cluster is silent: Ready is Unknown");
+                    }
+                    Written::Conflict => self.fleet.retry(now, &name, Duration::ZERO),
+                    Written::Gone => self.fleet.cluster_gone(&name),
+                    Written::Failed(error) => {
+                        tracing::warn!(cluster = %name, error, "cannot mark a silent cluster");
+                        self.ask_at = self.ask_at.min(now);
+                        self.fleet.retry(now, &name, RETRY);
+                    }
+                }
+            }
+        }
+    }
+
+    fn judge(&mut self, now: Moment, name: Arc<str>, due: Moment, found: Found) {
+        self.busy -= 1;
+        let reading = match found {
+            Found::Live(reading) => reading,
+            Found::Away(error) => {
+                self.ask_at = self.ask_at.min(now + RETRY);
+                self.miss(&error);
+                return self.fleet.retry(now, &name, RETRY);
+            }
+        };
+        self.hear(now);
+        let Verdict::Mark(reason) = self.fleet.judge(now, &name, &reading.live) else {
+            return;
+        };
+        let Some(cluster) = reading.cluster else {
+            self.metrics.undecodable("Cluster");
+            return self.fleet.retry(now, &name, RETRY_BROKEN);
+        };
+        self.busy += 1;
+        let (client, at) = (self.client.clone(), self.clock.now());
+        self.tasks.spawn(async move {
+            let written = apply::mark(&client, &cluster, reason, at).await;
+            Report::Written {
+                name,
+                due,
+                reason,
+                written,
+            }
+        });
+    }
+}

@@ -1,0 +1,255 @@
+//! Registers agents: judges certificate requests, writes what a registration consists of, approves.
+//!
+//! The order is judge, token, reservation, Cluster, namespace and permissions, approval; each step can be
+//! repeated, and after each the world is read again. A request is taken one at a time up to the point
+//! where its name and cluster id are its own. What an agent may then do is in [`crate::permissions`]; who
+//! was there before is shut out by [`crate::epoch`].
+
+pub(crate) use observe::clusters;
+
+mod apply;
+pub(crate) mod condition;
+mod decide;
+mod observe;
+#[cfg(test)]
+mod tests;
+
+use crate::controller::queue::Queue;
+use crate::controller::{Failure, Reconcile, Requeue};
+use crate::judge::{Denial, Verdict};
+use crate::{epoch, permissions};
+use common::denial::DenialReason;
+use common::identity::SIGNER;
+use common::time::SharedClock;
+use common::watch::{self, Collection, WatchConfig};
+use decide::{Step, decide};
+use futures::StreamExt as _;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::{Api, DynamicObject};
+use kube::core::{ApiResource, PartialObjectMeta};
+use kube::{Client, ResourceExt as _};
+use std::pin::pin;
+use std::time::Duration;
+use tokio::sync::{Mutex, watch as signal};
+
+/// A registration takes seven steps; more are conflicts.
+const STEPS_MAX: usize = 24;
+/// How long to wait for the admission policies to be in force.
+const NOT_ADMITTING: Duration = Duration::from_secs(2);
+
+/// Why a request could not be dealt with now; it is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A request to the API server failed.
+    #[error("failed to {doing} {name:?}")]
+    Request {
+        /// What was being done.
+        doing: &'static str,
+        /// To which object.
+        name: String,
+        /// The cause.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// Permissions could not be read or written.
+    #[error(transparent)]
+    Permissions(permissions::Error),
+    /// Watches could not be closed.
+    #[error(transparent)]
+    Watches(epoch::Error),
+    /// Conflicts without end.
+    #[error("failed to settle CertificateSigningRequest {0:?}: it kept changing")]
+    Unsettled(String),
+}
+
+impl Error {
+    /// Wraps a failed request.
+    pub(crate) fn request(doing: &'static str, name: &str) -> impl FnOnce(kube::Error) -> Self {
+        let name = name.to_owned();
+        move |source| Self::Request {
+            doing,
+            name,
+            source: Box::new(source),
+        }
+    }
+
+    /// The code of the API server's answer, if there was one.
+    fn code(&self) -> Option<u16> {
+        let status = match self {
+            Self::Request { source, .. } => match &**source {
+                kube::Error::Api(status) => Some(&**status),
+                _ => None,
+            },
+            Self::Permissions(error) => error.status(),
+            Self::Watches(_) | Self::Unsettled(_) => None,
+        };
+        status.map(|status| status.code)
+    }
+}
+
+impl Failure for Error {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Request { .. } => "RequestFailed",
+            Self::Permissions(_) => "PermissionsFailed",
+            Self::Watches(_) => "WatchesStillOpen",
+            Self::Unsettled(_) => "Unsettled",
+        }
+    }
+
+    fn is_conflict(&self) -> bool {
+        self.code() == Some(409)
+    }
+}
+
+/// The registration controller; its keys are names of certificate requests.
+pub struct Registrar {
+    client: Client,
+    clock: SharedClock,
+    /// Whether the admission policies are proven to be in force.
+    admitting: signal::Receiver<bool>,
+    /// Held while a name and a cluster id are being claimed.
+    claiming: Mutex<()>,
+}
+
+impl Registrar {
+    /// Makes the controller; while `admitting` is false, nobody new is registered.
+    pub fn new(client: Client, clock: SharedClock, admitting: signal::Receiver<bool>) -> Self {
+        Self {
+            client,
+            clock,
+            admitting,
+            claiming: Mutex::new(()),
+        }
+    }
+
+    async fn read(&self, name: &str) -> Result<Option<DynamicObject>, Error> {
+        let requests = ApiResource::erase::<CertificateSigningRequest>(&());
+        let requests: Api<DynamicObject> = Api::all_with(self.client.clone(), &requests);
+        let read = requests.get_opt(name).await;
+        read.map_err(Error::request("read CertificateSigningRequest", name))
+    }
+}
+
+impl Reconcile for Registrar {
+    const NAME: &'static str = "registration";
+    type Error = Error;
+
+    /// Brings one request as far as it can go.
+    async fn reconcile(&self, name: &str) -> Result<Requeue, Error> {
+        let mut granted = false;
+        for _ in 0..STEPS_MAX {
+            let claim = self.claiming.lock().await;
+            let Some(raw) = self.read(name).await? else {
+                return Ok(Requeue::Never);
+            };
+            let Ok(csr) = raw.clone().try_parse::<CertificateSigningRequest>() else {
+                // The API server validates this kind: what we cannot read is not what we serve.
+                tracing::warn!(
+                    object.name = name,
+                    "skipping a certificate request that cannot be read"
+                );
+                return Ok(Requeue::Never);
+            };
+            if observe::verdict(&csr) == Verdict::Ignore {
+                return Ok(Requeue::Never);
+            }
+            let observed = observe::observe(&self.client, &csr, granted).await?;
+            let step = decide(self.clock.now(), &observed);
+            match &step {
+                Step::Done => return Ok(Requeue::Never),
+                Step::Recheck(after) => return Ok(Requeue::After(*after)),
+                Step::Deny { .. } => {}
+                _ if !*self.admitting.borrow() => return Ok(Requeue::After(NOT_ADMITTING)),
+                // The claim is made: others need not wait for watches to close.
+                Step::CloseWatches { .. } => drop(claim),
+                _ => {}
+            }
+            let applied = apply::apply(&self.client, self.clock.now(), &raw, &step).await;
+            granted |= matches!(step, Step::Grant { .. }) && applied.is_ok();
+            match applied {
+                Ok(()) => log(name, &step),
+                // Somebody was faster: decide again on what is there now.
+                Err(error) if matches!(error.code(), Some(404 | 409)) => {}
+                Err(error) => match refusal(&step, &error) {
+                    Some(step) => {
+                        apply::apply(&self.client, self.clock.now(), &raw, &step).await?;
+                    }
+                    None => return Err(error),
+                },
+            }
+        }
+        Err(Error::Unsettled(name.to_owned()))
+    }
+}
+
+/// Puts every certificate request for our signer into `queue`, whenever it changes; never ends.
+///
+/// Only names are kept: each request is read anew when its turn comes.
+pub async fn feed(client: Client, queue: Queue) {
+    let config = WatchConfig {
+        field_selector: Some(format!("spec.signerName={SIGNER}")),
+        metadata_only: true,
+        ..WatchConfig::default()
+    };
+    let requests = Collection::of::<CertificateSigningRequest>(None);
+    let mut events = pin!(
+        watch::watch::<PartialObjectMeta<CertificateSigningRequest>>(client, requests, config)
+    );
+    while let Some(event) = events.next().await {
+        match event {
+            watch::Event::Applied(request) => queue.add(&request.name_any()),
+            watch::Event::Undecodable(request) => {
+                tracing::warn!(
+                    object.name = request.key.name,
+                    request.error,
+                    "unreadable metadata"
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The refusal that an API server's own "invalid" stands for: a token with a placement it rejects.
+fn refusal(step: &Step, error: &Error) -> Option<Step> {
+    let (Step::CreateCluster { .. } | Step::TakeOver { .. }, Some(422)) = (step, error.code())
+    else {
+        return None;
+    };
+    let message = format!(
+        "the Cluster cannot be written: {}",
+        common::errors::chain(error)
+    );
+    let denial = Denial {
+        reason: DenialReason::RequestNotAllowed,
+        message,
+    };
+    Some(Step::Deny {
+        denial,
+        holder: None,
+    })
+}
+
+/// One line for each change an operator would want to see.
+fn log(name: &str, step: &Step) {
+    match step {
+        Step::Deny { denial, .. } => tracing::info!(
+            object.name = name,
+            reason = denial.reason.as_str(),
+            denial.message,
+            "denied a certificate request"
+        ),
+        Step::Approve { .. } => {
+            tracing::info!(object.name = name, "approved a certificate request");
+        }
+        Step::CreateCluster { subject, .. } => {
+            tracing::info!(cluster = %subject.cluster, "created a Cluster for its agent");
+        }
+        Step::TakeOver { cluster, .. } => {
+            tracing::info!(cluster = %cluster.name, "registering a Cluster anew");
+        }
+        Step::DeleteToken { token } => tracing::info!(token.id, "deleted a spent bootstrap token"),
+        _ => {}
+    }
+}

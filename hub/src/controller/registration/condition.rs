@@ -1,0 +1,160 @@
+//! One condition of a Cluster that the hub writes beside those of its agent.
+//!
+//! The list is the agent's and other controllers' too, so it is kept as it is, value by value, and
+//! written back only over the version that was read.
+
+use super::Error;
+use super::observe::clusters;
+use crate::judge::Denial;
+use chrono::{DateTime, Utc};
+use common::api::cluster::DUPLICATE_ID;
+use common::names::ClusterName;
+use common::time::to_time;
+use kube::api::{Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+/// An agent writes its status every few seconds at most; five misses in a row are a fault.
+const CONFLICT_RETRIES: usize = 5;
+
+/// A condition to be shown.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    /// Type.
+    pub(crate) type_: &'a str,
+    /// Status.
+    pub(crate) status: bool,
+    /// Reason.
+    pub(crate) reason: &'a str,
+    /// Message.
+    pub(crate) message: &'a str,
+}
+
+/// Tells the Cluster that rightfully has a cluster id that another asked for it and was refused.
+pub(super) async fn show_duplicate(
+    client: &Client,
+    now: DateTime<Utc>,
+    holder: &ClusterName,
+    denial: &Denial,
+) -> Result<(), Error> {
+    let shown = Shown {
+        type_: DUPLICATE_ID,
+        status: true,
+        reason: denial.reason.as_str(),
+        message: &format!("another registration was refused: {}", denial.message),
+    };
+    show(client, now, holder, shown).await
+}
+
+/// Sets a condition; a Cluster that is gone has none.
+pub(crate) async fn show(
+    client: &Client,
+    now: DateTime<Utc>,
+    cluster: &ClusterName,
+    shown: Shown<'_>,
+) -> Result<(), Error> {
+    let name = cluster.as_str();
+    let api = clusters(client);
+    let mut tries = CONFLICT_RETRIES;
+    loop {
+        let read = api.get_opt(name).await;
+        let Some(object) = read.map_err(Error::request("read Cluster", name))? else {
+            return Ok(());
+        };
+        let Some(list) = with(&object.data["status"]["conditions"], now, shown) else {
+            return Ok(());
+        };
+        let patch = json!({
+            "metadata": {"resourceVersion": object.resource_version()},
+            "status": {"conditions": list},
+        });
+        let patched = api
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        tries -= 1;
+        match patched {
+            Err(kube::Error::Api(status)) if status.is_conflict() && tries > 0 => {}
+            other => {
+                return other
+                    .map(drop)
+                    .map_err(Error::request("show a condition of Cluster", name));
+            }
+        }
+    }
+}
+
+/// The list with the condition in it; `None` when it is there already.
+fn with(conditions: &Value, now: DateTime<Utc>, shown: Shown<'_>) -> Option<Vec<Value>> {
+    let mut list = conditions.as_array().cloned().unwrap_or_default();
+    let status = if shown.status { "True" } else { "False" };
+    let mut condition = json!({
+        "type": shown.type_, "status": status, "reason": shown.reason, "message": shown.message,
+        "lastTransitionTime": to_time(now),
+    });
+    let Some(current) = list.iter_mut().find(|c| c["type"] == shown.type_) else {
+        // What was never there need not be denied.
+        if !shown.status {
+            return None;
+        }
+        list.push(condition);
+        return Some(list);
+    };
+    if current["status"] == status {
+        condition["lastTransitionTime"] = current["lastTransitionTime"].clone();
+    }
+    let same = ["status", "reason", "message"]
+        .iter()
+        .all(|key| current[key] == condition[key]);
+    if same {
+        return None;
+    }
+    *current = condition;
+    Some(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(1_700_000_000 + seconds, 0).expect("in range")
+    }
+
+    #[test]
+    fn a_condition_is_set_once_beside_the_others() {
+        let on = Shown {
+            type_: "A",
+            status: true,
+            reason: "R",
+            message: "m",
+        };
+        let odd = json!([{"type": "Odd", "lastTransitionTime": "+99:99"}]);
+        let list = with(&odd, at(0), on).expect("set");
+        assert_eq!(list[0], odd[0]);
+        assert_eq!(list[1]["lastTransitionTime"], "2023-11-14T22:13:20Z");
+        assert_eq!(with(&json!(list), at(5), on), None);
+        let again = with(&json!(list), at(5), Shown { message: "n", ..on }).expect("set");
+        assert_eq!(again[1]["lastTransitionTime"], "2023-11-14T22:13:20Z");
+        let off = with(
+            &json!(list),
+            at(5),
+            Shown {
+                status: false,
+                ..on
+            },
+        )
+        .expect("set");
+        assert_eq!(off[1]["lastTransitionTime"], "2023-11-14T22:13:25Z");
+        assert_eq!(
+            with(
+                &odd,
+                at(0),
+                Shown {
+                    status: false,
+                    ..on
+                }
+            ),
+            None
+        );
+    }
+}

@@ -1,0 +1,281 @@
+//! Reads what the decision on one certificate request needs, from the API server itself.
+//!
+//! Nothing comes from a cache: a name, an id and a token must be free now. Requests are taken one at a
+//! time, so what was read holds until the next write of this controller, but for operators, against
+//! whom every write carries what it was decided from.
+
+use super::Error;
+use crate::judge::{CsrView, NotOurCertificate, Verdict, issued_subject, judge};
+use crate::permissions;
+use crate::token_secret::{TOKEN_NAMESPACE, Token};
+use chrono::{DateTime, Utc};
+use common::api::cluster::Cluster;
+use common::identity::{AgentSubject, RegistrationId};
+use common::labels::{CLOSING_WATCHES, CLUSTER_ID, QUARANTINED_SINCE, REGISTRATION_ID};
+use common::names::{CLUSTER_NAMESPACE, ClusterName};
+use common::time::from_time;
+use common::token::secret_name;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::core::{ApiResource, ObjectMeta};
+use kube::{Client, ResourceExt as _};
+use serde::Deserialize;
+
+/// What is known when a step is decided.
+#[derive(Debug, Clone)]
+pub(super) struct Observed {
+    /// The judge's word on the request.
+    pub verdict: Verdict,
+    /// When the CSR was made.
+    pub created: DateTime<Utc>,
+    /// How far it has come.
+    pub progress: Progress,
+    /// Its token, for a registration.
+    pub token: TokenFacts,
+    /// The Cluster of the requested name.
+    pub cluster: Option<ClusterFacts>,
+    /// Another Cluster with the requested cluster id.
+    pub same_id: Option<ClusterName>,
+    /// The RoleBindings of others in the execution namespace; `None` when it does not exist.
+    pub namespace: Option<Vec<String>>,
+    /// Whether this pass has put the permissions in place.
+    pub granted: bool,
+    /// Whether every registration by this token has shown a sign of life.
+    pub agents_alive: bool,
+}
+
+/// How far a CSR has come.
+#[derive(Debug, Clone)]
+pub(super) enum Progress {
+    /// Nobody has decided.
+    Pending,
+    /// Denied, or failed.
+    Refused,
+    /// Approved, not signed.
+    Approved,
+    /// Signed.
+    Issued(Certificate),
+}
+
+/// Whom the issued certificate names.
+pub(super) type Certificate = Result<AgentSubject, NotOurCertificate>;
+
+/// The token a CSR was made with.
+#[derive(Debug, Clone)]
+pub(super) enum TokenFacts {
+    /// There is no such Secret (or no token was used).
+    Missing,
+    /// There is one, but it says nothing that may be relied on.
+    Unusable(String),
+    /// There is one.
+    Usable(Box<Token>),
+}
+
+/// What matters of a Cluster; its status, which an agent writes, is not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ClusterFacts {
+    /// Name.
+    pub name: ClusterName,
+    /// UID.
+    pub uid: String,
+    /// resourceVersion.
+    pub resource_version: String,
+    /// It has a deletionTimestamp.
+    pub deleting: bool,
+    /// `spec.id`, unless empty.
+    pub id: Option<String>,
+    /// The registration in force.
+    pub registration: Option<RegistrationId>,
+    /// The registration whose watches must end first; not an id when it is not known.
+    pub closing_watches: Option<String>,
+    /// Its rights are withheld.
+    pub quarantined: bool,
+}
+
+/// The only part of a Cluster's content that is decoded.
+#[derive(Deserialize)]
+struct ClusterContent {
+    spec: ClusterId,
+}
+
+#[derive(Deserialize)]
+struct ClusterId {
+    id: Option<String>,
+}
+
+/// The objects of Clusters, without their content's types.
+pub(crate) fn clusters(client: &Client) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &ApiResource::erase::<Cluster>(&()))
+}
+
+/// Judges the object alone.
+pub(super) fn verdict(csr: &CertificateSigningRequest) -> Verdict {
+    let spec = &csr.spec;
+    let annotations = csr.metadata.annotations.as_ref();
+    judge(&CsrView {
+        name: csr.metadata.name.as_deref().unwrap_or_default(),
+        cluster_id: annotations
+            .and_then(|all| all.get(CLUSTER_ID))
+            .map(String::as_str),
+        signer: &spec.signer_name,
+        expiration_seconds: spec.expiration_seconds,
+        usages: spec.usages.as_deref().unwrap_or_default(),
+        request: &spec.request.0,
+        username: spec.username.as_deref().unwrap_or_default(),
+        groups: spec.groups.as_deref().unwrap_or_default(),
+    })
+}
+
+/// How far the object has come.
+pub(super) fn progress(csr: &CertificateSigningRequest) -> Progress {
+    let status = csr.status.as_ref();
+    let has = |type_: &str| {
+        let conditions = status.and_then(|s| s.conditions.as_ref());
+        conditions.is_some_and(|all| all.iter().any(|condition| condition.type_ == type_))
+    };
+    let certificate = status
+        .and_then(|s| s.certificate.as_ref())
+        .filter(|c| !c.0.is_empty());
+    match certificate {
+        Some(certificate) => Progress::Issued(issued_subject(&certificate.0)),
+        None if has("Denied") || has("Failed") => Progress::Refused,
+        None if has("Approved") => Progress::Approved,
+        None => Progress::Pending,
+    }
+}
+
+/// Reads everything about a CSR that was judged ours.
+pub(super) async fn observe(
+    client: &Client,
+    csr: &CertificateSigningRequest,
+    granted: bool,
+) -> Result<Observed, Error> {
+    let created = csr.metadata.creation_timestamp.as_ref().and_then(from_time);
+    let mut observed = Observed {
+        verdict: verdict(csr),
+        created: created.unwrap_or(DateTime::<Utc>::MIN_UTC),
+        progress: progress(csr),
+        token: TokenFacts::Missing,
+        cluster: None,
+        same_id: None,
+        namespace: None,
+        granted,
+        agents_alive: false,
+    };
+    let settled = matches!(observed.progress, Progress::Refused | Progress::Approved);
+    let (subject, request) = match &observed.verdict {
+        _ if settled => return Ok(observed),
+        Verdict::Ignore | Verdict::Deny(_) => return Ok(observed),
+        Verdict::Bootstrap(request) => (request.subject.clone(), Some(request.clone())),
+        Verdict::Renewal(subject) => (subject.clone(), None),
+    };
+    observed.cluster = read_cluster(client, &subject.cluster).await?;
+    let Some(request) = request else {
+        return Ok(observed);
+    };
+    observed.token = read_token(client, &request.token_id).await?;
+    if matches!(observed.progress, Progress::Issued(_)) {
+        if let TokenFacts::Usable(token) = &observed.token
+            && token.is_spent()
+        {
+            observed.agents_alive = are_alive(client, token, csr).await?;
+        }
+        return Ok(observed);
+    }
+    observed.same_id = read_same_id(client, &request.cluster_id, &subject.cluster).await?;
+    let namespace = permissions::foreign_bindings(client, &subject.cluster).await;
+    observed.namespace = namespace.map_err(Error::Permissions)?;
+    Ok(observed)
+}
+
+async fn read_cluster(client: &Client, name: &ClusterName) -> Result<Option<ClusterFacts>, Error> {
+    let read = clusters(client).get_opt(name.as_str()).await;
+    let object = read.map_err(Error::request("read Cluster", name.as_str()))?;
+    Ok(object.map(|object| cluster_facts(name, object)))
+}
+
+fn cluster_facts(name: &ClusterName, object: DynamicObject) -> ClusterFacts {
+    let annotation = |key: &str| object.annotations().get(key).cloned();
+    ClusterFacts {
+        name: name.clone(),
+        uid: object.uid().unwrap_or_default(),
+        resource_version: object.resource_version().unwrap_or_default(),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        registration: annotation(REGISTRATION_ID).and_then(|id| RegistrationId::parse(&id)),
+        closing_watches: annotation(CLOSING_WATCHES),
+        quarantined: annotation(QUARANTINED_SINCE).is_some(),
+        id: id_of(&object),
+    }
+}
+
+fn id_of(object: &DynamicObject) -> Option<String> {
+    let content = ClusterContent::deserialize(&object.data).ok()?;
+    content.spec.id.filter(|id| !id.is_empty())
+}
+
+/// Another Cluster with this id. The API server selects; the ids are compared here all the same.
+async fn read_same_id(
+    client: &Client,
+    id: &str,
+    name: &ClusterName,
+) -> Result<Option<ClusterName>, Error> {
+    let params = ListParams::default()
+        .fields(&format!("spec.id={id}"))
+        .limit(50);
+    let list = clusters(client).list(&params).await;
+    let list = list.map_err(Error::request("list Clusters with cluster id", id))?;
+    let other = list
+        .items
+        .iter()
+        .find(|object| object.name_any() != name.as_str() && id_of(object).as_deref() == Some(id));
+    Ok(other.and_then(|object| ClusterName::parse(&object.name_any()).ok()))
+}
+
+async fn read_token(client: &Client, id: &str) -> Result<TokenFacts, Error> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), TOKEN_NAMESPACE);
+    let read = secrets.get_opt(&secret_name(id)).await;
+    let Some(secret) = read.map_err(Error::request("read the Secret of token", id))? else {
+        return Ok(TokenFacts::Missing);
+    };
+    if is_deleting(&secret.metadata) {
+        return Ok(TokenFacts::Missing);
+    }
+    Ok(match Token::read(&secret) {
+        Ok(token) => TokenFacts::Usable(Box::new(token)),
+        Err(why) => TokenFacts::Unusable(why.to_string()),
+    })
+}
+
+fn is_deleting(metadata: &ObjectMeta) -> bool {
+    metadata.deletion_timestamp.is_some()
+}
+
+/// Whether the Lease of every registration by this token was renewed since `csr` was signed.
+///
+/// "Since" is the API server's own order of writes: the time in a Lease is an agent's word.
+async fn are_alive(
+    client: &Client,
+    token: &Token,
+    csr: &CertificateSigningRequest,
+) -> Result<bool, Error> {
+    let leases = ApiResource::erase::<Lease>(&());
+    let leases: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), CLUSTER_NAMESPACE, &leases);
+    let revision = |version: Option<&String>| version.and_then(|v| v.parse::<u64>().ok());
+    let signed = revision(csr.metadata.resource_version.as_ref());
+    for used in &token.reservations {
+        let read = leases.get_opt(&used.cluster).await;
+        // A Lease that is gone has nobody waiting for it.
+        let Some(lease) = read.map_err(Error::request("read Lease", &used.cluster))? else {
+            continue;
+        };
+        let renewed = !lease.data["spec"]["renewTime"].is_null()
+            && revision(lease.metadata.resource_version.as_ref()) > signed;
+        if !renewed {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,268 @@
+//! Closes every open Work watch, by changing an epoch in the description of the Works CRD.
+//!
+//! A watch is authorized once, when it starts; it outlives the binding that allowed it. A CRD whose spec
+//! changes is served by a new handler, and the watches of the old one end within about two seconds.
+//! So after a registration's rights are taken away, and before anything is written that its agent must
+//! not see, the hub raises the epoch and waits until a watch of its own has ended.
+//!
+//! The epoch is the last words of the schema's description: text that means nothing to anyone, that
+//! survives `kubectl apply` of the same CRD only because [`carry`] puts it back.
+
+use common::identity::AgentSubject;
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Error as KubeError};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// The CRD whose watches are closed.
+pub const WORKS_CRD: &str = "works.work.karmada.io";
+const MARK: &str = "\nWatch epoch: ";
+/// Authorizers learn of a binding by a watch of their own; the rights must be gone when watches close.
+const AUTHORIZER_LAG: Duration = Duration::from_millis(200);
+/// Of several API servers the probe speaks for one; the others see the change at about the same time.
+const OTHER_SERVERS: Duration = Duration::from_millis(800);
+/// An API server ends in-flight requests first, at most twice its request timeout.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(125);
+const DENY_DEADLINE: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_millis(50);
+/// Two hubs never write this at once (one leads), but `init` may be repairing the CRD.
+const CONFLICT_RETRIES: usize = 8;
+
+/// Why watches could not be closed, or not be seen to close.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A request to the API server failed.
+    #[error("failed to {doing}")]
+    Request {
+        /// What was being done.
+        doing: &'static str,
+        /// The cause.
+        #[source]
+        source: Box<KubeError>,
+    },
+    /// The CRD lost a race too often.
+    #[error("failed to raise the watch epoch: the Works CRD kept changing")]
+    Conflict,
+    /// The probe watch did not end.
+    #[error("failed to see Work watches close within {0:?}")]
+    StillOpen(Duration),
+    /// The rights did not go.
+    #[error("failed to see the rights of {0:?} end")]
+    StillAllowed(String),
+}
+
+/// Raises the epoch and waits until the Work watches that were open have ended.
+pub async fn bump_and_wait(client: &Client) -> Result<(), Error> {
+    sleep(AUTHORIZER_LAG).await;
+    let works = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("work.karmada.io", "v1alpha1", "Work"),
+        "works",
+    );
+    let works: Api<DynamicObject> = Api::all_with(client.clone(), &works);
+    // A Work of this name cannot exist (upper case), so the probe is as cheap as a watch can be.
+    let params = WatchParams::default()
+        .fields("metadata.name=EPOCH-PROBE")
+        .timeout(290);
+    let probe = works
+        .watch(&params, "0")
+        .await
+        .map_err(request("open a watch on Works"))?;
+    raise(client).await?;
+    let deadline = Instant::now() + CLOSE_DEADLINE;
+    let mut probe = probe.boxed();
+    loop {
+        match timeout_at(deadline, probe.try_next()).await {
+            Err(_) => return Err(Error::StillOpen(CLOSE_DEADLINE)),
+            Ok(Ok(Some(WatchEvent::Bookmark(_)))) => {}
+            // An end, an error, a broken connection: this watch is over.
+            Ok(_) => break,
+        }
+    }
+    sleep(OTHER_SERVERS).await;
+    Ok(())
+}
+
+/// Waits until the authorizer refuses `subject` its own Works: a watch opened from now on is refused.
+pub async fn await_denied(client: &Client, subject: &AgentSubject) -> Result<(), Error> {
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(subject.common_name()),
+            groups: Some(subject.organizations().to_vec()),
+            resource_attributes: Some(ResourceAttributes {
+                group: Some("work.karmada.io".to_owned()),
+                resource: Some("works".to_owned()),
+                verb: Some("watch".to_owned()),
+                namespace: Some(subject.cluster.execution_namespace()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let deadline = Instant::now() + DENY_DEADLINE;
+    loop {
+        let answer = reviews
+            .create(&PostParams::default(), &review)
+            .await
+            .map_err(request("ask what an agent may do"))?;
+        if !answer.status.is_some_and(|status| status.allowed) {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(Error::StillAllowed(subject.common_name()));
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// Copies the epoch of the CRD that is `live` into `desired`, so that a repair does not close watches.
+pub fn carry(live: &CustomResourceDefinition, desired: &mut CustomResourceDefinition) {
+    for version in &mut desired.spec.versions {
+        let lived = live.spec.versions.iter().find(|v| v.name == version.name);
+        let epoch = lived
+            .and_then(|v| v.schema.as_ref()?.open_api_v3_schema.as_ref())
+            .and_then(|schema| split(schema.description.as_deref().unwrap_or_default()).1);
+        let schema = version.schema.as_mut();
+        if let (Some(epoch), Some(schema)) =
+            (epoch, schema.and_then(|s| s.open_api_v3_schema.as_mut()))
+        {
+            let base = schema.description.take().unwrap_or_default();
+            schema.description = Some(stamp(split(&base).0, epoch));
+        }
+    }
+}
+
+/// Writes the next epoch into every version of the CRD.
+async fn raise(client: &Client) -> Result<(), Error> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for _ in 0..CONFLICT_RETRIES {
+        let crd = crds
+            .get(WORKS_CRD)
+            .await
+            .map_err(request("read the Works CRD"))?;
+        let patch = next_epoch(&crd);
+        let patch = serde_json::from_value(patch).expect("invariant: built as a JSON patch");
+        let patched = crds
+            .patch(
+                WORKS_CRD,
+                &PatchParams::default(),
+                &Patch::<()>::Json(patch),
+            )
+            .await;
+        match patched {
+            Ok(_) => return Ok(()),
+            Err(KubeError::Api(status)) if status.is_conflict() => {}
+            Err(source) => return Err(request("raise the watch epoch")(source)),
+        }
+    }
+    Err(Error::Conflict)
+}
+
+/// The JSON patch that raises the epoch of `crd` if nobody wrote it meanwhile.
+fn next_epoch(crd: &CustomResourceDefinition) -> Value {
+    let mut patch = vec![json!({
+        "op": "replace",
+        "path": "/metadata/resourceVersion",
+        "value": crd.metadata.resource_version,
+    })];
+    for (index, version) in crd.spec.versions.iter().enumerate() {
+        let schema = version
+            .schema
+            .as_ref()
+            .and_then(|s| s.open_api_v3_schema.as_ref());
+        let Some(schema) = schema else { continue };
+        let (base, epoch) = split(schema.description.as_deref().unwrap_or_default());
+        patch.push(json!({
+            "op": "add",
+            "path": format!("/spec/versions/{index}/schema/openAPIV3Schema/description"),
+            "value": stamp(base, epoch.unwrap_or(0).wrapping_add(1)),
+        }));
+    }
+    Value::Array(patch)
+}
+
+fn stamp(base: &str, epoch: u64) -> String {
+    format!("{base}{MARK}{epoch}")
+}
+
+/// Splits a description into what it says and the epoch behind it.
+fn split(description: &str) -> (&str, Option<u64>) {
+    match description.rsplit_once(MARK) {
+        Some((base, epoch)) => match epoch.parse() {
+            Ok(epoch) => (base, Some(epoch)),
+            Err(_) => (description, None),
+        },
+        None => (description, None),
+    }
+}
+
+fn request(doing: &'static str) -> impl FnOnce(KubeError) -> Error {
+    move |source| Error::Request {
+        doing,
+        source: Box::new(source),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crd(description: Option<&str>) -> CustomResourceDefinition {
+        serde_json::from_value(json!({
+            "metadata": {"name": WORKS_CRD, "resourceVersion": "7"},
+            "spec": {
+                "group": "work.karmada.io",
+                "names": {"kind": "Work", "plural": "works"},
+                "scope": "Namespaced",
+                "versions": [{
+                    "name": "v1alpha1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "description": description}},
+                }],
+            },
+        }))
+        .expect("a CRD")
+    }
+
+    fn description(crd: &CustomResourceDefinition) -> Option<String> {
+        let schema = crd.spec.versions[0].schema.as_ref()?;
+        schema.open_api_v3_schema.as_ref()?.description.clone()
+    }
+
+    #[test]
+    fn an_epoch_rises_and_the_description_stays() {
+        for (before, after) in [
+            (None, "\nWatch epoch: 1"),
+            (Some("Works."), "Works.\nWatch epoch: 1"),
+            (Some("Works.\nWatch epoch: 41"), "Works.\nWatch epoch: 42"),
+            (
+                Some("Works.\nWatch epoch: x"),
+                "Works.\nWatch epoch: x\nWatch epoch: 1",
+            ),
+        ] {
+            let patch = next_epoch(&crd(before));
+            assert_eq!(patch[0]["value"], "7");
+            assert_eq!(patch[1]["value"], after, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn a_repair_keeps_the_epoch_and_nothing_else() {
+        let mut desired = crd(Some("New words."));
+        carry(&crd(Some("Old words.\nWatch epoch: 5")), &mut desired);
+        assert_eq!(
+            description(&desired).as_deref(),
+            Some("New words.\nWatch epoch: 5")
+        );
+        let mut fresh = crd(Some("New words."));
+        carry(&crd(Some("Old words.")), &mut fresh);
+        assert_eq!(description(&fresh).as_deref(), Some("New words."));
+    }
+}

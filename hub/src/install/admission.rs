@@ -1,0 +1,290 @@
+//! The admission policies: what a token and an agent may write at all, and what nobody deletes by slip.
+//!
+//! Isolation is RBAC by name; these policies narrow what is left. Both policies about our identities
+//! match every write of theirs and refuse by default, so a right granted by mistake is still no right.
+//! They cannot guard policies themselves, which the API server exempts: nobody of ours may ever be given
+//! a right on those. The expressions are in `cel`, and are held to real API servers by the lab's tests.
+
+mod cel;
+
+use super::object::Desired;
+use common::identity::{AGENT_USER_PREFIX, AGENTS_GROUP, BOOTSTRAP_GROUP, CLUSTER_GROUP_PREFIX};
+use common::labels::UNREGISTER;
+use common::unregister::Mode;
+use serde_json::{Value, json};
+
+/// Policy over bootstrap tokens of our group.
+pub const TOKENS_POLICY: &str = "towline-tokens";
+/// Policy over agents.
+pub const AGENTS_POLICY: &str = "towline-agents";
+/// Policy over the deletion of Clusters.
+pub const CLUSTERS_POLICY: &str = "towline-clusters";
+
+/// All policies and their bindings.
+pub fn desired() -> Vec<Desired> {
+    [tokens(), agents(), clusters()]
+        .into_iter()
+        .flat_map(|policy| {
+            let binding = binding(policy["metadata"]["name"].as_str().unwrap_or_default());
+            [Desired::new(policy), Desired::new(binding)]
+        })
+        .collect()
+}
+
+fn tokens() -> Value {
+    let mut validations = vec![validation(
+        format!("variables.target == '{}'", cel::CREATE_CSR),
+        "a bootstrap token may only create a certificate signing request",
+    )];
+    validations.extend(csr_form("true"));
+    policy(
+        TOKENS_POLICY,
+        everything(),
+        format!("{}.exists(g, g == '{BOOTSTRAP_GROUP}')", cel::GROUPS),
+        vec![variable("target", cel::TARGET.to_owned())],
+        validations,
+    )
+}
+
+fn agents() -> Value {
+    let target = |what: &str| format!("variables.target == '{what}'");
+    let only = |what: &str, then: &str| format!("variables.target != '{what}' || ({then})");
+    let allowed = [
+        cel::UPDATE_CLUSTER_STATUS,
+        cel::UPDATE_LEASE,
+        cel::UPDATE_WORK,
+        cel::UPDATE_WORK_STATUS,
+        cel::CREATE_EVENT,
+        cel::CREATE_CSR,
+    ];
+    let mut validations = vec![
+        validation(
+            allowed.map(target).join(" || "),
+            "an agent may only write the status of its own Cluster, its own Lease, status and \
+             finalizer of its own Works, Events about them, and requests for its certificate",
+        ),
+        validation(
+            "variables.cluster != ''".to_owned(),
+            "this identity has an agent's group but is no agent",
+        ),
+        validation(
+            only(
+                cel::UPDATE_CLUSTER_STATUS,
+                &format!(
+                    "request.name == variables.cluster && {} && {}",
+                    cel::METADATA_UNCHANGED,
+                    cel::unchanged_but("status"),
+                ),
+            ),
+            "an agent may write nothing but the status of its own Cluster",
+        ),
+        validation(
+            only(
+                cel::UPDATE_LEASE,
+                &format!(
+                    "request.namespace == '{}' && request.name == variables.cluster && {} && {} && \
+                     {} && {}",
+                    common::names::CLUSTER_NAMESPACE,
+                    cel::OWNERSHIP_SMALL,
+                    cel::METADATA_UNCHANGED,
+                    cel::unchanged_but("spec"),
+                    cel::LEASE_UNCHANGED_BUT_RENEW_TIME,
+                ),
+            ),
+            "an agent may write nothing but renewTime of its own Lease",
+        ),
+        validation(
+            only(
+                cel::UPDATE_WORK,
+                &format!(
+                    "request.namespace == variables.works && {} && {}",
+                    cel::METADATA_UNCHANGED_BUT_OWN_FINALIZER,
+                    cel::unchanged_but(""),
+                ),
+            ),
+            "an agent may change nothing of its own Works but their status and its own finalizer",
+        ),
+        validation(
+            only(
+                cel::UPDATE_WORK_STATUS,
+                &format!(
+                    "request.namespace == variables.works && {} && {}",
+                    cel::METADATA_UNCHANGED,
+                    cel::unchanged_but("status"),
+                ),
+            ),
+            "an agent may write nothing but the status of its own Works",
+        ),
+    ];
+    for form in cel::EVENT_FORM {
+        validations.push(validation(
+            only(cel::CREATE_EVENT, form),
+            "an agent may create Events only in its execution namespace, about its Works, from \
+             towline-agent, with at most 1024 characters",
+        ));
+    }
+    validations.push(validation(
+        only(cel::CREATE_CSR, cel::READS_OWN_WORKS),
+        "this registration is no longer in force",
+    ));
+    validations.extend(csr_form(&target(cel::CREATE_CSR)));
+    policy(
+        AGENTS_POLICY,
+        everything(),
+        format!(
+            "request.userInfo.username.startsWith('{AGENT_USER_PREFIX}') || {}.exists(g, \
+             g == '{AGENTS_GROUP}' || g.startsWith('{CLUSTER_GROUP_PREFIX}'))",
+            cel::GROUPS,
+        ),
+        vec![
+            variable("target", cel::TARGET.to_owned()),
+            variable("cluster", cel::cluster()),
+            variable("works", cel::execution_namespace()),
+        ],
+        validations,
+    )
+}
+
+fn clusters() -> Value {
+    let rules = json!([{
+        "apiGroups": ["cluster.karmada.io"],
+        "apiVersions": ["*"],
+        "operations": ["DELETE"],
+        "resources": ["clusters"],
+        "scope": "Cluster",
+    }]);
+    let modes = [Mode::RemoveWorkloads, Mode::KeepWorkloads, Mode::Force].map(Mode::as_str);
+    let mut validation = validation(
+        cel::may_delete_cluster(&modes),
+        "a Ready Cluster is removed by `towline unregister`",
+    );
+    validation["messageExpression"] = json!(format!(
+        "'Cluster ' + oldObject.metadata.name + ' is Ready: remove it by `towline unregister ' + \
+         oldObject.metadata.name + '`, or annotate it first with {UNREGISTER}={}'",
+        modes.join("|"),
+    ));
+    policy(
+        CLUSTERS_POLICY,
+        rules,
+        "true".to_owned(),
+        Vec::new(),
+        vec![validation],
+    )
+}
+
+/// What a certificate signing request must look like, when `guard` holds.
+fn csr_form(guard: &str) -> Vec<Value> {
+    let rule = |expression: &str, message| {
+        let expression = match guard {
+            "true" => expression.to_owned(),
+            guard => format!("!({guard}) || ({expression})"),
+        };
+        validation(expression, message)
+    };
+    vec![
+        rule(
+            cel::OWNERSHIP_SMALL,
+            "a certificate signing request must not bring field ownership along",
+        ),
+        rule(
+            cel::CSR_METADATA,
+            "a certificate signing request must be named towline-[a-z0-9]{32,} and have no labels, \
+             finalizers or owners, and no annotation but towline.dev/cluster-id",
+        ),
+        rule(
+            &cel::csr_spec(),
+            "a certificate signing request must be for signer kubernetes.io/kube-apiserver-client, \
+             have expirationSeconds from 600 up to 90 days, and a request of at most 4 KiB",
+        ),
+    ]
+}
+
+fn everything() -> Value {
+    json!([{
+        "apiGroups": ["*"],
+        "apiVersions": ["*"],
+        "operations": ["*"],
+        "resources": ["*/*"],
+        "scope": "*",
+    }])
+}
+
+fn policy(
+    name: &str,
+    rules: Value,
+    condition: String,
+    variables: Vec<Value>,
+    validations: Vec<Value>,
+) -> Value {
+    let mut spec = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": rules},
+        "matchConditions": [{"name": "ours", "expression": condition}],
+        "validations": validations,
+    });
+    if !variables.is_empty() {
+        spec["variables"] = json!(variables);
+    }
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    })
+}
+
+fn binding(policy: &str) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": policy},
+        "spec": {"policyName": policy, "validationActions": ["Deny"]},
+    })
+}
+
+fn validation(expression: String, message: &str) -> Value {
+    json!({"expression": expression, "message": message, "reason": "Forbidden"})
+}
+
+fn variable(name: &str, expression: String) -> Value {
+    json!({"name": name, "expression": expression})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::admissionregistration::v1::{
+        ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    };
+
+    #[test]
+    fn policies_hold_only_fields_the_api_knows() {
+        for desired in desired() {
+            let value = desired.value().clone();
+            let back = match desired.key().kind.as_str() {
+                "ValidatingAdmissionPolicy" => {
+                    let typed: ValidatingAdmissionPolicy =
+                        serde_json::from_value(value.clone()).expect("a policy");
+                    serde_json::to_value(typed)
+                }
+                _ => {
+                    let typed: ValidatingAdmissionPolicyBinding =
+                        serde_json::from_value(value.clone()).expect("a binding");
+                    serde_json::to_value(typed)
+                }
+            };
+            assert_eq!(back.expect("JSON"), value);
+        }
+    }
+
+    #[test]
+    fn every_policy_denies_and_fails_closed() {
+        for desired in desired() {
+            let spec = &desired.value()["spec"];
+            match desired.key().kind.as_str() {
+                "ValidatingAdmissionPolicy" => assert_eq!(spec["failurePolicy"], "Fail"),
+                _ => assert_eq!(spec["validationActions"], json!(["Deny"])),
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The hub of a fleet: its controllers, what it installs, and the operator's command line.
+//!
+//! `cli` is the binary `towline`; `install` makes an existing API server a hub.
+
+pub mod apiserver;
+pub mod cli;
+pub mod config;
+pub mod controller;
+pub mod epoch;
+pub mod install;
+pub mod judge;
+pub mod permissions;
+pub mod run;
+pub mod serve;
+pub mod token_secret;

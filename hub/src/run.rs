@@ -1,0 +1,347 @@
+//! The process `towline-hub run`: waits until it leads, runs the controllers, and ends in order.
+//!
+//! Everything that writes belongs to one term of leadership. A hub that loses its lease ends its term at
+//! once and begins a new one, with nothing remembered, when it leads again.
+
+use crate::config::Config;
+use crate::controller::events::Events;
+use crate::controller::metrics::Metrics;
+use crate::controller::monitor::{self, Monitor};
+use crate::controller::quarantine::Quarantine;
+use crate::controller::queue::Queue;
+use crate::controller::registration::{self, Registrar};
+use crate::controller::rights::{self, Rights};
+use crate::controller::{self, cluster};
+use crate::install::repair::Repair;
+use common::admin::{self, AdminState, Check};
+use common::client::{self, ClientOptions, kubeconfig_client};
+use common::leader::{self, Election};
+use common::names::SYSTEM_NAMESPACE;
+use common::time::SharedClock;
+use kube::Client;
+use prometheus_client::registry::Registry;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Deadline of a request; watches have their own.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long what is under way may take at the end of a term.
+const END_WITHIN: Duration = Duration::from_secs(10);
+/// Name of the Lease of the election.
+const LEASE: &str = "towline-hub";
+/// Requests of agents judged at once.
+const CONCURRENT_REGISTRATIONS: usize = 8;
+/// Clusters whose permissions are compared at once.
+const CONCURRENT_RIGHTS: usize = 2;
+/// Quarantines settled at once.
+const CONCURRENT_QUARANTINES: usize = 2;
+
+/// Why the hub cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No client.
+    #[error("failed to make a client of the hub's API server")]
+    Client(#[source] client::Error),
+    /// Health and metrics.
+    #[error(transparent)]
+    Serve(#[from] admin::Error),
+    /// A part that never ends did.
+    #[error("the hub's {0} ended unexpectedly; this is a defect")]
+    Part(&'static str),
+}
+
+/// Runs the hub until `shutdown`.
+pub async fn run(
+    config: Config,
+    identity: &str,
+    clock: SharedClock,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let state = AdminState::default();
+    let hub = Hub {
+        metrics: Shared::register(&state.registry),
+        client: connect(&config, "hub").await?,
+        monitor: connect(&config, "monitor").await?,
+        leading: state.readiness.add("leader-election"),
+        policies: state.readiness.add("admission-policies"),
+        config,
+        clock,
+    };
+    let admin_stop = CancellationToken::new();
+    let (health, metrics) = (hub.config.health_address, hub.config.metrics_address);
+    let serving = admin::serve(health, metrics, state, admin_stop.clone()).await?;
+    tracing::info!(health = ?serving.health, metrics = ?serving.metrics, "serving");
+    let ended = hub.live(identity, &shutdown).await;
+    admin_stop.cancel();
+    ended
+}
+
+/// The hub over an API server in the same process: there is nobody to lead against.
+pub struct InProcess(Hub);
+
+impl InProcess {
+    /// Over a client in this process.
+    pub fn new(config: Config, client: Client, state: &AdminState, clock: SharedClock) -> Self {
+        Self(Hub {
+            metrics: Shared::register(&state.registry),
+            monitor: client.clone(),
+            client,
+            leading: state.readiness.add("leader-election"),
+            policies: state.readiness.add("admission-policies"),
+            config,
+            clock,
+        })
+    }
+
+    /// Runs the controllers until `shutdown`; may be run again, with nothing remembered.
+    pub async fn run(&self, shutdown: &CancellationToken) -> Result<(), Error> {
+        self.0.live("towline-hub", shutdown).await
+    }
+}
+
+async fn connect(config: &Config, purpose: &'static str) -> Result<Client, Error> {
+    let options = ClientOptions::new(purpose).with_timeout(REQUEST_TIMEOUT);
+    let kubeconfig = config.kubeconfig.as_deref();
+    let connected = kubeconfig_client(kubeconfig, config.context.as_deref(), &options).await;
+    connected.map(|(client, _)| client).map_err(Error::Client)
+}
+
+/// Metrics that outlive a term.
+struct Shared {
+    controllers: Metrics,
+    monitor: monitor::Metrics,
+}
+
+impl Shared {
+    fn register(registry: &Mutex<Registry>) -> Self {
+        let mut registry = registry.lock().unwrap_or_else(PoisonError::into_inner);
+        Self {
+            controllers: Metrics::register(&mut registry),
+            monitor: monitor::Metrics::register(&mut registry),
+        }
+    }
+}
+
+struct Hub {
+    config: Config,
+    clock: SharedClock,
+    client: Client,
+    /// The monitor's connection is its own: a flood elsewhere must not delay a live read.
+    monitor: Client,
+    metrics: Shared,
+    leading: Check,
+    policies: Check,
+}
+
+impl Hub {
+    async fn live(&self, identity: &str, shutdown: &CancellationToken) -> Result<(), Error> {
+        let Some(election) = self.config.election else {
+            self.leading.ok();
+            return self.term(identity, shutdown.clone()).await;
+        };
+        let client = connect(&self.config, "election").await?;
+        let election = Election {
+            lease_duration: election.lease_duration,
+            renew_deadline: election.renew_deadline,
+            retry_period: election.retry_period,
+            ..Election::new(SYSTEM_NAMESPACE, LEASE, identity)
+        };
+        let stop = CancellationToken::new();
+        let mut running = leader::run(election, client, self.clock.clone(), stop.clone());
+        let ended = self.terms(identity, &mut running.leading, shutdown).await;
+        // The lease is given up only after everything of the term has ended.
+        stop.cancel();
+        if tokio::time::timeout(END_WITHIN, running.task)
+            .await
+            .is_err()
+        {
+            tracing::warn!("the lease was not released; another hub waits for it to run out");
+        }
+        ended
+    }
+
+    async fn terms(
+        &self,
+        identity: &str,
+        leading: &mut watch::Receiver<bool>,
+        shutdown: &CancellationToken,
+    ) -> Result<(), Error> {
+        loop {
+            // A hub that stands by is ready: it would take over.
+            self.leading.ok();
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return Ok(()),
+                led = leading.wait_for(|leads| *leads) => {
+                    led.map_err(|_| Error::Part("leader election"))?;
+                }
+            }
+            tracing::info!("leading");
+            let term = shutdown.child_token();
+            let lost = async {
+                let _ = leading.wait_for(|leads| !*leads).await;
+                tracing::warn!("no longer leading");
+                term.cancel();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                ended = self.term(identity, term.clone()) => ended?,
+                () = lost => {}
+            }
+        }
+    }
+
+    /// Everything a leader does, until `stop`.
+    async fn term(&self, identity: &str, stop: CancellationToken) -> Result<(), Error> {
+        let mut parts = Parts::new(stop.clone());
+        let (repair, in_force) = Repair::new(self.client.clone());
+        parts.drop_at_end("repair", repair.run());
+        parts.drop_at_end(
+            "proof of the policies",
+            show(in_force.clone(), self.policies.clone()),
+        );
+        self.registrations(&mut parts, in_force);
+        self.clusters(&mut parts, identity);
+        self.rights(&mut parts);
+        self.quarantines(&mut parts);
+        let monitor = Monitor::new(
+            self.monitor.clone(),
+            self.clock.clone(),
+            self.config.grace,
+            self.metrics.monitor.clone(),
+        );
+        parts.spawn("monitor", monitor.run(stop));
+        parts.end().await
+    }
+
+    fn registrations(&self, parts: &mut Parts, in_force: watch::Receiver<bool>) {
+        let registrar = Registrar::new(self.client.clone(), self.clock.clone(), in_force);
+        let queue = Queue::new();
+        let feed = registration::feed(self.client.clone(), queue.clone());
+        parts.drop_at_end("watch of certificate requests", feed);
+        let metrics = self.metrics.controllers.clone();
+        let stop = parts.stop.clone();
+        let run = controller::run(
+            Arc::new(registrar),
+            queue,
+            CONCURRENT_REGISTRATIONS,
+            metrics,
+            stop,
+        );
+        parts.spawn("registration controller", run);
+    }
+
+    fn clusters(&self, parts: &mut Parts, identity: &str) {
+        let options = cluster::decide::Options {
+            deletion_timeout: self.config.deletion_timeout,
+        };
+        let events = Events::new(self.client.clone(), self.clock.clone(), identity);
+        let controller =
+            cluster::Controller::new(self.client.clone(), self.clock.clone(), events, options);
+        let (queue, metrics) = (Queue::new(), self.metrics.controllers.clone());
+        let stop = parts.stop.clone();
+        let feed = cluster::feed(self.client.clone(), queue.clone(), stop.clone());
+        parts.spawn("watch of Clusters", feed);
+        let workers = self.config.concurrent_clusters;
+        let run = controller::run(Arc::new(controller), queue, workers, metrics, stop);
+        parts.spawn("cluster controller", run);
+    }
+
+    fn rights(&self, parts: &mut Parts) {
+        let queue = Queue::new();
+        let feed = rights::feed(self.client.clone(), queue.clone());
+        parts.drop_at_end("watch of permissions", feed);
+        let metrics = self.metrics.controllers.clone();
+        let stop = parts.stop.clone();
+        let rights = Arc::new(Rights::new(self.client.clone()));
+        let run = controller::run(rights, queue, CONCURRENT_RIGHTS, metrics, stop);
+        parts.spawn("rights controller", run);
+    }
+
+    fn quarantines(&self, parts: &mut Parts) {
+        let budget = self.config.write_budget;
+        let quarantine = Quarantine::new(self.client.clone(), self.clock.clone(), budget);
+        let queue = Queue::new();
+        parts.drop_at_end("watch of what agents write", quarantine.feed(queue.clone()));
+        let metrics = self.metrics.controllers.clone();
+        let stop = parts.stop.clone();
+        let run = controller::run(
+            Arc::new(quarantine),
+            queue,
+            CONCURRENT_QUARANTINES,
+            metrics,
+            stop,
+        );
+        parts.spawn("quarantine controller", run);
+    }
+}
+
+/// Shows on /readyz whether anybody can be registered.
+async fn show(mut in_force: watch::Receiver<bool>, check: Check) {
+    loop {
+        if *in_force.borrow_and_update() {
+            check.ok();
+        } else {
+            check.fail("not proved to be in force; nobody is registered. See the log, or run `towline init`");
+        }
+        if in_force.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The parts of a term: they all end together.
+struct Parts {
+    tasks: JoinSet<&'static str>,
+    stop: CancellationToken,
+}
+
+impl Parts {
+    fn new(stop: CancellationToken) -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            stop,
+        }
+    }
+
+    /// A part that hears the stop itself and finishes what is under way.
+    fn spawn(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(async move {
+            part.await;
+            name
+        });
+    }
+
+    /// A part that only reads, or whose writes may be cut off anywhere.
+    fn drop_at_end(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.spawn(name, async move {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = part => {}
+            }
+        });
+    }
+
+    /// Waits for the end of all parts; one that ends before the stop ends the rest, and is an error.
+    async fn end(mut self) -> Result<(), Error> {
+        let mut failed = None;
+        let stop = self.stop.clone();
+        if let Some(first) = self.tasks.join_next().await
+            && !stop.is_cancelled()
+        {
+            failed = Some(Error::Part(first.unwrap_or("part that panicked")));
+        }
+        stop.cancel();
+        let rest = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(END_WITHIN, rest).await.is_err() {
+            tracing::warn!("some work did not end in time and is cut off");
+        }
+        failed.map_or(Ok(()), Err)
+    }
+}
