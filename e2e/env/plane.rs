@@ -311,18 +311,19 @@ impl Plane {
     pub(crate) async fn wait_ready(&mut self) -> Result<()> {
         let client = self.client().await?;
         let what = format!("readiness of the API server of {}", self.options.name);
+        self.tended(&what, || is_ready(&client)).await
+    }
+
+    /// Waits for a condition while looking after the processes it depends on.
+    async fn tended(
+        &mut self,
+        what: &str,
+        mut condition: impl AsyncFnMut() -> Result<bool>,
+    ) -> Result<()> {
         let deadline = tokio::time::Instant::now() + READY_WITHIN;
         loop {
-            // A process that has ended will not become ready: say so at once.
-            self.etcd.check()?;
-            self.apiserver.check()?;
-            if self.manager.ended()?.is_some() {
-                // It waits ten seconds for an API server and no longer; a busy machine needs more.
-                self.manager.restart()?;
-            }
-            let slice = Duration::from_secs(1);
-            let ready = wait_for(&what, slice, || is_ready(&client)).await;
-            match ready {
+            self.tend()?;
+            match wait_for(what, Duration::from_secs(1), &mut condition).await {
                 Ok(()) => return Ok(()),
                 Err(error) if tokio::time::Instant::now() > deadline => return Err(error),
                 Err(_) => {}
@@ -330,20 +331,32 @@ impl Plane {
         }
     }
 
+    /// Fails when what a plane stands on has ended, and starts again what gave up waiting for it.
+    fn tend(&mut self) -> Result<()> {
+        self.etcd.check()?;
+        self.apiserver.check()?;
+        // Both wait ten seconds for an API server and no longer; a busy machine needs more. They may
+        // give up at the very moment in which it becomes ready.
+        for process in [Some(&mut self.manager), self.scheduler.as_mut()]
+            .into_iter()
+            .flatten()
+        {
+            if process.ended()?.is_some() {
+                process.restart()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Waits for what a controller manager makes first, and for nodes to be ready.
     async fn wait_usable(&mut self) -> Result<()> {
         let client = self.client().await?;
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
-        wait_for(
-            "the controller manager's first ServiceAccount",
-            READY_WITHIN,
-            || {
-                let accounts = accounts.clone();
-                async move { Ok(accounts.get_opt("default").await?.is_some()) }
-            },
-        )
+        self.tended("the controller manager's first ServiceAccount", || {
+            let accounts = accounts.clone();
+            async move { Ok(accounts.get_opt("default").await?.is_some()) }
+        })
         .await?;
-        self.manager.check()?;
         if self.options.nodes > 0 {
             wait_nodes(&client, self.options.nodes).await?;
         }
