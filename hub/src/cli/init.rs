@@ -10,6 +10,7 @@ use crate::install::object::{self, Desired, MANAGED_BY_VALUE, ObjectKey};
 use crate::install::plan::{self, Action, Step};
 use crate::install::probe::{self, Reach};
 use crate::install::{self, Installation, MINIMUM_MINOR, crds, foreign, minor_version, proof};
+use crate::judge::pem;
 use common::client::{Credentials, HostPort, HubTarget};
 use common::labels::MANAGED_BY;
 use common::names::SYSTEM_NAMESPACE;
@@ -282,7 +283,7 @@ fn target(config: &Config) -> Result<HubTarget, CliError> {
             let certificates = config.root_cert.clone().unwrap_or_default();
             certificates
                 .iter()
-                .map(|der| report::pem(der))
+                .map(|der| pem::encode(pem::CERTIFICATE, der))
                 .collect::<String>()
                 .into_bytes()
         }

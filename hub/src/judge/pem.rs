@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 /// Label of a certificate signing request.
 pub(super) const REQUEST: &str = "CERTIFICATE REQUEST";
 /// Label of a certificate.
-pub(super) const CERTIFICATE: &str = "CERTIFICATE";
+pub(crate) const CERTIFICATE: &str = "CERTIFICATE";
 const COLUMNS: usize = 64;
 
 /// Encodes canonically.

@@ -130,23 +130,6 @@ pub(super) fn warn_of_loopback(output: &Output, target: &HubTarget) {
     }
 }
 
-/// A certificate as PEM.
-pub(super) fn pem(der: &[u8]) -> String {
-    use base64::Engine as _;
-    const COLUMNS: usize = 64;
-    let text = base64::engine::general_purpose::STANDARD.encode(der);
-    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (line, tail) = rest.split_at(rest.len().min(COLUMNS));
-        pem.push_str(line);
-        pem.push('\n');
-        rest = tail;
-    }
-    pem.push_str("-----END CERTIFICATE-----\n");
-    pem
-}
-
 fn row(step: &Step, dry_run: bool) -> Row {
     let action = match (&step.action, dry_run) {
         (Action::Create, false) => "created".to_owned(),
@@ -177,17 +160,4 @@ fn table(rows: &[Row]) -> Table {
         ]);
     }
     table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pem_has_lines_of_64_columns() {
-        let pem = pem(&[7; 100]);
-        let certificates = common::tls::certificates(pem.as_bytes()).expect("PEM");
-        assert_eq!(certificates[0].as_ref(), [7; 100]);
-        assert!(pem.lines().all(|line| line.len() <= 64));
-    }
 }
