@@ -243,11 +243,11 @@ impl Engine {
             let state = self.state();
             state.live(key).map(|live| {
                 let ours = live.work.as_deref() == Some(work);
-                (live.uid.to_string(), ours, live.deleting.clone())
+                (live.uid.to_string(), ours, live.deleting.clone(), live.keep)
             })
         };
-        let (uid, ours, deleting) = match known {
-            Some((uid, ours, None)) => (uid, ours, None),
+        let (uid, ours, deleting, keep) = match known {
+            Some((uid, ours, None, keep)) => (uid, ours, None, keep),
             // Waiting for others: look, the watch may be behind.
             _ => match self.read_meta(&uri).await? {
                 Some(meta) => {
@@ -256,6 +256,7 @@ impl Engine {
                         meta.uid,
                         ours,
                         meta.deleting.then(|| meta.finalizers.into_boxed_slice()),
+                        meta.keep,
                     )
                 }
                 None => {
@@ -272,7 +273,7 @@ impl Engine {
             self.enqueue(&heir, Urgency::Now);
             return Ok(Gone::Yes);
         }
-        if let Some(reason) = self.brake(&resource, key, &uri).await? {
+        if let Some(reason) = self.brake(&resource, key, &uri, keep).await? {
             tracing::warn!(object = text, %reason, "kept in the member");
             let uid = self.state().works.get(work).map(|r| r.uid.to_string());
             if let Some(uid) = uid {
@@ -320,11 +321,11 @@ impl Engine {
         resource: &Arc<Resource>,
         key: &ObjectKey,
         uri: &str,
+        keep: bool,
     ) -> Result<Option<String>, Error> {
         if brakes::is_our_own(&resource.gvk, &key.namespace, &key.name, &self.home) {
             return Ok(Some("it belongs to the agent".into()));
         }
-        let keep = self.state().live(key).is_some_and(|live| live.keep);
         if keep {
             return Ok(Some("its manifest says so".into()));
         }
