@@ -16,6 +16,7 @@ pub mod fields;
 pub mod manifest;
 pub mod metrics;
 pub mod order;
+pub mod pace;
 pub mod packed;
 pub mod queue;
 pub mod report;

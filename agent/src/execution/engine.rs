@@ -43,8 +43,6 @@ use tokio_util::sync::CancellationToken;
 const BACKOFF_BASE: Duration = Duration::from_millis(200);
 /// Longest delay after failures.
 const BACKOFF_CAP: Duration = Duration::from_secs(60);
-/// How long changes of live objects are gathered before they are reported.
-const REPORT_DELAY: Duration = Duration::from_millis(800);
 /// How long a Work waits for the first list of what is live.
 const FIRST_LIST: Duration = Duration::from_secs(10);
 /// How long an Event waits while Works are worked on, and how often that is looked at.
@@ -206,8 +204,12 @@ impl Engine {
         self.work_to_do.notify_one();
     }
 
-    fn report_soon(&self, work: &Arc<str>) {
-        lock(&self.reports).push_at(work, Instant::now() + REPORT_DELAY);
+    /// Has the hub told what changed, once that was gathered; soon when a health has changed.
+    fn report_soon(&self, work: &Arc<str>, urgent: bool) {
+        let now = Instant::now();
+        let pace = self.state().works.get(work).map(|record| record.pace);
+        let delay = pace.unwrap_or_default().delay(now, urgent);
+        lock(&self.reports).push_at(work, now + delay);
         self.reports_to_do.notify_one();
     }
 

@@ -102,7 +102,8 @@ fn statuses(state: &State, work: &str, record: &WorkRecord) -> Value {
 }
 
 /// What an orphaned Work wanted, manifest by manifest, so that the operator's command can write it anew.
-/// One that is too long is named without its content.
+/// One that is too long is named without its content. Last comes the Work itself, when its objects were to
+/// outlive it.
 fn told(state: &State, work: &str) -> Value {
     let Some(orphaned) = state.orphaned.get(work) else {
         return Value::Array(Vec::new());
@@ -110,6 +111,13 @@ fn told(state: &State, work: &str) -> Value {
     let text = orphaned.manifests.text();
     let manifests: Vec<Value> = serde_json::from_str(&text).unwrap_or_default();
     let mut left = TELL_BUDGET;
+    let itself = orphaned.preserve.then(|| {
+        json!({
+            "identifier": {"ordinal": manifests.len(), "group": "work.karmada.io",
+                "version": "v1alpha1", "kind": "Work", "resource": "", "namespace": "", "name": work},
+            "status": {"preserveResourcesOnDeletion": true},
+        })
+    });
     let entries = manifests.into_iter().enumerate().map(|(ordinal, manifest)| {
         let part = |path: &str| {
             let found = manifest.pointer(path).and_then(Value::as_str);
@@ -128,7 +136,7 @@ fn told(state: &State, work: &str) -> Value {
         }
         entry
     });
-    Value::Array(entries.collect())
+    Value::Array(entries.chain(itself).collect())
 }
 
 fn identifier(ordinal: usize, gvk: &Gvk, key: &ObjectKey) -> Value {

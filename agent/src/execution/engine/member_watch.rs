@@ -94,6 +94,7 @@ impl Engine {
         }
         let to_do = live.needs_work(before);
         let to_tell = live.reports_differently(before);
+        let urgent = before.is_none_or(|before| before.health != live.health);
         let mut works = state.interested(&key);
         if let Some((name, _)) = live
             .work
@@ -109,7 +110,7 @@ impl Engine {
             if to_do {
                 self.enqueue(work, Urgency::Now);
             } else if to_tell {
-                self.report_soon(work);
+                self.report_soon(work, urgent);
             }
         }
         Some(key)

@@ -59,8 +59,8 @@ struct Found {
 impl Engine {
     /// Judges and acts until the object is as wanted or someone else must act.
     pub(super) async fn apply_object(&self, task: &Task<'_>) -> Outcome {
-        for _ in 0..JUDGEMENTS {
-            match self.judge_and_act(task).await {
+        for judgement in 0..JUDGEMENTS {
+            match self.judge_and_act(task, judgement == 0).await {
                 Ok(Some(outcome)) => return outcome,
                 // Something changed in between.
                 Ok(None) => {}
@@ -80,8 +80,13 @@ impl Engine {
         ))
     }
 
-    async fn judge_and_act(&self, task: &Task<'_>) -> Result<Option<Outcome>, Error> {
+    async fn judge_and_act(&self, task: &Task<'_>, first: bool) -> Result<Option<Outcome>, Error> {
         let known = self.known(task);
+        if known.is_none() && first && task.retry_at.is_none() && !task.desired.overwrite {
+            // Most objects that no watch knows are not there. Whatever is there in spite of that comes
+            // back as a conflict, untouched, and is read and judged then.
+            return self.create(task, &create_only(&task.desired.full)).await;
+        }
         let found = if known.is_none() {
             self.read_live(task).await?
         } else {
@@ -97,7 +102,7 @@ impl Engine {
             Decision::InSync => Ok(Some(Outcome::Done)),
             Decision::Wait(at, why) => Ok(Some(Outcome::Later(at, why))),
             Decision::Refuse(refusal) => Ok(Some(self.refuse(task, refusal, found.as_ref()))),
-            Decision::Create => self.create(task).await,
+            Decision::Create => self.create(task, &task.desired.full).await,
             Decision::Apply { uid, adopt } => {
                 if !adopt && let Err(until) = self.may_heal(task) {
                     return Ok(Some(Outcome::Later(until, Waiting::Fight)));
@@ -222,13 +227,10 @@ impl Engine {
         Outcome::Failed(refusal.text(&task.manifest.target, &self.cluster, &detail))
     }
 
-    async fn create(&self, task: &Task<'_>) -> Result<Option<Outcome>, Error> {
-        let reply = match self
-            .apply(task, &task.desired.full, FIELD_MANAGER, false)
-            .await
-        {
+    async fn create(&self, task: &Task<'_>, body: &Value) -> Result<Option<Outcome>, Error> {
+        let reply = match self.apply(task, body, FIELD_MANAGER, false).await {
             Ok(reply) => reply,
-            // Someone made it meanwhile, with other values.
+            // Someone made it, with other values or before we came.
             Err(error) if error.code() == Some(409) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -435,6 +437,14 @@ impl Engine {
         };
         self.ask_member(call).await
     }
+}
+
+/// An apply that makes an object and never changes one: no object is at the first version of a store,
+/// while an object that is made has none yet and so cannot be at another.
+fn create_only(full: &Value) -> Value {
+    let mut body = full.clone();
+    body["metadata"]["resourceVersion"] = "1".into();
+    body
 }
 
 fn uri(task: &Task<'_>) -> String {

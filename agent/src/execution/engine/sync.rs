@@ -478,7 +478,7 @@ impl Engine {
     /// Reports now; later when the hub does not take it.
     pub(super) async fn report(&self, name: &Arc<str>) {
         if self.contact.rests_until().is_some() {
-            self.report_soon(name);
+            self.report_soon(name, true);
             return;
         }
         match tokio::time::timeout(REPORT_WITHIN, self.write_report(name)).await {
@@ -486,12 +486,12 @@ impl Engine {
             Ok(Err(error)) => {
                 tracing::warn!(work = %name, error = %chain(&error), "failed to report");
                 self.hub_failed(&error);
-                self.report_soon(name);
+                self.report_soon(name, true);
             }
             Err(_) => {
                 // Whether it was written shows when it is tried again.
                 self.contact.failed();
-                self.report_soon(name);
+                self.report_soon(name, true);
             }
         }
     }

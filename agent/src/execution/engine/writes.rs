@@ -7,6 +7,7 @@ use crate::member::rest::{Call, Error, MERGE_PATCH, METADATA_ONLY};
 use common::labels::WORK_FINALIZER;
 use serde_json::json;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// How often a write is tried again that met a newer version.
 const TRIES: usize = 4;
@@ -34,6 +35,7 @@ impl Engine {
                         && *record.uid == *after.metadata.uid
                     {
                         written(record, report, &after.metadata);
+                        record.pace.told(Instant::now());
                     }
                     return Ok(());
                 }

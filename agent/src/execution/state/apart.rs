@@ -3,6 +3,7 @@
 
 use super::{KindId, ObjectKey, ObjectRecord, Order, State, WorkRecord};
 use crate::execution::manifest::{Target, hash_bytes, targets};
+use crate::execution::pace::Pace;
 use crate::execution::packed::Packed;
 use crate::execution::stored::Entry;
 use common::api::cluster::{ORPHANS_SHOWN, OrphanReport, OrphanedObject};
@@ -18,6 +19,8 @@ pub struct Orphaned {
     pub manifests: Packed,
     /// What else it may have left behind.
     pub left: Vec<Target>,
+    /// Whether its objects were to outlive it.
+    pub preserve: bool,
 }
 
 impl Orphaned {
@@ -47,6 +50,7 @@ impl WorkRecord {
             before: None,
             conditions: Vec::new(),
             reported: 0,
+            pace: Pace::default(),
             verdicts: Vec::new(),
             items: Vec::new(),
             leaving: entry.leaving,
@@ -68,6 +72,7 @@ impl State {
                 uid: entry.uid.into(),
                 manifests,
                 left: entry.left,
+                preserve: entry.preserve,
             };
             self.orphaned.insert(name, orphaned);
         } else {
@@ -85,6 +90,7 @@ impl State {
                 uid: orphaned.uid.to_string(),
                 orphaned: true,
                 left: orphaned.left.clone(),
+                preserve: orphaned.preserve,
                 ..Entry::default()
             };
             entry.print = print(&entry, hash_bytes(orphaned.manifests.bytes()));
@@ -120,7 +126,7 @@ impl State {
             record.left.append(&mut record.leaving);
             let manifests = record.manifests.clone();
             let mut left = std::mem::take(&mut record.left);
-            let uid = record.uid.clone();
+            let (uid, preserve) = (record.uid.clone(), record.preserve);
             match self.orphaned.get_mut(name) {
                 // A Work that was made to ask for its orphans has none of its own.
                 Some(orphaned) => orphaned.left.append(&mut left),
@@ -130,6 +136,7 @@ impl State {
                         uid,
                         manifests,
                         left,
+                        preserve,
                     };
                     self.orphaned.insert(name.clone(), orphaned);
                 }

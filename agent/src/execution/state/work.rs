@@ -3,6 +3,7 @@
 use super::{News, ObjectKey};
 use crate::execution::conditions::Verdict;
 use crate::execution::manifest::{Gvk, Target, hash_bytes, hash_value, targets};
+use crate::execution::pace::Pace;
 use crate::execution::packed::Packed;
 use crate::execution::wire::WireWork;
 use chrono::{DateTime, Utc};
@@ -73,6 +74,8 @@ pub struct WorkRecord {
     pub conditions: Vec<Condition>,
     /// Hash of the manifestStatuses on the hub.
     pub reported: u64,
+    /// How soon the hub is told what changes.
+    pub pace: Pace,
     /// What the conditions should say.
     pub verdicts: Vec<Verdict>,
     /// What became of each manifest, by ordinal.
@@ -109,6 +112,7 @@ impl WorkRecord {
             before: None,
             conditions: Vec::new(),
             reported: 0,
+            pace: Pace::default(),
             verdicts: Vec::new(),
             items: Vec::new(),
             leaving: Vec::new(),

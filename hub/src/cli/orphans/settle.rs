@@ -21,6 +21,8 @@ use tokio::time::{Instant, sleep};
 
 const POLL: Duration = Duration::from_millis(500);
 const FIELD_MANAGER: &str = "towline-orphans";
+/// Group of Works, under which the agent tells of a Work itself.
+const GROUP: &str = "work.karmada.io";
 
 /// What is to become of orphans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,7 +239,7 @@ impl<'a> Settlement<'a> {
     async fn write_anew(&self, carrier: &Carrier) -> Result<(), CliError> {
         let name = &carrier.name;
         let work = self.wait_told(name).await?;
-        let Some(manifests) = told(&work) else {
+        let Some((manifests, preserve)) = told(&work) else {
             let text = format!("the agent cannot tell what Work {name:?} wanted");
             return Err(CliError::message(Kind::Unmet, text)
                 .hint(
@@ -254,7 +256,7 @@ impl<'a> Settlement<'a> {
             "spec": {
                 "workload": {"manifests": manifests},
                 "suspendDispatching": null,
-                "preserveResourcesOnDeletion": null,
+                "preserveResourcesOnDeletion": preserve.then_some(true),
             },
         });
         let patched = self.works.patch(name, &by(), &Patch::Merge(patch)).await;
@@ -311,15 +313,23 @@ fn is_told(work: &Work) -> bool {
     })
 }
 
-/// The manifests that the agent tells of, in their order; none when one is missing.
-fn told(work: &Work) -> Option<Vec<Value>> {
+/// The manifests that the agent tells of, in their order, and whether they were to outlive their Work;
+/// none when one is missing.
+fn told(work: &Work) -> Option<(Vec<Value>, bool)> {
     let told = &work.status.as_ref()?.manifest_statuses;
-    let mut manifests: Vec<(i64, Value)> = told
+    let (itself, told): (Vec<_>, Vec<_>) = told
         .iter()
+        .partition(|one| one.identifier.kind == "Work" && one.identifier.group == GROUP);
+    let preserve = itself.iter().any(|one| {
+        let status = one.status.as_ref();
+        status.is_some_and(|status| status["preserveResourcesOnDeletion"] == true)
+    });
+    let mut manifests: Vec<(i64, Value)> = told
+        .into_iter()
         .map(|one| Some((one.identifier.ordinal, one.status.clone()?)))
         .collect::<Option<_>>()?;
     manifests.sort_by_key(|(ordinal, _)| *ordinal);
-    (!manifests.is_empty()).then(|| manifests.into_iter().map(|(_, m)| m).collect())
+    (!manifests.is_empty()).then(|| (manifests.into_iter().map(|(_, m)| m).collect(), preserve))
 }
 
 #[cfg(test)]
@@ -361,7 +371,12 @@ mod tests {
             entry(0, json!({"a": 1}))
         ]));
         assert!(is_told(&whole));
-        assert_eq!(told(&whole), Some(vec![json!({"a": 1}), json!({"b": 1})]));
+        let manifests = vec![json!({"a": 1}), json!({"b": 1})];
+        assert_eq!(told(&whole), Some((manifests, false)));
+        let itself = json!({"identifier": {"ordinal": 1, "group": "work.karmada.io", "version": "v1alpha1",
+            "kind": "Work", "name": "w"}, "status": {"preserveResourcesOnDeletion": true}});
+        let kept = with(json!([entry(0, json!({"a": 1})), itself]));
+        assert_eq!(told(&kept), Some((vec![json!({"a": 1})], true)));
         assert_eq!(told(&with(json!([entry(0, Value::Null)]))), None);
         assert_eq!(told(&with(json!([]))), None);
         assert!(!is_told(&work(
