@@ -26,8 +26,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How often the proof is repeated while it holds, and everything compared though nothing was seen.
-const PROVE_EVERY: Duration = Duration::from_secs(10);
+/// How often the proof is repeated while it holds and nothing was seen of what guards.
+const PROVE_EVERY: Duration = Duration::from_secs(60);
+/// How often after something was seen, and for how long: a policy that changes works, or fails, late.
+const WARY_EVERY: Duration = Duration::from_secs(2);
+const WARY_FOR: Duration = Duration::from_secs(10);
+/// How often everything is compared though nothing was seen.
 const COMPARE_EVERY: Duration = Duration::from_secs(300);
 /// How often while it does not hold.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
@@ -120,6 +124,7 @@ impl Repair {
         let mut pace = Pace::default();
         let mut compare_at = Instant::now();
         let mut prove_at = Instant::now();
+        let mut wary_until = Instant::now();
         loop {
             let now = Instant::now();
             if now >= compare_at {
@@ -147,7 +152,13 @@ impl Repair {
             }
             if Instant::now() >= prove_at {
                 let held = self.prove().await;
-                prove_at = Instant::now() + if held { PROVE_EVERY } else { RETRY_EVERY };
+                let now = Instant::now();
+                prove_at = now
+                    + match held {
+                        true if now < wary_until => WARY_EVERY,
+                        true => PROVE_EVERY,
+                        false => RETRY_EVERY,
+                    };
                 continue;
             }
             let wake = [
@@ -161,8 +172,14 @@ impl Repair {
                 seen = events.next() => {
                     let Some(seen) = seen else { continue };
                     let now = Instant::now();
-                    let suspects = wanted.keys().filter(|key| seen.is_about(key));
-                    suspects.for_each(|key| pace.suspect(key.clone(), now));
+                    if guards.iter().any(|key| seen.is_about(key)) {
+                        wary_until = now + WARY_FOR;
+                        prove_at = prove_at.min(now + RETRY_EVERY);
+                    }
+                    if !seen.is_resumed() {
+                        let suspects = wanted.keys().filter(|key| seen.is_about(key));
+                        suspects.for_each(|key| pace.suspect(key.clone(), now));
+                    }
                 }
                 () = sleep_until(wake) => {}
             }
@@ -254,14 +271,25 @@ enum Seen {
         kind: String,
         namespace: Option<String>,
     },
+    /// None of these changed while the API server was away; it may be another one by now.
+    Resumed {
+        kind: String,
+        namespace: Option<String>,
+    },
 }
 
 impl Seen {
     fn is_about(&self, object: &ObjectKey) -> bool {
         match self {
             Self::One(key) => key == object,
-            Self::Any { kind, namespace } => *kind == object.kind && *namespace == object.namespace,
+            Self::Any { kind, namespace } | Self::Resumed { kind, namespace } => {
+                *kind == object.kind && *namespace == object.namespace
+            }
         }
+    }
+
+    fn is_resumed(&self) -> bool {
+        matches!(self, Self::Resumed { .. })
     }
 }
 
@@ -280,6 +308,10 @@ fn seen(event: Event<Metadata>, kind: &str, namespace: Option<&str>) -> Option<S
             kind: kind.to_owned(),
             namespace: namespace.map(str::to_owned),
         }),
-        Event::Restarted | Event::Disconnected { .. } | Event::Resumed { .. } => None,
+        Event::Resumed { .. } => Some(Seen::Resumed {
+            kind: kind.to_owned(),
+            namespace: namespace.map(str::to_owned),
+        }),
+        Event::Restarted | Event::Disconnected { .. } => None,
     }
 }
