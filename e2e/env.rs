@@ -10,6 +10,7 @@
 )]
 
 mod ask;
+mod backup;
 mod dirs;
 mod fleet;
 mod image;
@@ -32,6 +33,7 @@ mod towline;
 mod wait;
 
 pub(crate) use ask::{APPLY, Answer, JSON, JSON_PATCH, MERGE, ask};
+pub(crate) use backup::Revisions;
 pub(crate) use dirs::{Scratch, repository, target_dir};
 pub(crate) use fleet::{CLUSTER_READY_WITHIN, Fleet, http_get, start_hub};
 pub(crate) use image::Image;

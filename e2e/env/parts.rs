@@ -65,6 +65,8 @@ impl FromStr for Version {
 pub(crate) enum Part {
     /// The store of a plane.
     Etcd,
+    /// Makes a store of a snapshot.
+    Etcdutl,
     /// Plays nodes and pods.
     Kwok,
     /// kube-apiserver.
@@ -92,7 +94,7 @@ pub(crate) enum Part {
 impl Part {
     fn module(self) -> String {
         match self {
-            Self::Etcd => "etcd".into(),
+            Self::Etcd | Self::Etcdutl => "etcd".into(),
             Self::Kwok => "kwok".into(),
             Self::ApiServer(version)
             | Self::ControllerManager(version)
@@ -107,6 +109,7 @@ impl Part {
     fn binary(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
+            Self::Etcdutl => "etcdutl",
             Self::Kwok => "kwok",
             Self::ApiServer(_) => "kube-apiserver",
             Self::ControllerManager(_) => "kube-controller-manager",
@@ -124,6 +127,7 @@ impl Part {
     fn package(self) -> String {
         match self {
             Self::Etcd => ".".into(),
+            Self::Etcdutl => "go.etcd.io/etcd/etcdutl/v3".into(),
             Self::Kwok => "sigs.k8s.io/kwok/cmd/kwok".into(),
             Self::Containerd | Self::Shim | Self::Ctr => {
                 format!("github.com/containerd/containerd/v2/cmd/{}", self.binary())

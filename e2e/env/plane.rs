@@ -23,7 +23,8 @@ use super::wait::{wait_for, wait_for_some};
 
 /// A cold plane is ready in seconds; a machine that builds and tests beside it takes longer.
 const READY_WITHIN: Duration = Duration::from_secs(120);
-const STOP_WITHIN: Duration = Duration::from_secs(10);
+/// How often processes are looked after meanwhile: longer than one answer may take.
+const LOOK_AFTER: Duration = Duration::from_secs(6);
 const ATTEMPTS: usize = 4;
 
 /// What a plane is to be.
@@ -104,6 +105,7 @@ impl PlaneOptions {
         }
         let mut parts = vec![
             Part::Etcd,
+            Part::Etcdutl,
             Part::ApiServer(self.version),
             Part::ControllerManager(self.version),
         ];
@@ -130,6 +132,8 @@ pub(crate) struct Plane {
     pub(crate) pki: Pki,
     /// Where its API listens, on 127.0.0.1.
     pub(crate) port: u16,
+    /// Where etcd listens, for clients and for peers.
+    pub(super) etcd_ports: [u16; 2],
     /// Its administrator's kubeconfig.
     pub(crate) kubeconfig: PathBuf,
     /// etcd.
@@ -211,6 +215,7 @@ impl Plane {
             dir: dir.to_owned(),
             pki,
             port,
+            etcd_ports: [etcd_port, peer_port],
             kubeconfig: files.admin,
             etcd,
             apiserver,
@@ -248,6 +253,7 @@ impl Plane {
             apiserver: Process::start(builtin_spec(dir, options, &pki, port)?)?,
             pki,
             port,
+            etcd_ports: [0; 2],
             etcd: Process::absent("etcd", dir),
             manager: Process::absent("kube-controller-manager", dir),
             scheduler: None,
@@ -323,7 +329,7 @@ impl Plane {
         let deadline = tokio::time::Instant::now() + READY_WITHIN;
         loop {
             self.tend()?;
-            match wait_for(what, Duration::from_secs(1), &mut condition).await {
+            match wait_for(what, LOOK_AFTER, &mut condition).await {
                 Ok(()) => return Ok(()),
                 Err(error) if tokio::time::Instant::now() > deadline => return Err(error),
                 Err(_) => {}
@@ -349,7 +355,7 @@ impl Plane {
     }
 
     /// Waits for what a controller manager makes first, and for nodes to be ready.
-    async fn wait_usable(&mut self) -> Result<()> {
+    pub(super) async fn wait_usable(&mut self) -> Result<()> {
         let client = self.client().await?;
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
         self.tended("the controller manager's first ServiceAccount", || {
