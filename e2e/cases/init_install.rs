@@ -393,7 +393,7 @@ async fn nobody_is_registered_while_the_policies_do_not_hold() -> Result<()> {
     plane.apiserver.spec_mut().args.push(off.into());
     plane.apiserver.restart()?;
     plane.wait_ready().await?;
-    wait_for("the hub's notice", Duration::from_secs(60), || async {
+    wait_for("the hub's notice", Duration::from_secs(90), || async {
         Ok(fleet
             .hub
             .log_text()

@@ -3,6 +3,7 @@
 
 mod anew;
 mod apart;
+mod kept;
 mod kills;
 mod left_alone;
 mod lives;
@@ -11,6 +12,7 @@ mod restored;
 mod rig;
 mod rows;
 mod scenarios;
+mod stored;
 mod webhook;
 
 pub(super) use left_alone::left_alone_for_five_minutes;

@@ -4,7 +4,7 @@
 use super::apart::in_member;
 use super::rig::config_map;
 use crate::env::{CLUSTER_READY_WITHIN, Fleet, Lab, LabOptions, Parts, Process, Scratch, wait_for};
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use common::api::work::{APPLIED, Work};
 use common::conditions::is_true;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
@@ -70,6 +70,10 @@ async fn works_outlive_an_emptied_hub_and_orphans_are_settled() -> Result<()> {
     let mut want = BTreeMap::new();
     for i in 0..20 {
         deliver(&works, &format!("w{i}"), "v1").await?;
+        if i == 2 {
+            let patch = Patch::Merge(json!({"spec": {"preserveResourcesOnDeletion": true}}));
+            works.patch("w2", &PatchParams::default(), &patch).await?;
+        }
         want.insert(format!("w{i}"), json!("v1"));
     }
     for i in 0..20 {
@@ -78,16 +82,7 @@ async fn works_outlive_an_emptied_hub_and_orphans_are_settled() -> Result<()> {
 
     // The hub loses everything; its certificate authority is the same.
     fleet.hub.kill();
-    for process in [
-        &mut lab.hub.manager,
-        &mut lab.hub.apiserver,
-        &mut lab.hub.etcd,
-    ] {
-        process.kill();
-    }
-    std::fs::remove_dir_all(lab.hub.dir.join("etcd")).context("no data of etcd")?;
-    lab.hub.etcd.restart()?;
-    lab.hub.restart_api().await?;
+    lab.hub.lose_everything().await?;
     let anew = Fleet::start(&scratch.join("second"), &lab.hub, &[]).await?;
     let token = anew.token(&["--cluster", "m1"]).await?;
     // Where the agent looks for its token.
@@ -130,6 +125,8 @@ async fn works_outlive_an_emptied_hub_and_orphans_are_settled() -> Result<()> {
     run.await?.ok()?;
     let works: Api<Work> = Api::namespaced(anew.client().await?, "karmada-es-m1");
     applied(&works, "w2").await?;
+    let preserved = works.get("w2").await?.spec.preserve_resources_on_deletion;
+    ensure!(preserved == Some(true), "its objects would not outlive it");
     let after = maps.get("w2").await?;
     ensure!(
         before.metadata.resource_version == after.metadata.resource_version,

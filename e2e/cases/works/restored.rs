@@ -2,66 +2,34 @@
 
 use super::apart::{converged, in_member, orphans};
 use super::rig::{Rig, config_map};
-use anyhow::{Context as _, Result, ensure};
+use crate::env::{Parts, Revisions};
+use anyhow::{Result, ensure};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::Path;
 
-/// Copies a folder.
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from).with_context(|| format!("no {}", from.display()))? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &target)?;
-        } else {
-            std::fs::copy(entry.path(), target)?;
-        }
-    }
-    Ok(())
-}
-
-/// Stops a hub's processes, changes etcd's data, and starts them again.
-pub(super) async fn with_data(
-    rig: &mut Rig,
-    change: impl FnOnce(&Path, &Path) -> Result<()>,
-) -> Result<()> {
-    let hub = &mut rig.lab.hub;
-    for process in [&mut hub.manager, &mut hub.apiserver, &mut hub.etcd] {
-        process.kill();
-    }
-    let (data, backup) = (hub.dir.join("etcd"), hub.dir.join("backup"));
-    change(&data, &backup)?;
-    hub.etcd.restart()?;
-    hub.restart_api().await
-}
-
-fn backup(data: &Path, backup: &Path) -> Result<()> {
-    copy(data, backup)
-}
-
-fn restore(data: &Path, backup: &Path) -> Result<()> {
-    std::fs::remove_dir_all(data)?;
-    copy(backup, data)
-}
-
-/// The agent works while the hub is restored.
+/// The agent works while the hub is restored, and versions come again.
 #[tokio::test(flavor = "multi_thread")]
 async fn works_outlive_a_restored_hub() -> Result<()> {
-    outlive_a_restored_hub(false).await
+    outlive_a_restored_hub(false, Revisions::GoBack).await
 }
 
-/// The agent is stopped while the hub is restored.
+/// The agent is stopped while the hub is restored, and versions come again.
 #[tokio::test(flavor = "multi_thread")]
 async fn works_outlive_a_hub_restored_meanwhile() -> Result<()> {
-    outlive_a_restored_hub(true).await
+    outlive_a_restored_hub(true, Revisions::GoBack).await
+}
+
+/// The hub is restored as Kubernetes advises: versions jump ahead, and only generations tell.
+#[tokio::test(flavor = "multi_thread")]
+async fn works_outlive_a_restored_hub_whose_versions_jump() -> Result<()> {
+    outlive_a_restored_hub(false, Revisions::JumpAhead).await
 }
 
 /// Fifty Works that the backup does not know and fifty that it knows though they were deleted since:
 /// nothing in the member is deleted, the deleted ones come back, and later changes arrive.
-async fn outlive_a_restored_hub(stopped: bool) -> Result<()> {
-    let mut rig = Rig::start(&format!("works-restored-{stopped}")).await?;
+async fn outlive_a_restored_hub(stopped: bool, revisions: Revisions) -> Result<()> {
+    let mut rig = Rig::start(&format!("works-restored-{stopped}-{revisions:?}")).await?;
+    let parts = Parts::from_env()?;
     let running = rig.run().await?;
     let mut want = BTreeMap::new();
     for i in 0..100 {
@@ -72,7 +40,8 @@ async fn outlive_a_restored_hub(stopped: bool) -> Result<()> {
     }
     converged(&rig, &want).await?;
     let before = want.clone();
-    with_data(&mut rig, backup).await?;
+    let backup = rig.lab.dir().join("backup");
+    rig.lab.hub.backup(&backup).await?;
 
     for i in 0..50 {
         rig.delete_work(&format!("w{i}")).await?;
@@ -88,12 +57,13 @@ async fn outlive_a_restored_hub(stopped: bool) -> Result<()> {
     want.insert("later".into(), json!("v1"));
     converged(&rig, &want).await?;
 
+    let hub = &mut rig.lab.hub;
     let running = if stopped {
         running.stop().await;
-        with_data(&mut rig, restore).await?;
+        hub.restore(&parts, &backup, revisions).await?;
         rig.run().await?
     } else {
-        with_data(&mut rig, restore).await?;
+        hub.restore(&parts, &backup, revisions).await?;
         running
     };
     // What either of the two hubs knew is there: the restored one's because it wants it.

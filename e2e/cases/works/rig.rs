@@ -10,7 +10,7 @@ use common::client::{ClientOptions, kubeconfig_client};
 use common::names::ClusterName;
 use common::time::SystemClock;
 use futures::future::BoxFuture;
-use http::{Method, Request};
+use http::Request;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -38,16 +38,23 @@ struct Flags {
     run: RunArgs,
 }
 
-/// Requests that went through a client, by method.
+/// Requests that went through a client, each with its method.
 #[derive(Debug, Default)]
 pub(super) struct Counter {
     log: Mutex<Vec<String>>,
 }
 
 impl Counter {
+    /// What was asked since the beginning.
+    pub(super) fn asked(&self) -> Vec<String> {
+        self.log.lock().expect("nobody panics here").clone()
+    }
+
     /// What was written since the beginning.
     pub(super) fn written(&self) -> Vec<String> {
-        self.log.lock().expect("nobody panics here").clone()
+        let mut asked = self.asked();
+        asked.retain(|line| !line.starts_with("GET "));
+        asked
     }
 }
 
@@ -56,10 +63,8 @@ fn counted(client: kube::Client, counter: Arc<Counter>) -> kube::Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, counter) = (client.clone(), counter.clone());
         async move {
-            if request.method() != Method::GET {
-                let line = format!("{} {}", request.method(), request.uri());
-                counter.log.lock().expect("nobody panics here").push(line);
-            }
+            let line = format!("{} {}", request.method(), request.uri());
+            counter.log.lock().expect("nobody panics here").push(line);
             client.send(request).await
         }
     });
@@ -177,11 +182,17 @@ impl Rig {
 
     /// An engine that reaches the hub by another address.
     pub(super) async fn run_by(&self, relay: &Relay) -> Result<Running> {
+        let member = self.lab.members[0].kubeconfig.clone();
+        self.run_as(relay, &member).await
+    }
+
+    /// The same, with other rights in the member.
+    pub(super) async fn run_as(&self, relay: &Relay, member: &Path) -> Result<Running> {
         let path = self.lab.dir().join("relayed.kubeconfig");
         let admin = self.lab.hub.pki.client("lab", &["system:masters"])?;
         let address = relay.address().to_string();
         self.lab.hub.kubeconfig_at(&path, &address, &admin)?;
-        Running::start(&path, &self.lab.members[0].kubeconfig).await
+        Running::start(&path, member).await
     }
 
     /// Ends the lab and removes its folder.

@@ -5,6 +5,7 @@
 use super::rig::{EXECUTION, Rig, Running, SOON, condition, config_map};
 use crate::env::wait_for;
 use agent::context::ClusterView;
+use agent::execution::pace::LONGEST;
 use anyhow::{Result, ensure};
 use common::labels::{
     CONFLICT_RESOLUTION, MANAGED, RETAIN_REPLICAS, TEMPLATE_GENERATION, WORK_FINALIZER, WORK_NAME,
@@ -16,6 +17,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 type Row = for<'a> fn(&'a Rig, &'a Running) -> LocalBoxFuture<'a, Result<()>>;
 
@@ -79,7 +81,7 @@ async fn edit(api: &Api<DynamicObject>, name: &str, patch: Value) -> Result<Valu
     Ok(serde_json::to_value(object)?)
 }
 
-async fn a15_config_map(rig: &Rig, _: &Running) -> Result<()> {
+async fn a15_config_map(rig: &Rig, run: &Running) -> Result<()> {
     rig.deliver("a15", &[config_map("a15", &json!({"k": "v"}))])
         .await?;
     let status = rig.applied("a15", "True", "").await?;
@@ -98,6 +100,12 @@ async fn a15_config_map(rig: &Rig, _: &Running) -> Result<()> {
     ensure!(
         manifest["identifier"]["ordinal"] == 0 && manifest["health"] == "Healthy",
         "{status}"
+    );
+    let mut asked = run.member.asked();
+    asked.retain(|line| line.contains("configmaps/a15"));
+    ensure!(
+        asked.len() == 1,
+        "an object that is new costs more: {asked:?}"
     );
     let live = rig.live(&rig.maps(), "a15", |_| true).await?;
     let metadata = &live["metadata"];
@@ -418,6 +426,7 @@ async fn a28_second_manifest_bad(rig: &Rig, _: &Running) -> Result<()> {
 }
 
 async fn a29_rollout(rig: &Rig, run: &Running) -> Result<()> {
+    let begun = Instant::now();
     rig.deliver("a29", &[deployment("a29", 10, &json!({}))])
         .await?;
     let status = rig
@@ -443,7 +452,9 @@ async fn a29_rollout(rig: &Rig, run: &Running) -> Result<()> {
         .filter(|line| line.contains("works/a29/status"))
         .count();
     println!("a rollout of 10 replicas: {writes} status writes");
-    ensure!(writes <= 5, "{writes} status writes");
+    // A rollout that a busy machine draws out may cost one more in each such time.
+    let more = begun.elapsed().as_secs() / LONGEST.as_secs();
+    ensure!(writes as u64 <= 5 + more, "{writes} status writes");
     Ok(())
 }
 
