@@ -3,11 +3,14 @@
 //! Everything happens in one run on one lab of its own, so that the machine's mood is in all figures
 //! alike; ratios say more than rates.
 
+mod findings;
 mod load;
 mod meter;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use common::api::cluster::Cluster;
+use kube::api::Api;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -15,10 +18,13 @@ use tokio::time::{Instant, sleep};
 use crate::env::{
     CLUSTER_READY_WITHIN, Fleet, Lab, LabOptions, Parts, Process, Scratch, target_dir, wait_for,
 };
+use findings::{Findings, Goal, median};
 use load::{Load, Pace};
 use meter::{Meter, Requests, processor_time, resident};
 
 const CLUSTER: &str = "bench";
+/// Works a second that Karmada's agent reached with its limits raised.
+const KARMADA: f64 = 128.0;
 /// For the slowest part on a machine that does other things as well.
 const WITHIN: Duration = Duration::from_secs(900);
 /// Without news for so long, nothing is going on any more.
@@ -35,6 +41,9 @@ pub(crate) struct BenchArgs {
         value_name = "N,..."
     )]
     counts: Vec<usize>,
+    /// How often each round is run; its median counts
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    repeat: usize,
     /// Works that stay, for memory and a restart; 0 to leave that out
     #[arg(long, default_value_t = 5000, value_name = "N")]
     many: usize,
@@ -65,40 +74,36 @@ struct Bench {
     connections: usize,
 }
 
-/// Measures, and prints as it goes.
+/// Measures, and prints as it goes; all figures that have a goal come once more at the end.
 pub(crate) async fn bench(args: &BenchArgs) -> Result<()> {
     let scratch = Scratch::new("bench")?;
     let mut bench = Bench::start(args, &scratch).await?;
     let built = target_dir()?;
     let built = built.file_name().unwrap_or_default().to_string_lossy();
     println!("a {built} build; agent flags {:?}", args.agent_flag);
-    println!("memory of the agent, idle: {}", bench.memory()?);
+    let idle = bench.memory()?;
+    let mut found = Findings::default();
+    found.add(
+        "memory, idle",
+        mib(idle),
+        Some(Goal::AtMost(12.0)),
+        "67 MiB",
+    );
 
-    bench.one_by_one().await?;
-    let mut ratios = Vec::new();
+    bench.one_by_one(&mut found).await?;
     for count in &args.counts {
-        let limit = bench.limit(*count).await?;
-        for finalizer in [true, false] {
-            let rate = bench.round(*count, finalizer).await?;
-            ratios.push((*count, finalizer, rate / limit));
-        }
+        bench.rates(*count, args.repeat, &mut found).await?;
     }
-    for (count, finalizer, ratio) in ratios {
-        let with = if finalizer { "with" } else { "without" };
-        println!(
-            "{count} Works {with} finalizer: {:.0} % of the limit",
-            ratio * 100.0
-        );
-    }
-    bench.rollout().await?;
+    bench.rollout(&mut found).await?;
     if args.many > 0 {
-        bench.many(args.many).await?;
+        bench.many(args.many, &mut found).await?;
         if args.nodes > 0 {
-            bench.crowd(args.nodes).await?;
+            bench.crowd(args.nodes, &mut found).await?;
         }
-        bench.restart(args.many).await?;
+        bench.restart(args.many, &mut found).await?;
     }
-    bench.at_rest().await?;
+    bench.at_rest(&mut found).await?;
+    println!("\n{found}");
     let Bench {
         mut lab,
         fleet,
@@ -140,23 +145,65 @@ impl Bench {
         })
     }
 
-    /// Resident memory of the agent.
-    fn memory(&self) -> Result<String> {
+    /// Resident memory of the agent, in bytes.
+    fn memory(&self) -> Result<f64> {
         let pid = self.agent.pid().context("the agent does not run")?;
-        Ok(format!(
-            "{:.1} MiB",
-            resident(pid)? as f64 / 1024.0 / 1024.0
-        ))
+        let bytes = resident(pid)? as f64;
+        println!("memory of the agent: {:.1} {}", mib(bytes).0, mib(bytes).1);
+        Ok(bytes)
     }
 
     /// One Work after another.
-    async fn one_by_one(&self) -> Result<()> {
+    async fn one_by_one(&self, found: &mut Findings) -> Result<()> {
         for finalizer in [true, false] {
             let pace = self.load.one_by_one(30, finalizer).await?;
-            let with = if finalizer { "with" } else { "without" };
-            println!(
-                "one Work, created to Applied, {with} finalizer: {}",
-                pace.latency()
+            let with = with(finalizer);
+            println!("one Work {with}, created to Applied: {}", pace.latency());
+            found.add(
+                format!("one Work {with}, created to Applied, p50 of 30"),
+                (pace.at(50), "ms"),
+                finalizer.then_some(Goal::AtMost(20.0)),
+                "28 to 43 ms",
+            );
+        }
+        Ok(())
+    }
+
+    /// That many Works at once, several times, each time beside the limit before and after.
+    async fn rates(&self, count: usize, repeat: usize, found: &mut Findings) -> Result<()> {
+        for finalizer in [true, false] {
+            let (mut rates, mut shares, mut limits) = (Vec::new(), Vec::new(), Vec::new());
+            for turn in 0..repeat.max(1) {
+                let before = self.limit(count).await?;
+                let rate = self.round(count, finalizer, turn).await?;
+                let limit = f64::midpoint(before, self.limit(count).await?);
+                rates.push(rate);
+                shares.push(rate / limit * 100.0);
+                limits.push(limit);
+            }
+            let with = with(finalizer);
+            let goal = |figure| finalizer.then_some(Goal::AtLeast(figure));
+            let karmada = match finalizer {
+                true => "114 to 128 a second, 17 with default flags",
+                false => "",
+            };
+            found.add(
+                format!("{count} Works {with}, median of {repeat}"),
+                (median(&rates), "a second"),
+                goal(KARMADA * 1.5),
+                karmada,
+            );
+            found.add(
+                format!("{count} Works {with}, share of the limit"),
+                (median(&shares), "%"),
+                goal(60.0),
+                if finalizer { "34 % (128 of 379)" } else { "" },
+            );
+            found.add(
+                "the same writes without an agent",
+                (median(&limits), "a second"),
+                None,
+                "",
             );
         }
         Ok(())
@@ -171,10 +218,10 @@ impl Bench {
     }
 
     /// That many Works at once.
-    async fn round(&self, count: usize, finalizer: bool) -> Result<f64> {
+    async fn round(&self, count: usize, finalizer: bool, turn: usize) -> Result<f64> {
         let before = self.meter.read().await?;
         let worked = self.processor_times()?;
-        let run = format!("round-{count}-{finalizer}");
+        let run = format!("round-{count}-{finalizer}-{turn}");
         let pace = self
             .load
             .many(&run, count, self.connections, finalizer, WITHIN)
@@ -182,9 +229,9 @@ impl Bench {
         let times = self.processor_times()?.into_iter().zip(worked);
         self.settle().await?;
         let asked = self.meter.read().await?.since(&before);
-        let with = if finalizer { "with" } else { "without" };
         println!(
-            "{count} Works {with} finalizer: {:.0}/s, {}",
+            "{count} Works {}: {:.0}/s, {}",
+            with(finalizer),
             pace.rate(),
             pace.latency()
         );
@@ -206,6 +253,7 @@ impl Bench {
         let (hub, member) = (&self.lab.hub, &self.lab.members[0]);
         let all = [
             ("agent", self.agent.pid()),
+            ("hub's controllers", self.fleet.hub.pid()),
             ("hub's API server", hub.apiserver.pid()),
             ("hub's etcd", hub.etcd.pid()),
             ("member's API server", member.apiserver.pid()),
@@ -237,70 +285,128 @@ impl Bench {
     }
 
     /// What one rollout of ten replicas costs.
-    async fn rollout(&self) -> Result<()> {
+    async fn rollout(&self, found: &mut Findings) -> Result<()> {
         let before = self.settle().await?;
         self.load.rollout(10, WITHIN).await?;
         let after = self.settle().await?;
         let writes = after.since(&before).count("hub PATCH works/status");
-        println!("a rollout of 10 replicas: {writes} status writes");
+        found.add(
+            "status writes of a rollout of 10 replicas",
+            (writes as f64, ""),
+            Some(Goal::AtMost(5.0)),
+            "about a dozen",
+        );
         Ok(())
     }
 
     /// Many Works that stay.
-    async fn many(&self, count: usize) -> Result<()> {
+    async fn many(&self, count: usize, found: &mut Findings) -> Result<()> {
         let before = self.memory()?;
         let pace: Pace = self.load.many("many", count, 32, true, WITHIN).await?;
         println!("{count} Works that stay: {:.0}/s", pace.rate());
         self.settle().await?;
-        println!(
-            "memory of the agent, with {count} Works: {} after {before}",
-            self.memory()?
+        let after = self.memory()?;
+        let goal = Some(Goal::AtMost(40.0));
+        found.add(format!("memory, {count} Works"), mib(after), goal, "");
+        found.add(
+            "of that, each Work",
+            ((after - before) / count as f64 / 1e3, "kB"),
+            None,
+            "",
         );
         Ok(())
     }
 
     /// Nodes and pods beside them.
-    async fn crowd(&self, nodes: usize) -> Result<()> {
+    async fn crowd(&self, nodes: usize, found: &mut Findings) -> Result<()> {
         self.load.crowd(nodes, nodes * 10).await?;
         // The sums of nodes and pods follow.
         sleep(QUIET * 2).await;
-        println!(
-            "memory of the agent, with {nodes} nodes and {} pods besides: {}",
-            nodes * 10,
-            self.memory()?
+        found.add(
+            format!("memory, {nodes} nodes and {} pods besides", nodes * 10),
+            mib(self.memory()?),
+            Some(Goal::AtMost(40.0)),
+            "198 MiB, with about 2,700 Works",
         );
         Ok(())
     }
 
-    /// The agent starts again with that many Works; another one comes at that moment.
-    async fn restart(&mut self, count: usize) -> Result<()> {
+    /// The agent starts again with that many Works; new ones come at that moment.
+    async fn restart(&mut self, count: usize, found: &mut Findings) -> Result<()> {
+        const NEXT: usize = 10;
         let before = self.settle().await?;
-        let started = Instant::now();
         self.agent.restart()?;
-        let one = self.load.one_by_one(1, true).await?;
-        println!(
-            "restarted with {count} Works: a new one was applied {:.2} s after the start",
-            started.elapsed().as_secs_f64()
+        let first = self.load.one_by_one(1, true).await?;
+        let next = self.load.one_by_one(NEXT, true).await?;
+        found.add(
+            format!("restarted with {count} Works: a new one is Applied after"),
+            (first.at(50), "ms"),
+            None,
+            "",
         );
-        drop(one);
+        found.add(
+            format!("each of {NEXT} more, right after it, p50"),
+            (next.at(50), "ms"),
+            None,
+            "",
+        );
         let asked = self.settle().await?.since(&before);
-        println!(
-            "  requests until it was at rest, that one's among them: {}",
-            asked.all()
+        println!("  requests until it was at rest: {}", asked.all());
+        // Each of the new Works is applied, and deleted again.
+        let beyond = asked
+            .writes_to("member")
+            .saturating_sub(2 * (1 + NEXT as u64));
+        found.add(
+            "writes to the member for the Works that were there",
+            (beyond as f64, ""),
+            Some(Goal::AtMost(0.0)),
+            "",
         );
-        println!("  memory of the agent then: {}", self.memory()?);
+        found.add(
+            "memory then",
+            mib(self.memory()?),
+            Some(Goal::AtMost(40.0)),
+            "",
+        );
         self.agent.check()
     }
 
     /// What is asked while nothing happens.
-    async fn at_rest(&self) -> Result<()> {
+    async fn at_rest(&self, found: &mut Findings) -> Result<()> {
         let before = self.settle().await?;
+        let version = self.cluster_version().await?;
         sleep(Duration::from_secs(60)).await;
         let asked = self.meter.read().await?.since(&before);
         println!("one minute at rest: {}", asked.all());
+        // Asking for the Cluster is an empty patch, which stores nothing.
+        let stored = u64::from(self.cluster_version().await? != version);
+        let writes = asked.of_works() + stored;
+        found.add(
+            "a minute at rest: writes beside the Lease's",
+            (writes as f64, ""),
+            Some(Goal::AtMost(0.0)),
+            "",
+        );
         wait_for("the agent's heartbeat", WITHIN, async || {
             Ok(self.fleet.ready(CLUSTER).await?.as_deref() == Some("True"))
         })
         .await
+    }
+
+    async fn cluster_version(&self) -> Result<Option<String>> {
+        let clusters: Api<Cluster> = Api::all(self.fleet.client().await?);
+        Ok(clusters.get(CLUSTER).await?.metadata.resource_version)
+    }
+}
+
+fn mib(bytes: f64) -> (f64, &'static str) {
+    (bytes / 1024.0 / 1024.0, "MiB")
+}
+
+fn with(finalizer: bool) -> &'static str {
+    if finalizer {
+        "with finalizer"
+    } else {
+        "without finalizer"
     }
 }

@@ -46,13 +46,15 @@ impl Pace {
 
     /// Time from a Work's creation until it was seen to be applied.
     pub(super) fn latency(&self) -> String {
+        format!("p50 {:.0} ms, p99 {:.0} ms", self.at(50), self.at(99))
+    }
+
+    /// In how many milliseconds that many of a hundred Works were seen to be applied.
+    pub(super) fn at(&self, share: usize) -> f64 {
         let mut sorted = self.latencies.clone();
         sorted.sort();
-        let at = |share: usize| {
-            let index = (sorted.len() * share / 100).min(sorted.len().saturating_sub(1));
-            sorted.get(index).copied().unwrap_or_default().as_secs_f64() * 1e3
-        };
-        format!("p50 {:.0} ms, p99 {:.0} ms", at(50), at(99))
+        let index = (sorted.len() * share / 100).min(sorted.len().saturating_sub(1));
+        sorted.get(index).copied().unwrap_or_default().as_secs_f64() * 1e3
     }
 }
 

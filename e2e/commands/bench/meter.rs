@@ -103,6 +103,15 @@ impl Requests {
         sorts.map(|(_, count)| count).sum()
     }
 
+    /// Writes of what Works bring, to one of the two servers.
+    pub(super) fn writes_to(&self, server: &str) -> u64 {
+        let sorts = self.0.iter().filter(|(key, _)| {
+            let brought = key.ends_with(" configmaps") || key.ends_with(" deployments");
+            brought && key.starts_with(server) && !key.contains(" GET ")
+        });
+        sorts.map(|(_, count)| count).sum()
+    }
+
     /// An average of each sort.
     pub(super) fn per(&self, count: usize) -> String {
         let sorts = self.0.iter().filter(|(key, _)| !key.ends_with(" leases"));
