@@ -349,7 +349,7 @@ async fn a_careless_grant_is_none(
     });
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     post(&hub.admin, bindings, &binding).await?.ok()?;
-    wait_for("the grant", Duration::from_secs(60), || async {
+    wait_for("the grant", Duration::from_secs(120), || async {
         Ok(ask(&m1.client, "GET", "/api/v1/secrets", None).await?.code == 200)
     })
     .await?;
@@ -454,7 +454,7 @@ async fn policies_hold(version: Version) -> Result<()> {
     .ok()?;
     wait_for(
         "the end of m1's rights",
-        Duration::from_secs(60),
+        Duration::from_secs(120),
         || async { Ok(ask(&m1.client, "GET", &m1.works_path(), None).await?.code == 403) },
     )
     .await?;

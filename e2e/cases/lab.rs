@@ -30,7 +30,7 @@ async fn a_lab_lives_and_ends() -> Result<()> {
         },
     }))?;
     api.create(&PostParams::default(), &deployment).await?;
-    wait_for("three ready replicas", Duration::from_secs(60), || {
+    wait_for("three ready replicas", Duration::from_secs(120), || {
         let api = api.clone();
         async move {
             let status = api.get("web").await?.status.unwrap_or_default();

@@ -96,7 +96,7 @@ async fn work(hub: &Client, cluster: &str, name: &str) -> Result<Duration> {
     api.create(&PostParams::default(), &work).await?;
     wait_for(
         &format!("Work {name} to be applied"),
-        Duration::from_secs(60),
+        Duration::from_secs(120),
         || {
             let api = api.clone();
             async move {
@@ -166,7 +166,7 @@ async fn a_hub_that_is_cut_off_from_its_api_server_marks_nobody() -> Result<()> 
     let admin = lab.hub.pki.client("lab", &["system:masters"])?;
     lab.hub
         .kubeconfig_at(&kubeconfig, &relay.address().to_string(), &admin)?;
-    fleet.hub.stop(Duration::from_secs(60)).await?;
+    fleet.hub.stop(Duration::from_secs(120)).await?;
     let flags = [
         "--cluster-monitor-grace-period=8s",
         "--cluster-startup-grace-period=8s",

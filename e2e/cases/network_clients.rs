@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::env::{ConnectProxy, Parts, Plane, PlaneOptions, Relay, Scratch};
 
 /// How long anything may take; the machine is shared.
-const SOON: Duration = Duration::from_secs(90);
+const SOON: Duration = Duration::from_secs(150);
 const OPTIONS: ClientOptions = ClientOptions::new("test");
 
 async fn plane(scratch: &Scratch) -> Result<Plane> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::env::{PAUSE_IMAGE, Parts, Plane, PlaneOptions, Scratch, wait_for};
 
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_secs(120);
 
 /// A restricted pod runs for real and its log is read through the API; then nothing is left.
 #[tokio::test(flavor = "multi_thread")]

@@ -21,7 +21,7 @@ use crate::env::{
     wait_for, wait_for_some,
 };
 
-const WITHIN: Duration = Duration::from_secs(90);
+const WITHIN: Duration = Duration::from_secs(150);
 
 /// One single-use token carries a registration through a kill after each step.
 #[tokio::test(flavor = "multi_thread")]

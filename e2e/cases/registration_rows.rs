@@ -15,7 +15,7 @@ use crate::env::{
     Fleet, Lab, LabOptions, Parts, Process, Scratch, Seat, Wish, shared, wait_for, wait_for_some,
 };
 
-const WITHIN: Duration = Duration::from_secs(90);
+const WITHIN: Duration = Duration::from_secs(150);
 
 /// A4: a restarted agent of the same name and id is accepted, and nothing of its Cluster but the
 /// status is written.

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::env::{ConnectProxy, Relay};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 /// Long enough for an echo on loopback, were there one.
 const QUIET: Duration = Duration::from_millis(300);
 

@@ -16,9 +16,9 @@ use super::process::{Process, ProcessSpec};
 use super::towline::Towline;
 use super::wait::wait_for;
 
-const HUB_READY_WITHIN: Duration = Duration::from_secs(60);
+const HUB_READY_WITHIN: Duration = Duration::from_secs(150);
 /// An agent's first look takes a moment; a machine that builds beside it takes longer.
-pub(crate) const CLUSTER_READY_WITHIN: Duration = Duration::from_secs(90);
+pub(crate) const CLUSTER_READY_WITHIN: Duration = Duration::from_secs(180);
 
 /// A hub with Towline.
 pub(crate) struct Fleet {

@@ -22,7 +22,7 @@ use super::towline::binary;
 use super::wait::{wait_for, wait_for_some};
 
 /// A cold plane is ready in seconds; a machine that builds and tests beside it takes longer.
-const READY_WITHIN: Duration = Duration::from_secs(120);
+const READY_WITHIN: Duration = Duration::from_secs(180);
 /// How often processes are looked after meanwhile: longer than one answer may take.
 const LOOK_AFTER: Duration = Duration::from_secs(6);
 const ATTEMPTS: usize = 4;

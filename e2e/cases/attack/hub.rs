@@ -24,7 +24,7 @@ use super::request::{RequestBuilder, TestKey};
 use crate::env::{Parts, Plane, PlaneOptions, Process, Scratch, Towline, wait_for, wait_for_some};
 
 /// Nothing here takes longer unless it never happens.
-pub(super) const SOON: Duration = Duration::from_secs(60);
+pub(super) const SOON: Duration = Duration::from_secs(120);
 
 /// What a token is good for.
 #[derive(Debug, Clone, Copy)]

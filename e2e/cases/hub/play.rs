@@ -21,7 +21,7 @@ pub(super) const GRACE: Duration = Duration::from_secs(6);
 /// Grace of one that never did.
 pub(super) const STARTUP: Duration = Duration::from_secs(9);
 /// For what the hub does at once.
-pub(super) const SOON: Duration = Duration::from_secs(90);
+pub(super) const SOON: Duration = Duration::from_secs(150);
 
 /// A control plane with a hub on it.
 pub(super) struct Rig {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::env::{Fleet, Process, Scratch, wait_for_some, write_private};
 
 /// Long enough for a machine that is busy with other labs.
-pub(super) const SOON: Duration = Duration::from_secs(60);
+pub(super) const SOON: Duration = Duration::from_secs(120);
 /// Ticks and thresholds as short as a test can bear; the proportions are the defaults'.
 pub(super) const SHORT: [&str; 4] = [
     "--cluster-status-update-frequency=1s",

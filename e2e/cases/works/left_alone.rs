@@ -1,7 +1,8 @@
 //! What others decide about an object is left to them, and costs no write.
 
-use super::rig::Rig;
+use super::rig::{Rig, SOON};
 use super::webhook::{LABEL, Webhook};
+use crate::env::wait_for;
 use anyhow::{Result, ensure};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -65,15 +66,15 @@ pub(crate) async fn left_alone_for_five_minutes() -> Result<()> {
         .await?;
     rig.applied("injected", "True", "").await?;
     let params = PatchParams::default();
-    let mut tick = interval(Duration::from_millis(500));
-    while webhook.injected() == 0 {
-        tick.tick().await;
+    wait_for("the webhook to be asked", SOON, async || {
         let nudge =
             json!({"metadata": {"annotations": {"nudge": format!("{:?}", Instant::now())}}});
         deployments
             .patch("injected", &params, &Patch::Merge(nudge))
             .await?;
-    }
+        Ok(webhook.injected() > 0)
+    })
+    .await?;
     let sidecar = |v: &Value| containers(v) == ["c", "sidecar"];
     rig.live(&deployments, "injected", sidecar).await?;
     // What a Work changes later goes through the webhook too, and leaves its part alone.

@@ -30,7 +30,7 @@ pub(super) const CLUSTER: &str = "member1";
 /// Where its Works are.
 pub(super) const EXECUTION: &str = "karmada-es-member1";
 /// How long anything may take; the machine is shared.
-pub(super) const SOON: Duration = Duration::from_secs(90);
+pub(super) const SOON: Duration = Duration::from_secs(150);
 
 #[derive(Debug, Parser)]
 struct Flags {
