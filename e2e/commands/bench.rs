@@ -211,9 +211,12 @@ impl Bench {
 
     /// The writes of that many Works, by nobody but this program.
     async fn limit(&self, count: usize) -> Result<f64> {
+        let worked = self.processor_times()?;
         let took = self.load.limit(count).await?;
         let rate = count as f64 / took.as_secs_f64();
         println!("{count} Works, the same writes without an agent: {rate:.0}/s");
+        println!("  processor time per Work: {}", self.since(worked, count)?);
+        self.load.end_limit(count).await?;
         Ok(rate)
     }
 
@@ -226,7 +229,7 @@ impl Bench {
             .load
             .many(&run, count, self.connections, finalizer, WITHIN)
             .await?;
-        let times = self.processor_times()?.into_iter().zip(worked);
+        let times = self.since(worked, count)?;
         self.settle().await?;
         let asked = self.meter.read().await?.since(&before);
         println!(
@@ -236,16 +239,19 @@ impl Bench {
             pace.latency()
         );
         println!("  requests per Work: {}", asked.per(count));
+        println!("  processor time per Work: {times}");
+        self.load.delete(&run, WITHIN).await?;
+        Ok(pace.rate())
+    }
+
+    /// How long each has worked since then, for each of so many Works.
+    fn since(&self, before: Vec<(&str, Duration)>, count: usize) -> Result<String> {
+        let times = self.processor_times()?.into_iter().zip(before);
         let times = times.map(|((name, after), (_, before))| {
             let each = (after - before).as_secs_f64() * 1e3 / count as f64;
             format!("{name} {each:.2} ms")
         });
-        println!(
-            "  processor time per Work: {}",
-            times.collect::<Vec<_>>().join(", ")
-        );
-        self.load.delete(&run, WITHIN).await?;
-        Ok(pace.rate())
+        Ok(times.collect::<Vec<_>>().join(", "))
     }
 
     /// Who has worked for how long.

@@ -204,7 +204,12 @@ impl Load {
                 send(&self.hub, Method::PATCH, &path, status).await
             })
             .await?;
-        let took = started.elapsed();
+        Ok(started.elapsed())
+    }
+
+    /// Takes away what [`Load::limit`] made.
+    pub(super) async fn end_limit(&self, count: usize) -> Result<()> {
+        let name = format!("limit-{count}");
         for client in [&self.hub, &self.member] {
             let path = format!("/api/v1/namespaces/{name}");
             send(client, Method::DELETE, &path, &json!({})).await?;
@@ -218,7 +223,7 @@ impl Load {
             )
             .await?;
         }
-        Ok(took)
+        Ok(())
     }
 
     /// A Deployment that comes up.
