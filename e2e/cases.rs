@@ -18,5 +18,6 @@ mod registration_errors;
 mod registration_fire;
 mod registration_rows;
 mod relay;
+mod serve_attack;
 mod status;
 mod works;

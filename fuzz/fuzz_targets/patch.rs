@@ -26,7 +26,9 @@ static KINDS: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
 
 // One byte for the kind, one for what is done, then the object, a line feed, and the patch.
 fuzz_target!(|data: &[u8]| {
-    let [kind, verb, rest @ ..] = data else { return };
+    let [kind, verb, rest @ ..] = data else {
+        return;
+    };
     let Some(at) = rest.iter().position(|byte| *byte == b'\n') else {
         return;
     };
@@ -61,7 +63,10 @@ fuzz_target!(|data: &[u8]| {
     // What was written is read again: nothing that follows may be hindered by it.
     let again = managed::apply(Some(&new), &live, schema, &manager, true, now);
     if let Err(refused) = again {
-        assert!(!refused.message.contains("failed to decode managed fields"), "{refused}");
+        assert!(
+            !refused.message.contains("failed to decode managed fields"),
+            "{refused}"
+        );
     }
     assert!(managed::differ_in_times_only(&new, &new));
 });

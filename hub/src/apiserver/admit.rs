@@ -2,14 +2,15 @@
 
 use super::agents::{self, Target};
 use super::authz::{Attributes, Authorizer, Grant};
+use super::caller::MASTERS;
 use super::error::ApiError;
 use super::registry::{Admission, AdmissionFuture, Context, Operation};
+use super::signer::form;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use common::names::EXECUTION_PREFIX;
 use serde_json::Value;
 use std::sync::Arc;
-use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
 const REQUESTS: &str = "certificatesigningrequests";
 const CERTIFICATES: &str = "certificates.k8s.io";
@@ -133,8 +134,8 @@ impl Rules {
             )),
             "status" => {
                 let old = old.unwrap_or(&Value::Null);
-                let signed = old["status"]["certificate"] != object["status"]["certificate"];
-                if signed && !may("sign") {
+                let same = |field: &str| old["status"][field] == object["status"][field];
+                if !(same("certificate") && same("conditions")) && !may("sign") {
                     return refuse(format!(
                         "user not permitted to sign requests with signerName \"{signer}\""
                     ));
@@ -167,16 +168,8 @@ fn asks_for_masters(request: &Value) -> bool {
     let Some(pem) = pem.and_then(|text| STANDARD.decode(text).ok()) else {
         return false;
     };
-    let Ok((_, block)) = x509_parser::pem::parse_x509_pem(&pem) else {
-        return false;
-    };
-    let Ok((_, request)) = X509CertificationRequest::from_der(&block.contents) else {
-        return false;
-    };
-    let subject = &request.certification_request_info.subject;
-    subject
-        .iter_organization()
-        .any(|group| group.as_str() == Ok(super::caller::MASTERS))
+    let organizations = form::organizations(&pem);
+    organizations.iter().any(|group| group == MASTERS)
 }
 
 impl Admission for Rules {

@@ -6,6 +6,7 @@ mod certificate;
 mod impersonate;
 
 pub use account::{API_AUDIENCE, Claims, ISSUER};
+pub use bootstrap::judge as judge_bootstrap;
 pub use certificate::Peer;
 pub use impersonate::impersonated;
 

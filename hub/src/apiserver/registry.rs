@@ -40,6 +40,7 @@ pub use context::{Admission, AdmissionFuture, Context, FieldValidation, Operatio
 pub use options::{DeleteOptions, ListOptions, PatchKind, Preconditions, Propagation};
 pub use outcome::{Deleted, FrameKind, ListResult, Outcome, WatchFrame, WatchStream};
 pub use selector::{FieldSelector, LabelSelector};
+pub use token::{Continue, TokenError};
 
 use crate::apiserver::catalogue::Catalogue;
 use crate::apiserver::store::Store;

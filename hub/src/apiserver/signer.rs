@@ -1,5 +1,6 @@
 //! Signs approved requests for client certificates.
 
+pub mod form;
 mod request;
 
 use super::keys::Keys;
@@ -68,7 +69,11 @@ pub async fn run(client: Client, keys: Keys, clock: SharedClock) {
 }
 
 /// The status that settles a request; `None` when there is nothing to do.
-fn decide(request: &CertificateSigningRequest, keys: &Keys, now: DateTime<Utc>) -> Option<Value> {
+pub fn decide(
+    request: &CertificateSigningRequest,
+    keys: &Keys,
+    now: DateTime<Utc>,
+) -> Option<Value> {
     let status = request.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_deref());
     let conditions = conditions.unwrap_or_default();

@@ -21,7 +21,7 @@ impl Authenticator {
 }
 
 /// Whom a token speaks for, if this Secret is its own and still holds.
-fn judge(secret: &Value, token: &BootstrapToken, now: DateTime<Utc>) -> Option<Caller> {
+pub fn judge(secret: &Value, token: &BootstrapToken, now: DateTime<Utc>) -> Option<Caller> {
     let data = |key: &str| {
         let bytes = STANDARD.decode(secret["data"][key].as_str()?).ok()?;
         String::from_utf8(bytes).ok()

@@ -4,7 +4,7 @@ use super::account::groups;
 use crate::apiserver::authz::{Attributes, Authorizer};
 use crate::apiserver::caller::{ANONYMOUS, AUTHENTICATED, Caller, UNAUTHENTICATED};
 use crate::apiserver::error::{ApiError, quote};
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
@@ -19,14 +19,13 @@ pub fn impersonated(
     authorizer: &Authorizer,
     wanted: &Attributes,
 ) -> Result<Option<Caller>, ApiError> {
-    let text = |key: &str| headers.get(key).and_then(|value| value.to_str().ok());
-    let user = text(USER).unwrap_or_default();
-    let named_groups: Vec<String> = headers
-        .get_all(GROUP)
-        .iter()
-        .filter_map(|value| value.to_str().ok().map(str::to_owned))
-        .collect();
-    let uid = text(UID).unwrap_or_default();
+    let first = |key: &str| headers.get(key).map_or(Ok(""), text);
+    let user = first(USER)?;
+    let named_groups = headers.get_all(GROUP).iter();
+    let named_groups = named_groups
+        .map(|value| text(value).map(str::to_owned))
+        .collect::<Result<Vec<String>, _>>()?;
+    let uid = first(UID)?;
     let extra = extra(headers)?;
     if user.is_empty() {
         if named_groups.is_empty() && uid.is_empty() && extra.is_empty() {
@@ -105,6 +104,14 @@ fn service_account(user: &str) -> Option<(&str, &str)> {
     (plain(namespace) && plain(name)).then_some((namespace, name))
 }
 
+/// What a header says. One that cannot be read must not be taken for one that is not there: the caller
+/// asked for fewer rights than its own.
+fn text(value: &HeaderValue) -> Result<&str, ApiError> {
+    value
+        .to_str()
+        .map_err(|_| ApiError::bad_request("an impersonation header is not text"))
+}
+
 /// The extra values, their keys in lower case and without percent-encoding.
 fn extra(headers: &HeaderMap) -> Result<Vec<(String, String)>, ApiError> {
     let mut extra = Vec::new();
@@ -113,10 +120,7 @@ fn extra(headers: &HeaderMap) -> Result<Vec<(String, String)>, ApiError> {
             continue;
         };
         let key = crate::apiserver::http::info::unescape(key).unwrap_or_else(|| key.to_owned());
-        let value = value
-            .to_str()
-            .map_err(|_| ApiError::bad_request("an impersonated extra value is not text"))?;
-        extra.push((key.to_lowercase(), value.to_owned()));
+        extra.push((key.to_lowercase(), text(value)?.to_owned()));
     }
     Ok(extra)
 }
@@ -168,6 +172,28 @@ mod tests {
         let extra = act(&[MASTERS], &[(USER, "b"), ("impersonate-extra-a%2fb", "v")]);
         let extra = extra.expect("may").expect("acts").extra;
         assert_eq!(extra["a/b"], ["v"]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_rather_than_left_out() {
+        let caller = Caller {
+            groups: vec![MASTERS.to_owned()],
+            ..Caller::default()
+        };
+        for name in [USER, GROUP, UID, "impersonate-extra-a"] {
+            let mut map = HeaderMap::new();
+            if name != USER {
+                map.insert(USER, HeaderValue::from_static("bob"));
+            }
+            map.insert(name, HeaderValue::from_bytes(b"b\xffb").expect("a header"));
+            let acting = impersonated(
+                &caller,
+                &map,
+                &Authorizer::default(),
+                &Attributes::default(),
+            );
+            assert_eq!(acting.map_err(|error| error.code), Err(400), "{name}");
+        }
     }
 
     #[test]

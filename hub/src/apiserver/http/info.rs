@@ -155,7 +155,8 @@ fn named_by(selector: &str) -> Option<String> {
 
 /// A name that can stand in a path.
 fn is_plain(value: &str) -> bool {
-    !value.is_empty() && !matches!(value, "." | "..") && !value.contains(['\\', '/', '%', '!'])
+    let odd = |c: char| matches!(c, '\\' | '/' | '%' | '!') || c.is_control();
+    !value.is_empty() && !matches!(value, "." | "..") && !value.contains(odd)
 }
 
 fn segments(path: &str) -> Result<Vec<String>, Malformed> {
@@ -307,6 +308,11 @@ mod tests {
             (
                 "GET",
                 "/api/v1/secrets?fieldSelector=metadata.name%21%3Dx",
+                "list /v1 - secrets - -",
+            ),
+            (
+                "GET",
+                "/api/v1/secrets?fieldSelector=metadata.name%3Dx%00",
                 "list /v1 - secrets - -",
             ),
             ("HEAD", "/api/v1/secrets", "list /v1 - secrets - -"),

@@ -1,7 +1,7 @@
 //! One request from its head to its answer: who asks, whether they may, and what carries it out.
 
 use super::info::{Malformed, Query, RequestInfo};
-use super::limit::InFlight;
+use super::limit::{InFlight, Ticket};
 use super::negotiate::{self, Accepted};
 use super::respond::{self, Body, Reply};
 use super::verbs::Call;
@@ -65,7 +65,8 @@ pub struct Parts {
 #[derive(Clone)]
 pub struct Router {
     parts: Arc<Parts>,
-    in_flight: InFlight,
+    requests: InFlight,
+    watches: InFlight,
 }
 
 /// A request without its body, read.
@@ -99,7 +100,8 @@ impl Router {
     pub fn new(parts: Parts) -> Self {
         Self {
             parts: Arc::new(parts),
-            in_flight: InFlight::default(),
+            requests: InFlight::requests(),
+            watches: InFlight::watches(),
         }
     }
 
@@ -186,7 +188,7 @@ impl Router {
             Ok(callers) => callers,
             Err(error) => return plain.refusal(&error),
         };
-        let ticket = match self.admit_one(&caller, &info) {
+        let ticket = match enter(&self.requests, &caller) {
             Ok(ticket) => ticket,
             Err(error) => return plain.error(&error),
         };
@@ -205,7 +207,11 @@ impl Router {
             warnings,
         };
         let answered = async {
-            let body = read_body(body, &head.headers).await?;
+            // What only asks has no body; one that comes all the same, however slowly, is not waited for.
+            let body = match head.method {
+                Method::GET | Method::HEAD => Bytes::new(),
+                _ => read_body(body, &head.headers).await?,
+            };
             if info.path == backup::PAGE && info.verb == "get" {
                 return backup::answer(&self.parts).await;
             }
@@ -253,21 +259,9 @@ impl Router {
         })
     }
 
-    fn admit_one(
-        &self,
-        caller: &Caller,
-        info: &RequestInfo,
-    ) -> Result<Option<super::limit::Ticket>, ApiError> {
-        if info.verb == "watch" || caller.is_in(MASTERS) {
-            return Ok(None);
-        }
-        match self.in_flight.enter(&caller.user) {
-            Some(ticket) => Ok(Some(ticket)),
-            None => Err(ApiError::too_many_requests(
-                "too many requests, please try again later",
-                1,
-            )),
-        }
+    /// Lets a watch begin, unless its user has too many; it counts as long as the ticket lives.
+    pub(super) fn watching(&self, caller: &Caller) -> Result<Option<Ticket>, ApiError> {
+        enter(&self.watches, caller)
     }
 
     fn authorize(&self, caller: &Caller, info: &RequestInfo) -> Result<(), ApiError> {
@@ -351,6 +345,17 @@ impl Router {
             code,
         });
     }
+}
+
+/// Counts one more of a user's, who must not have too many; those who may do everything are not counted.
+fn enter(of: &InFlight, caller: &Caller) -> Result<Option<Ticket>, ApiError> {
+    if caller.is_in(MASTERS) {
+        return Ok(None);
+    }
+    let ticket = of.enter(&caller.user).ok_or_else(|| {
+        ApiError::too_many_requests("too many requests, please try again later", 1)
+    })?;
+    Ok(Some(ticket))
 }
 
 /// What the authorizer is asked about a request.

@@ -30,6 +30,8 @@ use tokio_util::task::TaskTracker;
 
 /// Connections at once; more wait.
 const CONNECTIONS: usize = 20_000;
+/// How many of them may have shown no certificate that holds: a crowd of strangers leaves room for agents.
+const STRANGERS: usize = 5_000;
 /// How long a client may take to shake hands, and to send the head of a request.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const HEAD: Duration = Duration::from_secs(15);
@@ -154,6 +156,7 @@ impl Server {
     pub async fn run(self, listener: TcpListener, stop: CancellationToken) {
         let server = Arc::new(self);
         let room = Arc::new(Semaphore::new(CONNECTIONS));
+        let strangers = Arc::new(Semaphore::new(STRANGERS));
         let connections = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
@@ -170,8 +173,9 @@ impl Server {
                 }
             };
             let (server, stop) = (server.clone(), stop.clone());
+            let strangers = strangers.clone();
             connections.spawn(async move {
-                if let Err(error) = server.serve(stream, stop).await {
+                if let Err(error) = server.serve(stream, &strangers, stop).await {
                     tracing::debug!(error, "a connection ended");
                 }
                 drop(permit);
@@ -184,7 +188,12 @@ impl Server {
         }
     }
 
-    async fn serve(&self, stream: TcpStream, stop: CancellationToken) -> Result<(), String> {
+    async fn serve(
+        &self,
+        stream: TcpStream,
+        strangers: &Semaphore,
+        stop: CancellationToken,
+    ) -> Result<(), String> {
         let text = |error: &dyn fmt::Display| error.to_string();
         stream.set_nodelay(true).map_err(|e| text(&e))?;
         let acceptor = TlsAcceptor::from(self.tls.clone());
@@ -195,6 +204,12 @@ impl Server {
         let (_, session) = stream.get_ref();
         let chain = session.peer_certificates().unwrap_or_default();
         let peer = Arc::new(Peer::of(chain, &self.keys.authorities(), self.clock.now()));
+        let _room = match *peer {
+            Peer::Known { .. } | Peer::Itself => None,
+            Peer::Unknown | Peer::Refused(_) => {
+                Some(strangers.try_acquire().map_err(|_| "too many strangers")?)
+            }
+        };
         let is_h2 = session.alpn_protocol() == Some(b"h2");
         let router = self.router.clone();
         let service = service_fn(move |request: hyper::Request<Incoming>| {

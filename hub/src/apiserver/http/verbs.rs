@@ -87,7 +87,9 @@ impl Call<'_> {
         let on_name = matches!(info.verb.as_str(), "get" | "update" | "patch" | "delete");
         let fits = has(&resource.verbs)
             && !homeless
-            && (on_name == info.name_in_path || info.verb == "watch");
+            && (on_name == info.name_in_path || info.verb == "watch")
+            // The old form of a watch says it in the path, whatever the method.
+            && (!collection || matches!(*self.asked.method, Method::GET | Method::HEAD));
         // Built-in kinds have no route for HEAD.
         let head = *self.asked.method == Method::HEAD && !resource.is_custom();
         (!fits || head).then(|| Ok(self.wrong_method()))
@@ -226,6 +228,7 @@ impl Call<'_> {
             }
             options.field_selector.push_str(&selector);
         }
+        let ticket = self.router.watching(self.caller)?;
         let frames = self.registry().watch(&context, &options).await?;
         let end = self
             .router
@@ -235,6 +238,7 @@ impl Call<'_> {
             end,
             reply,
             self.resource.clone(),
+            ticket,
         ))
     }
 

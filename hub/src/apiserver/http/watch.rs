@@ -1,5 +1,6 @@
 //! Watches: frames as they come, until they end or must.
 
+use super::limit::Ticket;
 use super::negotiate::Shape;
 use super::respond::{Body, Reply};
 use super::router::{Asked, Router, attributes};
@@ -30,9 +31,12 @@ pub(super) fn answer(
     end: impl Future<Output = ()> + Send + 'static,
     reply: Reply,
     resource: Arc<Resource>,
+    ticket: Option<Ticket>,
 ) -> Response<Body> {
     let mut headers_wanted = true;
     let pieces = frames.take_until(Box::pin(end)).flat_map(move |frame| {
+        // It is counted until its stream is dropped.
+        let _counted = &ticket;
         let frame = shape(frame, &reply, &resource, &mut headers_wanted);
         stream::iter(
             encode(frame)

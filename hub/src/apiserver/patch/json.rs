@@ -39,6 +39,85 @@ pub(super) enum Failed {
     Root,
     #[error("copies make the object longer by {0} bytes, which is too much")]
     Copied(usize),
+    #[error("the object would be nested deeper than {MOST_DEEP} levels")]
+    Deep,
+    #[error("too many items of lists would be moved")]
+    Moved,
+}
+
+/// No body can be nested deeper, and neither may what a patch puts together: whatever walks over an
+/// object does so level by level on its stack.
+const MOST_DEEP: usize = 127;
+/// How often the depth may be measured anew.
+const MOST_MEASURED: usize = 100;
+/// How many items may make room for others or close a gap, in all operations together.
+const MOST_MOVED: usize = 50_000_000;
+
+/// How deep the document is at the most, and how many items moved. Kept as operations go, for measuring
+/// or counting anew after each would let a patch take hours.
+struct Bounds {
+    deep: usize,
+    measured: usize,
+    moved: usize,
+}
+
+impl Bounds {
+    fn of(document: &Value) -> Self {
+        Self {
+            deep: depth(document),
+            measured: 0,
+            moved: 0,
+        }
+    }
+
+    /// Something of this depth was put at `path`.
+    fn put(&mut self, document: &Value, path: &str, deep: usize) -> Result<(), Failed> {
+        self.deep = self.deep.max(level(path) + deep);
+        if self.deep <= MOST_DEEP {
+            return Ok(());
+        }
+        self.measured += 1;
+        if self.measured <= MOST_MEASURED {
+            self.deep = depth(document);
+        }
+        if self.deep > MOST_DEEP {
+            return Err(Failed::Deep);
+        }
+        Ok(())
+    }
+
+    /// Something moved or was copied: it is no deeper than the document was below where it came from.
+    fn moved(&mut self, document: &Value, from: &str, path: &str) -> Result<(), Failed> {
+        let deep = self.deep.saturating_sub(level(from));
+        self.put(document, path, deep)
+    }
+
+    /// An item came to or left the list that `path` ends in.
+    fn shifted(&mut self, document: &Value, path: &str) -> Result<(), Failed> {
+        if let Ok((Value::Array(items), key)) = container(document, path)
+            && let Ok(at) = index(&key, items.len())
+        {
+            self.moved += items.len() - at;
+        }
+        if self.moved > MOST_MOVED {
+            return Err(Failed::Moved);
+        }
+        Ok(())
+    }
+}
+
+/// How many containers lie around what is at a path.
+fn level(path: &str) -> usize {
+    path.bytes().filter(|byte| *byte == b'/').count()
+}
+
+/// How many containers lie within each other, this one counted.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or_default(),
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        _ => 0,
+    }
 }
 
 /// Applies all operations, or none.
@@ -49,23 +128,46 @@ pub(super) fn apply(
 ) -> Result<Value, Failed> {
     let mut document = live.clone();
     let mut copied = 0;
+    let mut bounds = Bounds::of(&document);
     for operation in operations {
         let name = operation.op.as_str().unwrap_or("unknown").to_owned();
         match name.as_str() {
-            "add" => add(&mut document, &path(&operation)?, given(operation.value))?,
-            "remove" => drop(remove(&mut document, &path(&operation)?)?),
-            "replace" => replace(&mut document, &path(&operation)?, operation.value)?,
+            "add" => {
+                let (path, value) = (path(&operation)?, given(operation.value));
+                let deep = depth(&value);
+                add(&mut document, &path, value)?;
+                bounds.shifted(&document, &path)?;
+                bounds.put(&document, &path, deep)?;
+            }
+            "remove" => {
+                let path = path(&operation)?;
+                bounds.shifted(&document, &path)?;
+                remove(&mut document, &path)?;
+            }
+            "replace" => {
+                let path = path(&operation)?;
+                let deep = operation.value.as_ref().map_or(0, depth);
+                replace(&mut document, &path, operation.value)?;
+                bounds.put(&document, &path, deep)?;
+            }
             "move" => {
-                let value = remove(&mut document, &from(&operation)?)?;
-                add(&mut document, &path(&operation)?, value)?;
+                let (from, path) = (from(&operation)?, path(&operation)?);
+                bounds.shifted(&document, &from)?;
+                let value = remove(&mut document, &from)?;
+                add(&mut document, &path, value)?;
+                bounds.shifted(&document, &path)?;
+                bounds.moved(&document, &from, &path)?;
             }
             "copy" => {
-                let value = get(&document, &from(&operation)?)?.clone();
+                let (from, path) = (from(&operation)?, path(&operation)?);
+                let value = get(&document, &from)?.clone();
                 copied += value.to_string().len();
                 if copied > most_copied {
                     return Err(Failed::Copied(copied));
                 }
-                add(&mut document, &path(&operation)?, value)?;
+                add(&mut document, &path, value)?;
+                bounds.shifted(&document, &path)?;
+                bounds.moved(&document, &from, &path)?;
             }
             "test" => test(&document, &path(&operation)?, &given(operation.value))?,
             other => return Err(Failed::Operation(other.to_owned())),
@@ -357,5 +459,51 @@ mod tests {
                 "{live} {patch}"
             );
         }
+    }
+
+    fn nested(levels: usize) -> Value {
+        (0..levels).fold(json!({}), |inner, _| json!({"a": inner}))
+    }
+
+    #[test]
+    fn no_patch_makes_an_object_deeper_than_a_body_can_be() {
+        // One level with each operation.
+        let deeper: Vec<Value> = (0..9000)
+            .map(|_| {
+                json!([{"op": "move", "from": "/a", "path": "/b"},
+                {"op": "add", "path": "/a", "value": {}},
+                {"op": "move", "from": "/b", "path": "/a/b"}])
+            })
+            .flat_map(|ops| ops.as_array().cloned().unwrap_or_default())
+            .collect();
+        assert_eq!(patched(json!({"a": 1}), Value::Array(deeper)), None);
+        // As many as fit with each.
+        let path = "/a".repeat(100);
+        let add = json!([{"op": "add", "path": path, "value": nested(100)}]);
+        assert_eq!(patched(nested(100), add), None);
+        let copy = json!([{"op": "copy", "from": "/a", "path": path}]);
+        assert_eq!(patched(nested(100), copy), None);
+        // What is as deep as it was may move as often as it likes.
+        let back: Vec<Value> = (0..4000)
+            .flat_map(|_| {
+                [
+                    json!({"op": "move", "from": "/a", "path": "/b"}),
+                    json!({"op": "move", "from": "/b", "path": "/a"}),
+                ]
+            })
+            .collect();
+        let live = nested(100);
+        assert_eq!(patched(live.clone(), Value::Array(back)), Some(live));
+    }
+
+    #[test]
+    fn items_of_long_lists_move_only_so_often() {
+        let live = json!({"a": vec![0; 100_000]});
+        let first = json!({"op": "add", "path": "/a/0", "value": 0});
+        let many = Value::Array(vec![first.clone(); 5000]);
+        assert_eq!(patched(live.clone(), many), None);
+        assert!(patched(live.clone(), Value::Array(vec![first; 100])).is_some());
+        let last = json!({"op": "add", "path": "/a/-", "value": 0});
+        assert!(patched(live, Value::Array(vec![last; 5000])).is_some());
     }
 }

@@ -176,6 +176,7 @@ pub(super) fn failed(error: &store::Error) -> ApiError {
     match error {
         store::Error::Full { .. } => ApiError::plain(507, "InsufficientStorage", error.to_string()),
         store::Error::Closed => ApiError::unavailable(error.to_string()),
+        store::Error::Unfit { .. } => ApiError::bad_request(error.to_string()),
         _ => ApiError::internal(error),
     }
 }

@@ -260,7 +260,7 @@ pub(crate) fn is_known(kinds: &Catalogue, version: &str, kind: &str) -> bool {
 /// Unknown and repeated fields in the order of the real server: built-in kinds tell them as they come,
 /// others what is there twice first.
 pub(crate) fn oddities(
-    unknown: Vec<String>,
+    mut unknown: Vec<String>,
     duplicates: Vec<String>,
     custom: bool,
     order: impl FnOnce() -> Vec<String>,
@@ -268,6 +268,7 @@ pub(crate) fn oddities(
     if unknown.is_empty() && duplicates.is_empty() {
         return Vec::new();
     }
+    unknown.truncate(strict::MOST_TOLD);
     let mut all: Vec<String> = Vec::new();
     let mut tell = |text: String| {
         if !all.contains(&text) {

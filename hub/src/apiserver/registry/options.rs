@@ -103,7 +103,7 @@ impl ListOptions {
     }
 
     /// Refuses combinations that mean nothing.
-    pub(crate) fn validate(&self, watch: bool) -> Result<(), ApiError> {
+    pub fn validate(&self, watch: bool) -> Result<(), ApiError> {
         let mut errors = Vec::new();
         let rv_match = self.resource_version_match.as_str();
         let invalid_match = || json!(rv_match);

@@ -9,11 +9,11 @@ const VERSION: &str = "meta.k8s.io/v1";
 
 /// Where a list goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Continue {
+pub struct Continue {
     /// The revision of the first page; `None` goes on with what is there now.
-    pub(crate) revision: Option<u64>,
+    pub revision: Option<u64>,
     /// The first key of the next page, below the kind: `namespace/name`, or a name.
-    pub(crate) start: String,
+    pub start: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -28,7 +28,7 @@ struct Wire {
 
 /// Why a token cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum TokenError {
+pub enum TokenError {
     /// Not ours.
     #[error("invalid continue token: continue key is not valid: {0}")]
     Malformed(String),
@@ -40,7 +40,8 @@ pub(crate) enum TokenError {
 }
 
 impl Continue {
-    pub(crate) fn encode(&self) -> String {
+    /// As clients carry it.
+    pub fn encode(&self) -> String {
         let wire = Wire {
             v: VERSION.to_owned(),
             rv: self
@@ -53,7 +54,8 @@ impl Continue {
         BASE64_URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
     }
 
-    pub(crate) fn decode(token: &str) -> Result<Self, TokenError> {
+    /// What a client brought back, if it is one of ours.
+    pub fn decode(token: &str) -> Result<Self, TokenError> {
         let malformed = |why: &dyn std::fmt::Display| TokenError::Malformed(why.to_string());
         let raw = BASE64_URL_SAFE_NO_PAD
             .decode(token)

@@ -1,5 +1,7 @@
 //! Rules in CEL (`x-kubernetes-validations`).
 
+mod price;
+
 use super::validate::old::Old;
 use super::{Kind, Schema};
 use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind};
@@ -9,6 +11,7 @@ use chrono::{DateTime, Duration};
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::{Key, Map, OptionalValue};
 use kube_cel::cel::{Context, Program, Value as Cel};
+use price::{Budget, Price, Size};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -27,10 +30,14 @@ pub(super) struct CelRule {
 
 #[derive(Debug)]
 struct Compiled {
-    rule: Result<Program, String>,
-    message: Option<Program>,
+    rule: Result<(Program, Price), String>,
+    message: Option<(Program, Price)>,
     uses_old: bool,
 }
+
+/// What is told when the rules of one object have cost what they may.
+const UNPAID: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
 
 /// Longer messages are cut by nobody: the rule's own message takes their place.
 const LONGEST_MESSAGE: usize = 5 * 1024;
@@ -51,12 +58,12 @@ impl CelRule {
 
     fn compiled(&self) -> &Compiled {
         self.compiled.get_or_init(|| {
-            let rule = Program::compile(&self.rule).map_err(|error| error.to_string());
+            let rule = price::compile(&self.rule);
             let uses_old = rule
                 .as_ref()
-                .is_ok_and(|program| program.references().has_variable("oldSelf"));
+                .is_ok_and(|(program, _)| program.references().has_variable("oldSelf"));
             let message = (!self.message_expression.is_empty())
-                .then(|| Program::compile(&self.message_expression).ok())
+                .then(|| price::compile(&self.message_expression).ok())
                 .flatten();
             Compiled {
                 rule,
@@ -74,13 +81,20 @@ impl CelRule {
         }
     }
 
-    fn message(&self, context: &Context<'_>) -> String {
-        let told = self.compiled().message.as_ref().and_then(|program| {
-            match program.execute(context).ok()? {
-                Cel::String(text) => Some(text.trim().to_owned()),
-                _ => None,
-            }
-        });
+    fn message(&self, context: &Context<'_>, size: Size, budget: &mut Budget) -> String {
+        let told = self
+            .compiled()
+            .message
+            .as_ref()
+            .and_then(|(program, price)| {
+                if !budget.pay(price.steps(size)?) {
+                    return None;
+                }
+                match program.execute(context).ok()? {
+                    Cel::String(text) => Some(text.trim().to_owned()),
+                    _ => None,
+                }
+            });
         told.filter(|text| {
             !text.is_empty() && text.len() <= LONGEST_MESSAGE && !text.contains('\n')
         })
@@ -105,9 +119,9 @@ impl CelRule {
 
 /// Why a rule cannot be read, if so; CustomResourceDefinitions with such a rule are refused.
 pub(crate) fn why_not(rule: &str) -> Option<String> {
-    let error = Program::compile(rule).err()?;
+    let error = price::compile(rule).err()?;
     // The line that is shown is set off by a blank.
-    Some(error.to_string().replace("\n|", "\n |"))
+    Some(error.replace("\n|", "\n |"))
 }
 
 impl Schema {
@@ -135,6 +149,7 @@ fn functions() -> &'static Context<'static> {
     FUNCTIONS.get_or_init(|| Context::default().with_all())
 }
 
+/// Tells which rules do not hold.
 pub(super) fn check(
     schema: &Schema,
     value: &Value,
@@ -142,105 +157,146 @@ pub(super) fn check(
     path: &str,
     errors: &mut Vec<FieldError>,
 ) {
-    if value.is_null() {
-        return;
-    }
-    check_here(schema, schema, value, old, path, errors);
-    match value {
-        Value::Object(object) => {
-            for (key, inner) in object {
-                let declared = schema.property(key);
-                let below = match (declared, path.is_empty()) {
-                    (Some(_), true) => key.clone(),
-                    (Some(_), false) => format!("{path}.{key}"),
-                    (None, _) => format!("{path}[{key}]"),
-                };
-                if let Some(child) = declared.or_else(|| schema.additional())
-                    && child.definition().is_none()
-                {
-                    check(child, inner, old.field(schema, key), &below, errors);
-                }
-            }
-        }
-        Value::Array(list) => {
-            if let Some(items) = schema.items() {
-                for (at, item) in list.iter().enumerate() {
-                    let below = old.item(schema, at, item);
-                    check(items, item, below, &format!("{path}[{at}]"), errors);
-                }
-            }
-        }
-        _ => {}
-    }
+    let mut visit = Visit {
+        budget: Budget::default(),
+        paid: true,
+        errors,
+    };
+    visit.check(schema, value, old, path);
 }
 
-fn check_here(
-    schema: &Schema,
-    typed: &Schema,
-    value: &Value,
-    old: Old<'_>,
-    path: &str,
-    errors: &mut Vec<FieldError>,
-) {
-    let Some(rules) = &schema.rules else {
-        return;
-    };
-    for nested in &rules.all_of {
-        check_here(nested, typed, value, old, path, errors);
-    }
-    if rules.cel.is_empty() {
-        return;
-    }
-    let shown = if path.is_empty() { "<nil>" } else { path };
-    let type_name = Value::from(type_name(typed));
-    let this = to_cel(typed, value);
-    let before = old.value().map(|old| to_cel(typed, old));
-    for rule in &rules.cel {
-        let compiled = rule.compiled();
-        let program = match &compiled.rule {
-            Ok(program) => program,
-            Err(why) => {
-                let detail = format!("rule compile error: {why}");
-                errors.push(FieldError::invalid(shown, type_name.clone(), detail));
-                continue;
+/// The rules of one object, as they are checked one after another.
+struct Visit<'a> {
+    budget: Budget,
+    /// Whether all rules could be paid so far; the first that cannot ends the visit.
+    paid: bool,
+    errors: &'a mut Vec<FieldError>,
+}
+
+impl Visit<'_> {
+    fn check(&mut self, schema: &Schema, value: &Value, old: Old<'_>, path: &str) {
+        if value.is_null() || !self.paid {
+            return;
+        }
+        self.check_here(schema, schema, value, old, path);
+        match value {
+            Value::Object(object) => {
+                for (key, inner) in object {
+                    let declared = schema.property(key);
+                    let Some(child) = declared.or_else(|| schema.additional()) else {
+                        continue;
+                    };
+                    if child.definition().is_some() || !child.has_cel() {
+                        continue;
+                    }
+                    let below = match (declared, path.is_empty()) {
+                        (Some(_), true) => key.clone(),
+                        (Some(_), false) => format!("{path}.{key}"),
+                        (None, _) => format!("{path}[{key}]"),
+                    };
+                    self.check(child, inner, old.field(schema, key), &below);
+                }
             }
+            Value::Array(list) => {
+                let Some(items) = schema.items().filter(|items| items.has_cel()) else {
+                    return;
+                };
+                for (at, item) in list.iter().enumerate() {
+                    let below = old.item(schema, at, item);
+                    self.check(items, item, below, &format!("{path}[{at}]"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_here(
+        &mut self,
+        schema: &Schema,
+        typed: &Schema,
+        value: &Value,
+        old: Old<'_>,
+        path: &str,
+    ) {
+        let Some(rules) = &schema.rules else {
+            return;
         };
-        if compiled.uses_old && before.is_none() && !rule.optional_old {
-            continue;
+        for nested in &rules.all_of {
+            self.check_here(nested, typed, value, old, path);
         }
-        let mut context = functions().new_inner_scope();
-        context.add_variable_from_value("self", this.clone());
-        if rule.optional_old {
-            let optional = before
-                .clone()
-                .map_or_else(OptionalValue::none, OptionalValue::of);
-            context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(optional)));
-        } else if let Some(before) = &before {
-            context.add_variable_from_value("oldSelf", before.clone());
+        if rules.cel.is_empty() || !self.paid {
+            return;
         }
-        match program.execute(&context) {
-            Ok(Cel::Bool(true)) => {}
-            Ok(_) => {
-                if !compiled.uses_old && old.is_same(value) {
+        let shown = if path.is_empty() { "<nil>" } else { path };
+        let type_name = Value::from(type_name(typed));
+        let size = match old.value() {
+            Some(old) => Size::of(value).and(Size::of(old)),
+            None => Size::of(value),
+        };
+        if !self.pay(Some(size.steps()), shown, &type_name) {
+            return;
+        }
+        let this = to_cel(typed, value);
+        let before = old.value().map(|old| to_cel(typed, old));
+        for rule in &rules.cel {
+            let compiled = rule.compiled();
+            let (program, price) = match &compiled.rule {
+                Ok(program) => program,
+                Err(why) => {
+                    let detail = format!("rule compile error: {why}");
+                    let error = FieldError::invalid(shown, type_name.clone(), detail);
+                    self.errors.push(error);
                     continue;
                 }
-                let at = below(path, &rule.field_path);
-                let bad = match value {
-                    Value::Object(_) | Value::Array(_) => BadValue::Omitted,
-                    scalar => BadValue::Is(scalar.clone()),
-                };
-                errors.push(FieldError::new(
-                    at,
-                    rule.kind(),
-                    bad,
-                    rule.message(&context),
-                ));
+            };
+            if compiled.uses_old && before.is_none() && !rule.optional_old {
+                continue;
             }
-            Err(why) => {
-                let detail = format!("{why} evaluating rule: {}", rule.shown());
-                errors.push(FieldError::invalid(shown, type_name.clone(), detail));
+            if !self.pay(price.steps(size), shown, &type_name) {
+                return;
+            }
+            let mut context = functions().new_inner_scope();
+            context.add_variable_from_value("self", this.clone());
+            if rule.optional_old {
+                let optional = before
+                    .clone()
+                    .map_or_else(OptionalValue::none, OptionalValue::of);
+                context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(optional)));
+            } else if let Some(before) = &before {
+                context.add_variable_from_value("oldSelf", before.clone());
+            }
+            match program.execute(&context) {
+                Ok(Cel::Bool(true)) => {}
+                Ok(_) => {
+                    if !compiled.uses_old && old.is_same(value) {
+                        continue;
+                    }
+                    let at = below(path, &rule.field_path);
+                    let bad = match value {
+                        Value::Object(_) | Value::Array(_) => BadValue::Omitted,
+                        scalar => BadValue::Is(scalar.clone()),
+                    };
+                    let message = rule.message(&context, size, &mut self.budget);
+                    let error = FieldError::new(at, rule.kind(), bad, message);
+                    self.errors.push(error);
+                }
+                Err(why) => {
+                    let detail = format!("{why} evaluating rule: {}", rule.shown());
+                    let error = FieldError::invalid(shown, type_name.clone(), detail);
+                    self.errors.push(error);
+                }
             }
         }
+    }
+
+    /// Pays for a rule, or says that none runs any more.
+    fn pay(&mut self, steps: Option<f64>, path: &str, type_name: &Value) -> bool {
+        self.paid = self.paid && steps.is_some_and(|steps| self.budget.pay(steps));
+        if !self.paid {
+            let error = FieldError::invalid(path, type_name.clone(), UNPAID);
+            self.errors.push(error);
+        }
+        self.paid
     }
 }
 

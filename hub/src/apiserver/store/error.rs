@@ -36,7 +36,7 @@ pub enum Error {
         /// The object.
         key: Key,
     },
-    /// The value is no object with metadata; nobody but the registry can cause it.
+    /// The value is no object with metadata, or nested too deep to be read again.
     #[error("{resource} {key} is no object that can be stored: {why}")]
     Unfit {
         /// Storage name of the resource.

@@ -165,6 +165,30 @@ impl std::fmt::Debug for Stored {
     }
 }
 
+/// How deep an object may be nested, with what the server notes of its fields. Readers of JSON stop at
+/// 128 levels, and an object comes to them within lists, events and other objects.
+const MOST_DEEP: usize = 100;
+
+/// How many lists and objects of a JSON text lie within each other.
+fn depth(json: &[u8]) -> usize {
+    let (mut now, mut most) = (0_usize, 0);
+    let (mut in_text, mut escaped) = (false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'{' | b'[' if !in_text => {
+                now += 1;
+                most = most.max(now);
+            }
+            b'}' | b']' if !in_text => now = now.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
+}
+
 /// An encoded object that waits for its revision. Encoded by the caller, so that the one writer
 /// has only bytes to copy.
 #[derive(Debug)]
@@ -182,6 +206,9 @@ impl Draft {
             .ok_or("it has no metadata")?;
         metadata.insert("resourceVersion".to_owned(), Value::String(String::new()));
         let json = serde_json::to_vec(&object).map_err(|_| "it cannot be encoded")?;
+        if depth(&json) > MOST_DEEP {
+            return Err("it is nested deeper than 100 levels");
+        }
         let found = places(&json).ok_or("its metadata cannot be read")?;
         let at = found.revision.ok_or("its metadata cannot be read")?;
         Ok(Self { json, at })
@@ -246,6 +273,17 @@ mod tests {
             assert!(Draft::new(bad.clone()).is_err(), "{bad}");
         }
         assert!(Draft::new(json!({"metadata": {"uid": 1}})).is_err());
+    }
+
+    #[test]
+    fn what_could_not_be_read_again_is_refused() {
+        let nested = |levels: usize| {
+            let inner = (1..levels).fold(json!({}), |inner, _| json!({"{\"[": inner}));
+            Draft::new(json!({"metadata": {}, "spec": inner}))
+        };
+        let stored = nested(MOST_DEEP - 1).expect("fits");
+        let _ = stored.finish(&Key::new("a", "b"), 1, 1).value();
+        assert!(nested(MOST_DEEP).is_err());
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! CertificateSigningRequests: the server says who asks, an approval only approves, a signature only signs.
 
-mod request;
-
 use super::{Facts, Strategy};
 use crate::apiserver::caller::MASTERS;
 use crate::apiserver::error::{ApiError, FieldError, quote};
 use crate::apiserver::registry::metadata;
 use crate::apiserver::registry::names::{self, NameRule};
 use crate::apiserver::registry::value::{at, copy, is_set, list, number, put, text, texts};
+use crate::apiserver::signer::form;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
@@ -76,7 +75,7 @@ impl Strategy for Requests {
         if text(object, &["spec", "signerName"]) != CLIENT_SIGNER {
             return Ok(());
         }
-        if request::organizations(&decoded(object))
+        if form::organizations(&decoded(object))
             .iter()
             .any(|one| one == MASTERS)
         {
@@ -190,7 +189,7 @@ fn keep_approval(object: &mut Value, old: &Value) {
 
 fn validate_spec(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if let Err(why) = request::check(&decoded(object)) {
+    if let Err(why) = form::check(&decoded(object)) {
         let value = at(object, &["spec", "request"]).cloned();
         errors.push(FieldError::invalid(
             "spec.request",

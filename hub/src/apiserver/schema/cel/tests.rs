@@ -90,3 +90,14 @@ fn nothing_is_evaluated_over_an_object_of_wrong_types() {
         ]
     );
 }
+
+#[test]
+fn rules_that_run_away_are_not_run() {
+    let rule = "self.list.all(a, self.list.all(b, self.list.all(c, a + b + c > 0)))";
+    let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": rule}],
+        "properties": {"list": {"type": "array", "items": {"type": "integer"}}}});
+    assert!(told(schema.clone(), json!({"list": [1, 2, 3]}), None).is_empty());
+    let told = told(schema, json!({"list": vec![1; 20_000]}), None);
+    assert_eq!(told.len(), 1);
+    assert!(told[0].contains("running out of cost budget"), "{told:?}");
+}

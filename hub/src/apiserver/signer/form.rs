@@ -5,7 +5,7 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
 /// Organisations that the subject of a request names.
-pub(super) fn organizations(pem: &[u8]) -> Vec<String> {
+pub fn organizations(pem: &[u8]) -> Vec<String> {
     let Ok(der) = block(pem) else {
         return Vec::new();
     };
@@ -21,7 +21,7 @@ pub(super) fn organizations(pem: &[u8]) -> Vec<String> {
 }
 
 /// What is wrong with a request in PEM.
-pub(super) fn check(pem: &[u8]) -> Result<(), String> {
+pub fn check(pem: &[u8]) -> Result<(), String> {
     let der = block(pem)?;
     let (_, request) =
         X509CertificationRequest::from_der(&der).map_err(|why| format!("x509: {why}"))?;
