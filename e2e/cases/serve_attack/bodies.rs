@@ -158,9 +158,9 @@ async fn what_a_patch_makes_is_bounded() -> Result<()> {
     // Copies that double, and moves that nest: 2^40 members, 60,000 levels.
     let mut doubling =
         vec![json!({"op": "add", "path": "/spec/x", "value": {"k": "v".repeat(1000)}})];
-    for _ in 0..40 {
-        doubling.push(json!({"op": "copy", "from": "/spec/x", "path": "/spec/y"}));
-        doubling.push(json!({"op": "move", "from": "/spec/y", "path": "/spec/x/c"}));
+    for level in 0..40 {
+        let path = format!("/spec/x/c{level}");
+        doubling.push(json!({"op": "copy", "from": "/spec/x", "path": path}));
     }
     let mut nesting = Vec::new();
     let part = nested(100);

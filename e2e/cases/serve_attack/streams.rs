@@ -77,7 +77,7 @@ async fn a_flood_of_streams_ends_its_own_connection_only() -> Result<()> {
     let write = async {
         // The server may end the connection while it is written to.
         let _ = writer.write_all(&flood).await;
-        let _ = writer.flush().await;
+        let _ = writer.shutdown().await;
     };
     let read = async {
         let mut buffer = [0; 8192];

@@ -232,10 +232,24 @@ pub fn common_headers(response: &mut Response<Body>, audit_id: &str) {
     }
 }
 
+/// How long all warnings of an answer may be, each of them when they are longer, and how many: clients take only so
+/// many headers.
+const WARNINGS_MAX: usize = 4096;
+const WARNING_MAX: usize = 256;
+const WARNINGS: usize = 64;
+
 /// Puts warnings into their headers.
 pub fn warn(response: &mut Response<Body>, warnings: &[String]) {
-    for warning in warnings {
-        let quoted: String = warning
+    let all: usize = warnings.iter().map(|text| text.chars().count()).sum();
+    let longest = if all > WARNINGS_MAX { WARNING_MAX } else { all };
+    let mut left = WARNINGS_MAX;
+    for warning in warnings.iter().take(WARNINGS) {
+        let shown: String = warning.chars().take(longest).collect();
+        let Some(rest) = left.checked_sub(shown.chars().count()) else {
+            return;
+        };
+        left = rest;
+        let quoted: String = shown
             .chars()
             .filter(|c| !c.is_control())
             .flat_map(|c| match c {
