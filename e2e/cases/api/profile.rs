@@ -50,9 +50,19 @@ impl Profile {
         Ok(())
     }
 
-    /// Takes resources that are left out from the lists of a real server.
+    /// Takes resources that are left out from the lists of a real server, in either form.
     pub(crate) fn leave_out(&self, transcript: &mut Transcript) {
         for seen in transcript {
+            for group in list(&mut seen.body, "items") {
+                let name = group["metadata"]["name"].as_str();
+                let name = name.map(|name| format!("{name}/")).unwrap_or_default();
+                for version in list(group, "versions") {
+                    let of = format!("{name}{}", version["version"].as_str().unwrap_or_default());
+                    if let Some(names) = self.resources.get(&of) {
+                        aggregated(names, version);
+                    }
+                }
+            }
             let version = seen.body["groupVersion"].as_str().unwrap_or_default();
             let Some(names) = self.resources.get(version) else {
                 continue;
@@ -64,6 +74,35 @@ impl Profile {
             if let Some(resources) = seen.body["resources"].as_array_mut() {
                 resources.retain(|resource| !left_out(resource));
             }
+        }
+    }
+}
+
+/// The values of a list; of something else none.
+fn list<'a>(value: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
+    let found = value.get_mut(key).and_then(Value::as_array_mut);
+    found.into_iter().flatten()
+}
+
+/// Takes resources and subresources from a version in the aggregated form.
+fn aggregated(names: &BTreeSet<String>, version: &mut Value) {
+    let Some(resources) = version.get_mut("resources").and_then(Value::as_array_mut) else {
+        return;
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    resources.retain(|resource| !names.contains(&text(&resource["resource"])));
+    for resource in resources {
+        let plural = text(&resource["resource"]);
+        let below = resource.get_mut("subresources");
+        let Some(below) = below.and_then(Value::as_array_mut) else {
+            continue;
+        };
+        below.retain(|one| !names.contains(&format!("{plural}/{}", text(&one["subresource"]))));
+        // Where none is left, none was there.
+        if below.is_empty()
+            && let Some(resource) = resource.as_object_mut()
+        {
+            resource.remove("subresources");
         }
     }
 }

@@ -37,6 +37,17 @@ pub struct Custom {
     pub selectable: Vec<Arc<str>>,
     /// A warning that every answer carries, if the version is deprecated.
     pub deprecation: Option<Arc<str>>,
+    /// Whether its definition is being deleted: nothing new is taken.
+    pub ending: bool,
+}
+
+/// The package in which the real server keeps the types of a built-in group; messages name it.
+pub(crate) fn go_package(group: &str) -> &str {
+    match group.split('.').next() {
+        // Events of both groups are of one type.
+        None | Some("" | "events") => "core",
+        Some(first) => first,
+    }
 }
 
 /// Where a custom resource keeps what `scale` shows: JSON paths.
@@ -125,6 +136,17 @@ impl Resource {
         } else {
             format!("{}/{}", self.group, self.version)
         }
+    }
+
+    /// What messages of the real server call the type of its objects, or of a list of them.
+    pub fn go_type(&self, list: bool) -> String {
+        let (package, kind) = match (self.is_custom(), list) {
+            (true, _) => ("unstructured", "Unstructured"),
+            (false, false) => (go_package(&self.group), self.kind.as_ref()),
+            (false, true) => (go_package(&self.group), self.list_kind.as_ref()),
+        };
+        let end = if self.is_custom() && list { "List" } else { "" };
+        format!("*{package}.{kind}{end}")
     }
 
     /// Its group and plural name.

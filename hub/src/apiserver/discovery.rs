@@ -145,6 +145,15 @@ pub fn resources(kinds: &Snapshot, group: &str, version: &str) -> Option<Value> 
     Some(list)
 }
 
+/// A kind whose definition is being deleted is no longer offered to writers.
+fn verbs(kind: &Resource) -> Vec<&str> {
+    let mut verbs = texts(&kind.verbs);
+    if kind.custom().is_some_and(|custom| custom.ending) {
+        verbs.retain(|verb| !["create", "patch", "update"].contains(verb));
+    }
+    verbs
+}
+
 fn texts(list: &[Arc<str>]) -> Vec<&str> {
     list.iter().map(AsRef::as_ref).collect()
 }
@@ -155,7 +164,7 @@ fn resource_entry(kind: &Resource) -> Value {
         "singularName": &*kind.singular,
         "namespaced": kind.namespaced,
         "kind": &*kind.kind,
-        "verbs": texts(&kind.verbs),
+        "verbs": verbs(kind),
     });
     if !kind.short_names.is_empty() {
         entry["shortNames"] = json!(texts(&kind.short_names));
@@ -248,7 +257,7 @@ fn aggregated_entry(kind: &Resource) -> Value {
         "responseKind": response(true, &kind.group, &kind.version, &kind.kind),
         "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": &*kind.singular,
-        "verbs": texts(&kind.verbs),
+        "verbs": verbs(kind),
     });
     if !kind.short_names.is_empty() {
         entry["shortNames"] = json!(texts(&kind.short_names));

@@ -13,7 +13,8 @@ mod prune;
 pub(crate) mod rules;
 mod validate;
 
-pub(crate) use decode::leaf::shown_duration;
+pub(crate) use decode::leaf::{duration_nanos, shown_duration};
+pub(crate) use decode::quantity::is_whole as whole_bytes;
 
 use super::facts;
 use rules::Rules;

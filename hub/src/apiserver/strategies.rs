@@ -5,16 +5,19 @@
 mod certificates;
 mod configmaps;
 mod custom;
-mod daemonsets;
+pub(crate) mod daemonsets;
 pub(crate) mod definitions;
 mod events;
 mod generic;
 mod jobs;
 mod leases;
 mod namespaces;
+mod nodes;
 mod rbac;
 mod secrets;
+mod services;
 mod status;
+mod warnings;
 mod workloads;
 
 pub(crate) use generic::{Meta, protection};
@@ -148,8 +151,7 @@ pub(crate) trait Strategy: Send + Sync {
 
     /// What the caller should know about an object that is taken.
     fn warnings(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
-        let _ = (facts, object, old);
-        Vec::new()
+        warnings::of(facts, object, old)
     }
 
     /// How much of the metadata a write to `/status` can change.
@@ -188,6 +190,7 @@ pub(crate) fn of(resource: &Resource) -> &'static dyn Strategy {
     match (resource.group.as_ref(), resource.plural.as_ref()) {
         ("", "namespaces") => &namespaces::Namespaces,
         ("", "secrets") => &secrets::Secrets,
+        ("", "services") => &services::Services,
         ("", "configmaps") => &configmaps::ConfigMaps,
         ("", "events") | ("events.k8s.io", "events") => &events::Events,
         ("coordination.k8s.io", "leases") => &leases::Leases,

@@ -13,6 +13,8 @@ mod workloads;
 pub(crate) use jsonpath::JsonPath;
 
 use super::catalogue::{Resource, event_to_core};
+use super::registry::value::{is_set, put};
+use super::strategies::daemonsets::TEMPLATE;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
@@ -89,7 +91,7 @@ fn row(
         row["conditions"] = conditions;
     }
     row["object"] = match include {
-        IncludeObject::Metadata => partial(version, object),
+        IncludeObject::Metadata => partial(resource, version, object),
         IncludeObject::Object => object.clone(),
         IncludeObject::None => Value::Null,
     };
@@ -130,20 +132,34 @@ fn cells(resource: &Resource, object: &Value, now: DateTime<Utc>) -> Vec<Value> 
 }
 
 /// The metadata of an object, as `PartialObjectMetadata`.
-pub fn partial(version: &str, object: &Value) -> Value {
+pub fn partial(resource: &Resource, version: &str, object: &Value) -> Value {
+    let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    // The count of templates is a field that only whole objects show as an annotation.
+    if (&*resource.group, &*resource.kind) == ("apps", "DaemonSet") {
+        put(&mut metadata, &["annotations", TEMPLATE], None);
+        if !is_set(&metadata, &["annotations"]) {
+            put(&mut metadata, &["annotations"], None);
+        }
+    }
     json!({
         "kind": "PartialObjectMetadata",
         "apiVersion": format!("meta.k8s.io/{version}"),
-        "metadata": object.get("metadata").cloned().unwrap_or_else(|| json!({})),
+        "metadata": metadata,
     })
 }
 
-/// The metadata of many objects, as `PartialObjectMetadataList`.
-pub fn partial_list(version: &str, objects: &[Value], list_metadata: Value) -> Value {
+/// The metadata of many objects, as `PartialObjectMetadataList`; none at all are `null`.
+pub fn partial_list(
+    resource: &Resource,
+    version: &str,
+    objects: &[Value],
+    list_metadata: Value,
+) -> Value {
     let items: Vec<Value> = objects
         .iter()
-        .map(|object| partial(version, object))
+        .map(|object| partial(resource, version, object))
         .collect();
+    let items = (!items.is_empty()).then_some(items);
     json!({
         "kind": "PartialObjectMetadataList",
         "apiVersion": format!("meta.k8s.io/{version}"),

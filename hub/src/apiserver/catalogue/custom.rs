@@ -92,9 +92,9 @@ fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
     let name = text(version, &["name"]);
     let openapi = &version["schema"]["openAPIV3Schema"];
     let preserve = spec["preserveUnknownFields"] == Value::Bool(true);
-    // A definition that is being deleted takes no new objects.
-    let deleting = definition["metadata"].get("deletionTimestamp").is_some();
-    let verbs = VERBS.iter().filter(|verb| **verb != "create" || !deleting);
+    // While it goes, its objects can no longer be made, which discovery says.
+    let ending = definition["metadata"].get("deletionTimestamp").is_some();
+    let verbs = VERBS.iter();
     Resource {
         group: group.into(),
         version: name.into(),
@@ -114,6 +114,7 @@ fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
             scale: scale(version),
             selectable: selectable(version),
             deprecation: deprecation(version, group, name, kind),
+            ending,
         })),
         columns: columns(version),
         storage_key: format!("{group}/{plural}").into(),

@@ -39,8 +39,10 @@ pub struct RequestInfo {
 /// A path that no kind of the API can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Malformed {
-    /// A part that points elsewhere.
+    /// A name that points elsewhere.
     Dots(String),
+    /// A namespace that points elsewhere, with what was asked for in it.
+    DotsBefore(String),
     /// A part that is empty, or hides something.
     Other,
 }
@@ -48,7 +50,7 @@ pub enum Malformed {
 impl RequestInfo {
     /// Reads a request line.
     pub fn read(method: &Method, path: &str, query: &Query) -> Result<Self, Malformed> {
-        let segments = segments(path)?;
+        let segments = segments(path).map_err(|why| namespace_of_dots(path).unwrap_or(why))?;
         let mut info = Self {
             path: format!("/{}", segments.join("/")),
             verb: method.as_str().to_lowercase(),
@@ -68,7 +70,7 @@ impl RequestInfo {
                 info.version = (*version).to_owned();
                 rest
             }
-            _ => return Ok(info),
+            _ => return visible(info, &parts),
         };
         info.is_resource = true;
         let rest = match rest {
@@ -94,6 +96,12 @@ impl RequestInfo {
             }
             _ => rest,
         };
+        // A name that nothing can have is not found; elsewhere such characters only hide something.
+        let kept = parts.len() - rest.len();
+        let mut around = parts.iter().enumerate();
+        if around.any(|(at, part)| at != kept + 1 && has_control(part)) {
+            return Err(Malformed::Other);
+        }
         let mut rest = rest.iter().map(|part| (*part).to_owned());
         info.resource = rest.next().unwrap_or_default();
         info.name = rest.next().unwrap_or_default();
@@ -159,6 +167,37 @@ fn is_plain(value: &str) -> bool {
     !value.is_empty() && !matches!(value, "." | "..") && !value.contains(odd)
 }
 
+fn has_control(part: &str) -> bool {
+    part.chars().any(char::is_control)
+}
+
+/// A path that is about no object is compared as it is written.
+fn visible(info: RequestInfo, parts: &[&str]) -> Result<RequestInfo, Malformed> {
+    match parts.iter().any(|part| has_control(part)) {
+        true => Err(Malformed::Other),
+        false => Ok(info),
+    }
+}
+
+/// The key under which nothing is kept: what stands behind a namespace of dots.
+fn namespace_of_dots(path: &str) -> Option<Malformed> {
+    let parts: Vec<String> = path
+        .split('/')
+        .map(|part| decode(part, false))
+        .collect::<Option<_>>()?;
+    let (_, behind) = parts.split_at(parts.iter().position(|part| part == "namespaces")? + 1);
+    match behind {
+        [dots, kind, name @ ..] if matches!(dots.as_str(), ".." | ".") && !kind.is_empty() => {
+            let mut key = format!("/{kind}/{dots}");
+            if let Some(name) = name.first() {
+                key = format!("{key}/{name}");
+            }
+            Some(Malformed::DotsBefore(key))
+        }
+        _ => None,
+    }
+}
+
 fn segments(path: &str) -> Result<Vec<String>, Malformed> {
     let trimmed = path.strip_prefix('/').ok_or(Malformed::Other)?;
     let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
@@ -174,11 +213,7 @@ fn segment(raw: &str) -> Result<String, Malformed> {
     if matches!(part.as_str(), "." | "..") {
         return Err(Malformed::Dots(part));
     }
-    let hidden = part.is_empty()
-        || part
-            .chars()
-            .any(|c| c == '/' || c == '\\' || c == '%' || c.is_control());
-    if hidden {
+    if part.is_empty() || part.contains(['/', '\\', '%']) {
         Err(Malformed::Other)
     } else {
         Ok(part)
@@ -371,12 +406,28 @@ mod tests {
             "/api/v1/namespaces/%2e%2e/secrets",
             "/api/v1/namespaces/a%2Fsecrets/x",
             "/api/v1/namespaces/a%252Fb",
-            "/api/v1/secrets/%00",
+            "/api/v1/namespaces/a%00/secrets",
+            "/api/v1/secrets%00",
+            "/api/v1/secrets/a/status%00",
+            "/version%00",
             "/api/v1/secrets/%zz",
             "/api/v1/secrets/a\\b",
             "//api/v1/secrets",
         ] {
             assert!(read("GET", target).is_err(), "{target}");
         }
+        assert_eq!(
+            read("GET", "/api/v1/namespaces/%2e%2e/secrets"),
+            Err(Malformed::DotsBefore("/secrets/..".to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_name_that_nothing_has_is_read() {
+        let info = read("GET", "/api/v1/namespaces/a/secrets/b%00c").expect("a path");
+        assert_eq!(
+            (info.resource.as_str(), info.name.as_str()),
+            ("secrets", "b\0c")
+        );
     }
 }

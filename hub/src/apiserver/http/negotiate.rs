@@ -3,7 +3,9 @@
 use super::info::Query;
 use crate::apiserver::error::{ApiError, FieldError, GroupKind};
 use crate::apiserver::registry::{FieldValidation, MediaType, PatchKind};
+use crate::apiserver::schema::duration_nanos;
 use serde_json::json;
+use std::time::Duration;
 
 /// Media types of bodies that are understood.
 pub const READABLE: [&str; 3] = [
@@ -38,8 +40,10 @@ pub enum Shape {
     Object,
     /// A table, in this version of `meta.k8s.io`.
     Table(&'static str),
-    /// Their metadata, in this version of `meta.k8s.io`.
+    /// The metadata of one object or of those of a watch, in this version of `meta.k8s.io`.
     Partial(&'static str),
+    /// The metadata of a list, in this version of `meta.k8s.io`.
+    PartialList(&'static str),
 }
 
 /// What the client wants back.
@@ -122,7 +126,8 @@ fn shape(clause: &Clause<'_>) -> Option<Shape> {
         "" => Some(Shape::Object),
         _ if clause.param("g") != "meta.k8s.io" || version.is_empty() => None,
         "Table" => Some(Shape::Table(version)),
-        "PartialObjectMetadata" | "PartialObjectMetadataList" => Some(Shape::Partial(version)),
+        "PartialObjectMetadata" => Some(Shape::Partial(version)),
+        "PartialObjectMetadataList" => Some(Shape::PartialList(version)),
         _ => None,
     }
 }
@@ -184,8 +189,21 @@ pub fn patch_kind(content_type: &str, custom: bool) -> Result<PatchKind, ApiErro
     }
 }
 
-/// The answer when nothing that is accepted can be written.
-pub fn not_acceptable(collection: bool) -> ApiError {
+/// The answer when nothing that is accepted can be written. Where a type could be, but not in the
+/// form that is wanted of it, another part of the server says so in other words.
+pub fn not_acceptable(accept: &str, collection: bool) -> ApiError {
+    let written = [
+        "application/json",
+        "application/yaml",
+        "application/*",
+        "*/*",
+    ];
+    if clauses(accept)
+        .iter()
+        .any(|clause| written.contains(&clause.media))
+    {
+        return ApiError::not_acceptable(&READABLE);
+    }
     let mut shown = READABLE.join(", ");
     if collection {
         shown.push_str(
@@ -200,6 +218,24 @@ pub fn not_acceptable(collection: bool) -> ApiError {
             format!("406: Not Acceptable\n\nAvailable representations: {shown}"),
         )
     }
+}
+
+/// How soon the client wants an answer; the longest time there is when it does not say.
+pub fn deadline(query: &Query) -> Result<Duration, ApiError> {
+    let text = query.get("timeout").unwrap_or_default();
+    if text.is_empty() {
+        return Ok(Duration::MAX);
+    }
+    let nanos = duration_nanos(text).map_err(|why| {
+        ApiError::bad_request(format!(
+            "invalid timeout specified in the request URL - {why}"
+        ))
+    })?;
+    // Nothing, and less than nothing, mean that nobody waits for less.
+    Ok(match u64::try_from(nanos) {
+        Ok(nanos) if nanos > 0 => Duration::from_nanos(nanos),
+        _ => Duration::MAX,
+    })
 }
 
 /// The options that every write has.
@@ -335,7 +371,7 @@ mod tests {
             (
                 "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
                 Some(Accepted {
-                    shape: Shape::Partial("v1"),
+                    shape: Shape::PartialList("v1"),
                     ..plain
                 }),
             ),
@@ -350,6 +386,39 @@ mod tests {
         );
         let query = Query::read(Some("pretty=false"));
         assert!(!accepted("", &query, "curl/8").expect("JSON").pretty);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_in_two_ways() {
+        let banana = "application/json;as=Banana;g=meta.k8s.io;v=v1";
+        assert_eq!(accept(banana), None);
+        assert!(
+            not_acceptable(banana, false)
+                .message
+                .starts_with("only the following")
+        );
+        assert!(
+            not_acceptable("text/html", false)
+                .message
+                .starts_with("406: Not")
+        );
+    }
+
+    #[test]
+    fn a_deadline_is_a_duration() {
+        let wanted = |text: &str| deadline(&Query::read(Some(&format!("timeout={text}"))));
+        assert_eq!(wanted("1m5s"), Ok(Duration::from_secs(65)));
+        assert_eq!(wanted(""), Ok(Duration::MAX));
+        assert_eq!(wanted("-1s"), Ok(Duration::MAX));
+        for (text, why) in [
+            ("abc", "time: invalid duration \"abc\""),
+            ("5", "time: missing unit in duration \"5\""),
+            ("5x", "time: unknown unit \"x\" in duration \"5x\""),
+        ] {
+            let error = wanted(text).expect_err(text);
+            let lead = "invalid timeout specified in the request URL - ";
+            assert_eq!((error.code, error.message), (400, format!("{lead}{why}")));
+        }
     }
 
     #[test]

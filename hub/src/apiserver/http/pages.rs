@@ -4,6 +4,7 @@ use super::negotiate::{READABLE, aggregated};
 use super::respond::{self, Body};
 use super::router::{Asked, Router, method_not_allowed};
 use crate::apiserver::authn::ISSUER;
+use crate::apiserver::error::ApiError;
 use crate::apiserver::{discovery, openapi};
 use common::admin::Checks;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
@@ -34,23 +35,26 @@ impl Router {
                     return Some(self.aggregated(asked, version, core));
                 }
                 if !asked.acceptable {
-                    let error = crate::apiserver::error::ApiError::not_acceptable(&READABLE);
-                    return Some(asked.reply.error(&error));
+                    return Some(asked.reply.error(&ApiError::not_acceptable(&READABLE)));
                 }
                 if parts == ["api"] {
                     return ok(&discovery::core_versions(&self.parts().address));
                 }
                 ok(&discovery::groups(&kinds))
             }
-            ["api", version] => ok(&discovery::resources(&kinds, "", version)?),
+            ["api", ..] | ["apis", _, ..] if !asked.acceptable => {
+                Some(asked.reply.error(&ApiError::not_acceptable(&READABLE)))
+            }
+            ["api", version] => match discovery::resources(&kinds, "", version) {
+                Some(list) => ok(&list),
+                None => Some(asked.reply.error(&ApiError::no_such_path())),
+            },
             ["apis", group] => ok(&discovery::group(&kinds, group)?),
             ["apis", group, version] => match discovery::resources(&kinds, group, version) {
                 Some(list) => ok(&list),
-                None if discovery::group(&kinds, group).is_some() => Some(
-                    asked
-                        .reply
-                        .error(&crate::apiserver::error::ApiError::no_such_path()),
-                ),
+                None if discovery::group(&kinds, group).is_some() => {
+                    Some(asked.reply.error(&ApiError::no_such_path()))
+                }
                 None => None,
             },
             ["version"] => ok(&discovery::version()),
@@ -75,7 +79,7 @@ impl Router {
                 Some(match openapi::document(&kinds, &path.join("/")) {
                     Some((document, hash)) => self.document(asked, document, &hash),
                     None => {
-                        let mut response = respond::text(StatusCode::NOT_FOUND, "");
+                        let mut response = respond::bare(StatusCode::NOT_FOUND, "");
                         response.headers_mut().remove(CONTENT_TYPE);
                         response
                     }
@@ -124,14 +128,14 @@ impl Router {
         if !check.is_empty() {
             let wanted = check.join("/");
             if wanted == "ping" {
-                return Some(respond::text(StatusCode::OK, "ok"));
+                return Some(respond::bare(StatusCode::OK, "ok"));
             }
             let line = report.lines().find(|line| {
                 let named = line.get(3..).unwrap_or_default();
                 named.split(' ').next() == Some(&wanted)
             })?;
             return Some(if line.starts_with("[+]") {
-                respond::text(StatusCode::OK, "ok")
+                respond::bare(StatusCode::OK, "ok")
             } else {
                 let text = format!("internal server error: {}\n", &line[3..]);
                 respond::text(StatusCode::INTERNAL_SERVER_ERROR, text)

@@ -59,6 +59,13 @@ pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     response
 }
 
+/// Text whose type clients may guess.
+pub fn bare(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = self::text(code, text);
+    response.headers_mut().remove(NOSNIFF);
+    response
+}
+
 /// No such page.
 pub fn not_found() -> Response<Body> {
     text(StatusCode::NOT_FOUND, "404 page not found\n")
@@ -99,17 +106,28 @@ impl Reply {
         if shape == Shape::Object && self.is_plain() {
             return self.bytes(code, object);
         }
+        if let Shape::PartialList(_) = shape {
+            let what = "PartialObjectMetadataList, but the requested object is not a list";
+            return self.misshaped(what, &resource.go_type(false));
+        }
         let Ok(value) = serde_json::from_slice::<Value>(&object) else {
             return self.error(&ApiError::internal("a stored object is not JSON"));
         };
         self.value(code, &self.shaped(value, resource, true))
     }
 
+    /// The answer to somebody who wants a list of one object, or one object of a list.
+    fn misshaped(&self, what: &str, of: &str) -> Response<Body> {
+        let message = format!("you requested {what} ({of})");
+        self.error(&ApiError::plain(406, "NotAcceptable", message))
+    }
+
     /// An object in the shape that is wanted; `headers` as tables of one row need them.
     pub fn shaped(&self, value: Value, resource: &Resource, headers: bool) -> Value {
         match self.accepted.shape {
-            Shape::Object => value,
-            Shape::Partial(version) => table::partial(version, &value),
+            // A watch has no lists: its objects stay as they are.
+            Shape::Object | Shape::PartialList(_) => value,
+            Shape::Partial(version) => table::partial(resource, version, &value),
             Shape::Table(version) => {
                 let metadata = json!({"resourceVersion": value["metadata"]["resourceVersion"]});
                 let objects = [value];
@@ -136,13 +154,11 @@ impl Reply {
             let value: Value = serde_json::from_slice(&encoded).unwrap_or_default();
             return self.value(StatusCode::OK, &value);
         }
-        let mut metadata = json!({"resourceVersion": list.resource_version.to_string()});
-        if !list.continue_token.is_empty() {
-            metadata["continue"] = json!(list.continue_token);
+        if let Shape::Partial(_) = self.accepted.shape {
+            let what = "PartialObjectMetadata, but the requested object is a list";
+            return self.misshaped(what, &resource.go_type(true));
         }
-        if let Some(remaining) = list.remaining {
-            metadata["remainingItemCount"] = json!(remaining);
-        }
+        let metadata = list.metadata(false);
         let items: Result<Vec<Value>, _> = list
             .items
             .iter()
@@ -152,8 +168,8 @@ impl Reply {
             return self.error(&ApiError::internal("a stored object is not JSON"));
         };
         let value = match self.accepted.shape {
-            Shape::Object => Value::Null,
-            Shape::Partial(version) => table::partial_list(version, &items, metadata),
+            Shape::Object | Shape::Partial(_) => Value::Null,
+            Shape::PartialList(version) => table::partial_list(resource, version, &items, metadata),
             Shape::Table(version) => table::table(
                 resource,
                 version,

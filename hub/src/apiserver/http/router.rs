@@ -12,7 +12,7 @@ use crate::apiserver::authz::{Attributes, Authorizer};
 use crate::apiserver::backup;
 use crate::apiserver::caller::{Caller, MASTERS};
 use crate::apiserver::catalogue::Catalogue;
-use crate::apiserver::error::ApiError;
+use crate::apiserver::error::{ApiError, quote};
 use crate::apiserver::registry::{Registry, Warnings};
 use crate::apiserver::table::IncludeObject;
 use bytes::Bytes;
@@ -177,10 +177,23 @@ impl Router {
                     "Name parameter invalid: \"{name}\": may not be '{name}'"
                 )));
             }
+            Err(Malformed::DotsBefore(key)) => {
+                return plain.error(&ApiError::plain(
+                    500,
+                    "",
+                    format!("invalid key: {}", quote(&key)),
+                ));
+            }
             Err(Malformed::Other) if head.uri.path().starts_with("/api/") => {
                 return plain.error(&ApiError::no_such_path());
             }
             Err(Malformed::Other) => return respond::not_found(),
+        };
+        // A watch has a deadline of its own.
+        let limit = match negotiate::deadline(&query) {
+            Ok(limit) if info.verb != "watch" => limit.min(REQUEST_TIMEOUT),
+            Err(error) if info.verb != "watch" => return plain.error(&error),
+            _ => REQUEST_TIMEOUT,
         };
         let authenticated = self.parts.authenticator.authenticate(peer, &head.headers);
         let acting = authenticated.and_then(|real| self.acting(real, &head.headers, &info));
@@ -220,15 +233,9 @@ impl Router {
             }
             if accepted.is_none() {
                 let collection = READS[1..].contains(&info.verb.as_str());
-                return Err(negotiate::not_acceptable(collection));
+                return Err(negotiate::not_acceptable(accept, collection));
             }
             self.call(&asked, &caller, body).await
-        };
-        let limit = if info.verb == "watch" {
-            // The stream has a deadline of its own; this one is for its beginning.
-            REQUEST_TIMEOUT
-        } else {
-            deadline(&query)
         };
         let answered = timeout(limit, answered).await.unwrap_or_else(|_| {
             Err(ApiError::timeout(
@@ -375,17 +382,6 @@ pub(super) fn attributes(info: &RequestInfo) -> Attributes {
         namespace: info.namespace.clone(),
         name: info.name.clone(),
         path: None,
-    }
-}
-
-/// The client may want an answer sooner.
-fn deadline(query: &Query) -> Duration {
-    let wanted = query
-        .get("timeout")
-        .and_then(|text| common::duration::parse(text).ok());
-    match wanted {
-        Some(wanted) if !wanted.is_zero() => wanted.min(REQUEST_TIMEOUT),
-        _ => REQUEST_TIMEOUT,
     }
 }
 

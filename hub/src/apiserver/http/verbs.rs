@@ -1,11 +1,11 @@
 //! Requests for objects: from the verb to the registry and back.
 
-use super::negotiate::{media_type, patch_kind, write_options};
+use super::negotiate::{Shape, media_type, patch_kind, write_options};
 use super::respond::{Body, Reply};
 use super::router::{Asked, Router, method_not_allowed};
 use crate::apiserver::caller::Caller;
 use crate::apiserver::catalogue::Resource;
-use crate::apiserver::error::{ApiError, FieldError, GroupKind};
+use crate::apiserver::error::{ApiError, FieldError};
 use crate::apiserver::registry::{self, Context, DeleteOptions, ListOptions, Outcome, PatchKind};
 use crate::apiserver::reviews::{self, Desk};
 use crate::apiserver::table::IncludeObject;
@@ -114,15 +114,17 @@ impl Call<'_> {
     /// The reply for objects, with what tables show of them.
     fn shaped(&self) -> Result<Reply, ApiError> {
         let include = self.asked.query.get("includeObject").unwrap_or_default();
-        let include = IncludeObject::parse(include).ok_or_else(|| {
-            let error = FieldError::invalid(
-                "includeObject",
-                json!(include),
-                "must be 'Metadata', 'Object', 'None', or empty",
-            );
-            let kind = GroupKind::new("meta.k8s.io", "TableOptions");
-            ApiError::invalid(&kind, "", vec![error])
-        })?;
+        let include = match self.asked.reply.accepted.shape {
+            Shape::Table(_) => IncludeObject::parse(include).ok_or_else(|| {
+                let error = FieldError::invalid(
+                    "includeObject",
+                    json!(include),
+                    "must be 'Metadata', 'Object', 'None', or empty",
+                );
+                ApiError::bad_request(format!("Unable to convert to Table as requested: {error}"))
+            })?,
+            _ => IncludeObject::default(),
+        };
         Ok(Reply {
             include,
             ..self.asked.reply

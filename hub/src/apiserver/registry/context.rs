@@ -37,6 +37,10 @@ impl Context {
         if let Some(text) = custom.and_then(|custom| custom.deprecation.as_deref()) {
             self.warnings.add(text);
         }
+        if (self.resource.group.as_ref(), self.resource.plural.as_ref()) == ("", "endpoints") {
+            self.warnings
+                .add("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice");
+        }
     }
 }
 

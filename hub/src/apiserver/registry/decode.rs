@@ -4,7 +4,7 @@ use super::body::{Body, MediaType};
 use super::context::{Context, FieldValidation};
 use super::strict;
 use super::value::text;
-use crate::apiserver::catalogue::{Catalogue, Resource};
+use crate::apiserver::catalogue::{Catalogue, Resource, go_package};
 use crate::apiserver::error::{ApiError, FieldError, quote};
 use crate::apiserver::protobuf::{self, Unread};
 use serde_json::{Value, json};
@@ -196,10 +196,7 @@ pub(crate) fn check_kind(
             ));
         }
         let short = version.rsplit('/').next().unwrap_or_default();
-        let package = match expected.group.split('.').next() {
-            None | Some("") => "core",
-            Some(first) => first,
-        };
+        let package = go_package(&expected.group);
         return Err(ApiError::bad_request(format!(
             "{kind} in version {} cannot be handled as a {}: converting ({short}.{kind}) to ({package}.{}): unknown conversion",
             quote(short),

@@ -1,4 +1,4 @@
-//! Nothing new in a namespace that is not there, or that is ending.
+//! Nothing new in a namespace that is not there, or that is ending, and nothing of a kind that is.
 
 use super::{Context, Registry, metadata};
 use crate::apiserver::error::{ApiError, GroupResource};
@@ -13,6 +13,17 @@ pub(super) fn admit_create(
     context: &Context,
     object: &Value,
 ) -> Result<(), ApiError> {
+    if context
+        .resource
+        .custom()
+        .is_some_and(|custom| custom.ending)
+    {
+        return Err(ApiError::forbidden(
+            &context.resource.group_resource(),
+            metadata::name(object),
+            "create not allowed while custom resource definition is terminating",
+        ));
+    }
     if !context.resource.namespaced {
         return Ok(());
     }

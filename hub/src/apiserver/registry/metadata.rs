@@ -2,7 +2,7 @@
 
 use super::names;
 use super::value::{at, copy, list, map, number, put, same, text, texts};
-use crate::apiserver::error::FieldError;
+use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind};
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
@@ -285,6 +285,29 @@ fn annotations(object: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// Owners as a type of the server prints them.
+fn owners_as_typed(all: &[Value]) -> BadValue {
+    let fields = [
+        "apiVersion",
+        "kind",
+        "name",
+        "uid",
+        "controller",
+        "blockOwnerDeletion",
+    ];
+    let shown: Vec<String> = all
+        .iter()
+        .map(|owner| {
+            let given = fields.iter().filter_map(|key| {
+                let value = owner.get(*key).filter(|value| !value.is_null())?;
+                Some(format!("{}:{value}", json!(key)))
+            });
+            format!("{{{}}}", given.collect::<Vec<_>>().join(","))
+        })
+        .collect();
+    BadValue::Typed(format!("[{}]", shown.join(",")))
+}
+
 fn owners(object: &Value) -> Vec<FieldError> {
     const PATH: &str = "metadata.ownerReferences";
     let mut errors = Vec::new();
@@ -319,9 +342,10 @@ fn owners(object: &Value) -> Vec<FieldError> {
         if at(owner, &["controller"]) == Some(&Value::Bool(true)) {
             let this = format!("{}/{}", field("kind"), field("name"));
             match &controller {
-                Some(first) => errors.push(FieldError::invalid(
+                Some(first) => errors.push(FieldError::new(
                     PATH,
-                    json!(all),
+                    FieldErrorKind::Invalid,
+                    owners_as_typed(all),
                     format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                     ),

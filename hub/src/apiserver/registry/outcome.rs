@@ -4,7 +4,7 @@ use super::access::without_type;
 use crate::apiserver::catalogue::Resource;
 use bytes::Bytes;
 use futures::Stream;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::pin::Pin;
 
 /// One object as it is now.
@@ -81,15 +81,21 @@ pub struct WatchFrame {
 pub type WatchStream = Pin<Box<dyn Stream<Item = WatchFrame> + Send>>;
 
 impl ListResult {
-    /// The list as it is answered: objects of built-in kinds stand in it without their kind and version.
-    pub fn encode(&self, resource: &Resource) -> Bytes {
+    /// The metadata of the list; lists of custom objects say also that there is no more.
+    pub fn metadata(&self, custom: bool) -> Value {
         let mut metadata = json!({"resourceVersion": self.resource_version.to_string()});
-        if !self.continue_token.is_empty() {
+        if custom || !self.continue_token.is_empty() {
             metadata["continue"] = json!(self.continue_token);
         }
         if let Some(remaining) = self.remaining {
             metadata["remainingItemCount"] = json!(remaining);
         }
+        metadata
+    }
+
+    /// The list as it is answered: objects of built-in kinds stand in it without their kind and version.
+    pub fn encode(&self, resource: &Resource) -> Bytes {
+        let metadata = self.metadata(resource.is_custom());
         let size: usize = self.items.iter().map(|item| item.len() + 1).sum();
         let mut out = Vec::with_capacity(size + 256);
         let head = format!(

@@ -35,7 +35,13 @@ impl Registry {
         if context.subresource == "scale" {
             return scale::update(self, context, &body).await;
         }
-        let mut object = decode::object(context, &self.inner.catalogue, &body)?;
+        let mut object = match decode::object(context, &self.inner.catalogue, &body) {
+            // That the object has changed comes before what kind a body says it is of.
+            Err(error) if context.resource.is_custom() && error.code == 422 => {
+                return Err(self.stale(context, &body).unwrap_or(error));
+            }
+            read => read?,
+        };
         check_name(context, &object)?;
         let version = metadata::resource_version(&object);
         if !version.is_empty() && version.parse::<u64>().is_err() {
@@ -67,6 +73,15 @@ impl Registry {
             },
         )
         .await
+    }
+
+    /// The answer to a body that is of an older state of the object.
+    fn stale(&self, context: &Context, body: &Body) -> Option<ApiError> {
+        let object: Value = serde_json::from_slice(&body.bytes).ok()?;
+        let stored = self.stored(context)?;
+        let given = metadata::resource_version(&object).parse::<u64>().ok()?;
+        let on = context.resource.group_resource();
+        (given != stored.revision()).then(|| ApiError::modified(&on, &context.name))
     }
 
     /// Changes an object, as often as others change it meanwhile.

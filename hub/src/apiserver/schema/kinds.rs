@@ -65,7 +65,7 @@ pub(crate) fn validate(
         ("storage.k8s.io", "VolumeAttachment") => storage::attachment(object, all),
         ("scheduling.k8s.io", "PriorityClass") => limits::priority(object, all),
         ("node.k8s.io", "RuntimeClass") => limits::runtime_class(object, all),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition::check(object, all),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition::check(object, old, all),
         _ => {}
     }
     errors

@@ -45,7 +45,7 @@ impl Strategy for ConfigMaps {
             size += decoded_len(value.as_str().unwrap_or_default());
         }
         if size > SIZE_MAX {
-            errors.push(FieldError::too_long("", SIZE_MAX));
+            errors.push(FieldError::too_long("[]", SIZE_MAX));
         }
         errors
     }

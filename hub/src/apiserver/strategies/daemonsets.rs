@@ -4,7 +4,8 @@ use super::{Facts, Generation, Strategy};
 use crate::apiserver::registry::value::{put, same, text};
 use serde_json::{Value, json};
 
-const TEMPLATE: &str = "deprecated.daemonset.template.generation";
+/// The annotation.
+pub(crate) const TEMPLATE: &str = "deprecated.daemonset.template.generation";
 const PATH: [&str; 3] = ["metadata", "annotations", TEMPLATE];
 
 pub(super) struct DaemonSets;

@@ -72,19 +72,8 @@ impl Strategy for Definitions {
         if facts.context.subresource == "status" {
             return stored_versions(object);
         }
+        // What a definition must say is checked with its schemas, in `schema::kinds::definition`.
         let mut errors = Vec::new();
-        let expected = format!(
-            "{}.{}",
-            text(object, &["spec", "names", "plural"]),
-            text(object, &["spec", "group"])
-        );
-        if metadata::name(object) != expected {
-            errors.push(FieldError::invalid(
-                "metadata.name",
-                json!(metadata::name(object)),
-                "must be spec.names.plural+\".\"+spec.group",
-            ));
-        }
         if let Some(old) = old {
             for path in [
                 ["spec", "group"].as_slice(),
@@ -98,32 +87,6 @@ impl Strategy for Definitions {
                     errors.push(metadata::immutable(object, path));
                 }
             }
-        }
-        let scope = text(object, &["spec", "scope"]);
-        if !["Cluster", "Namespaced"].contains(&scope) {
-            errors.push(FieldError::not_supported(
-                "spec.scope",
-                json!(scope),
-                &["Cluster", "Namespaced"],
-            ));
-        }
-        let versions = list(object, &["spec", "versions"]);
-        let storage = versions
-            .iter()
-            .filter(|version| version["storage"] == Value::Bool(true));
-        if storage.count() != 1 {
-            errors.push(FieldError::invalid(
-                "spec.versions",
-                json!(versions),
-                "must have exactly one version marked as storage version",
-            ));
-        }
-        if list(object, &["status", "storedVersions"]).is_empty() {
-            errors.push(FieldError::invalid(
-                "status.storedVersions",
-                Value::Null,
-                "must have at least one stored version",
-            ));
         }
         errors.extend(stored_versions(object));
         errors

@@ -100,8 +100,10 @@ impl Strategy for Events {
         let new_face = facts.context.resource.group.as_ref() == "events.k8s.io";
         let core = as_core(object);
         let mut errors = validate_core(&core, new_face);
-        if new_face && old.is_none() {
-            errors.extend(validate_new(&core));
+        match old {
+            None if new_face => errors.extend(validate_new(&core)),
+            Some(old) if new_face => errors.extend(validate_change(&core, &as_core(old))),
+            _ => {}
         }
         errors
     }
@@ -160,6 +162,47 @@ fn validate_core(event: &Value, new_face: bool) -> Vec<FieldError> {
     }
     for why in names::subdomain(namespace) {
         errors.push(FieldError::invalid("namespace", json!(namespace), why));
+    }
+    errors
+}
+
+/// Of an event that was told, only how often it happened again may change.
+fn validate_change(event: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if event["series"] != old["series"] && !event["series"].is_null() {
+        if event["series"]["count"].as_i64().unwrap_or_default() < 2 {
+            let detail = "should be at least 2";
+            errors.push(FieldError::invalid("series.count", json!(""), detail));
+        }
+        if !is_set(event, &["series", "lastObservedTime"]) {
+            errors.push(FieldError::required("series.lastObservedTime", ""));
+        }
+    }
+    // The reason is looked at twice, and told twice.
+    for field in [
+        "involvedObject",
+        "reason",
+        "message",
+        "source",
+        "firstTimestamp",
+        "lastTimestamp",
+        "count",
+        "reason",
+        "type",
+        "eventTime",
+        "action",
+        "related",
+        "reportingComponent",
+        "reportingInstance",
+    ] {
+        let path = match field {
+            "reportingComponent" => "reportingController",
+            other => other,
+        };
+        if event[field] != old[field] {
+            let new = event[field].clone();
+            errors.push(FieldError::invalid(path, new, "field is immutable"));
+        }
     }
     errors
 }

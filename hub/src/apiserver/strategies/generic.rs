@@ -1,6 +1,6 @@
 //! Kinds that only differ in facts: one row each.
 
-use super::{Dependents, Facts, Generation, Strategy};
+use super::{Dependents, Facts, Generation, Strategy, nodes};
 use crate::apiserver::catalogue::Resource;
 use crate::apiserver::registry::metadata;
 use crate::apiserver::registry::names::NameRule;
@@ -96,13 +96,6 @@ static PODS: Generic = Generic {
     ],
     ..SPEC
 };
-static SERVICES: Generic = Generic {
-    name: NameRule::Label,
-    create_on_update: true,
-    returns_deleted: true,
-    selectable: &["spec.clusterIP", "spec.type"],
-    ..PLAIN
-};
 static POD_TEMPLATES: Generic = Generic {
     generation: Generation::Content,
     returns_deleted: true,
@@ -136,7 +129,6 @@ pub(super) fn of(group: &str, plural: &str) -> &'static dyn Strategy {
     let [plain, spec, conditional, conditional_spec, returned] = &ROWS;
     match (group, plural) {
         ("", "pods") => &PODS,
-        ("", "services") => &SERVICES,
         ("", "nodes") => &NODES,
         ("", "replicationcontrollers") => &CONTROLLERS,
         ("", "podtemplates") => &POD_TEMPLATES,
@@ -203,6 +195,12 @@ impl Strategy for Generic {
     }
 
     fn prepare_create(&self, facts: &Facts<'_>, object: &mut Value) {
+        let resource = &facts.context.resource;
+        match (resource.group.as_ref(), resource.plural.as_ref()) {
+            ("", "nodes") => nodes::taint(object),
+            ("", "persistentvolumes") => nodes::phase_time(object, None, facts.now),
+            _ => {}
+        }
         if let Some(finalizer) = protection(&facts.context.resource) {
             let mut all = metadata::finalizers(object);
             if !all.contains(&finalizer) {
@@ -210,6 +208,16 @@ impl Strategy for Generic {
                 let all: Vec<String> = all.into_iter().map(str::to_owned).collect();
                 put(object, &["metadata", "finalizers"], Some(json!(all)));
             }
+        }
+    }
+
+    fn prepare_update(&self, facts: &Facts<'_>, object: &mut Value, old: &Value) {
+        let resource = &facts.context.resource;
+        let status = facts.context.subresource == "status";
+        if status
+            && (resource.group.as_ref(), resource.plural.as_ref()) == ("", "persistentvolumes")
+        {
+            nodes::phase_time(object, Some(old), facts.now);
         }
     }
 

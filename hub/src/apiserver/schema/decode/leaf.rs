@@ -1,6 +1,7 @@
 //! Types that read and write themselves: times, durations, quantities, bytes.
 
 use super::quantity;
+use crate::apiserver::error::quote;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -125,6 +126,23 @@ pub(super) fn duration(value: &mut Value) -> Result<(), String> {
     let nanos = parse_duration(given).ok_or_else(|| format!("time: invalid duration {given:?}"))?;
     *value = Value::from(shown_duration(nanos));
     Ok(())
+}
+
+/// The same, with what Go says of a text that is none.
+pub(crate) fn duration_nanos(text: &str) -> Result<i64, String> {
+    parse_duration(text).ok_or_else(|| {
+        let said = format!("duration {}", quote(text));
+        let bare = text.trim_start_matches(['-', '+']);
+        let number = |c: char| c.is_ascii_digit() || c == '.';
+        let mut units = bare.split(number).filter(|unit| !unit.is_empty());
+        let known = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
+        match units.find(|unit| !known.contains(unit)) {
+            _ if !bare.starts_with(number) => format!("time: invalid {said}"),
+            Some(unit) => format!("time: unknown unit {} in {said}", quote(unit)),
+            None if bare.ends_with(number) => format!("time: missing unit in {said}"),
+            None => format!("time: invalid {said}"),
+        }
+    })
 }
 
 /// `1h2.5m`, in nanoseconds.

@@ -26,6 +26,11 @@ const MALFORMED: &str = "quantities must match the regular expression \
                          '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const SUFFIX: &str = "unable to parse quantity's suffix";
 
+/// Whether a quantity has no part of a unit.
+pub(crate) fn is_whole(text: &str) -> bool {
+    parse(text).is_ok_and(Quantity::is_whole)
+}
+
 /// Reads a quantity; the error is Go's text.
 pub(crate) fn parse(text: &str) -> Result<Quantity, String> {
     let malformed = || MALFORMED.to_owned();

@@ -113,6 +113,7 @@ fn by_type(name: &str, object: &mut Map<String, Value>) {
                 }
             }
         }
+        "core.v1.NodeSpec" => pod_ranges(object),
         "core.v1.NodeStatus" => {
             if let Some(capacity) = object.get("capacity").cloned() {
                 fill(object, "allocatable", capacity);
@@ -188,6 +189,19 @@ fn definition(object: &mut Map<String, Value>) {
         if known.is_none_or(Vec::is_empty) {
             status.insert("storedVersions".to_owned(), json!([name]));
         }
+    }
+}
+
+/// The first of many and the only one are the same range.
+fn pod_ranges(spec: &mut Map<String, Value>) {
+    let all = spec.get("podCIDRs").and_then(Value::as_array);
+    match all.and_then(|all| all.first()).cloned() {
+        Some(first) => fill(spec, "podCIDR", first),
+        None if !is_missing(spec, "podCIDR") => {
+            let only = json!([spec["podCIDR"]]);
+            spec.insert("podCIDRs".to_owned(), only);
+        }
+        None => {}
     }
 }
 

@@ -13,9 +13,18 @@ use crate::apiserver::registry::names;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-pub(super) fn check(object: &Value, errors: &mut Errors) {
+pub(super) fn check(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &object["spec"];
     let group = text(spec, "group");
+    let name = text(&object["metadata"], "name");
+    // Later neither the name nor what it is made of can change.
+    if old.is_none() && name != format!("{}.{group}", text(&spec["names"], "plural")) {
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            json!(name),
+            "must be spec.names.plural+\".\"+spec.group",
+        ));
+    }
     let wrong = names::subdomain(group);
     if group.is_empty() {
         errors.push(required("spec.group".to_owned(), ""));
@@ -106,14 +115,14 @@ fn versions(spec: &Value, errors: &mut Errors) {
         }
     }
     if !unique {
-        told_of_all(versions, "must contain unique version names", errors);
+        told_of_all(spec, "must contain unique version names", errors);
     }
     let storing = versions
         .iter()
         .filter(|version| version["storage"] == Value::Bool(true));
     if storing.count() != 1 {
         let detail = "must have exactly one version marked as storage version";
-        told_of_all(versions, detail, errors);
+        told_of_all(spec, detail, errors);
     }
     let Some(first) = versions.first() else {
         return;
@@ -141,8 +150,8 @@ fn versions(spec: &Value, errors: &mut Errors) {
 
 /// What is told of all versions shows them as the server's own type prints them, which is longer
 /// than anybody reads where their schemas differ.
-fn told_of_all(versions: &[Value], detail: &str, errors: &mut Errors) {
-    let shown: Vec<String> = versions
+fn told_of_all(spec: &Value, detail: &str, errors: &mut Errors) {
+    let shown: Vec<String> = list(spec, "versions")
         .iter()
         .map(|version| {
             let flag = |key: &str| json!(version[key] == Value::Bool(true));
@@ -163,7 +172,10 @@ fn told_of_all(versions: &[Value], detail: &str, errors: &mut Errors) {
             }
         })
         .collect();
-    let shown = BadValue::Typed(format!("[{}]", shown.join(",")));
+    let shown = match has(spec, "versions") {
+        false => BadValue::Is(Value::Null),
+        true => BadValue::Typed(format!("[{}]", shown.join(","))),
+    };
     errors.push(FieldError::new(
         "spec.versions",
         FieldErrorKind::Invalid,
