@@ -5,7 +5,8 @@
 //! count (see [`contact`]). Only the elected hub runs this; a new one gives everybody full grace.
 //!
 //! The hub counts as away from the last thing it heard of its API server until the next: whenever
-//! nothing was heard for [`QUIET`], or a watch breaks, it asks for an object that always exists.
+//! nothing was heard for [`QUIET`], or a watch breaks, it asks for an object that always exists. Time in
+//! which the hub itself stood still counts for nobody either.
 
 mod apply;
 pub mod contact;
@@ -38,6 +39,8 @@ use tokio_util::sync::CancellationToken;
 const CONCURRENCY: usize = 64;
 /// After this long without a word from the API server it is asked for one.
 const QUIET: Duration = Duration::from_secs(5);
+/// No turn waits longer than [`QUIET`]; one that took this long was not a wait.
+const PAUSED: Duration = Duration::from_secs(10);
 /// Between two questions while it is away, and before a cluster that could not be judged is read again.
 const RETRY: Duration = Duration::from_secs(1);
 /// Before a Cluster that cannot be decoded, and so cannot be written, is read again.
@@ -117,20 +120,43 @@ impl Monitor {
         let mut leases = pin!(watch::<LeaseView>(self.client.clone(), leases, config));
         loop {
             self.work();
+            let since = self.now();
             let wake = self.start + self.next_wake();
             tokio::select! {
                 // Results free places and deadlines are exact, so both come before a flood of events;
                 // neither can starve the watches, for each deadline ends in a live read.
                 biased;
                 () = shutdown.cancelled() => break,
-                Some(report) = self.tasks.join_next() => match report {
-                    Ok(report) => self.reported(report),
-                    Err(error) => tracing::error!(%error, "a task of the monitor panicked"),
-                },
-                () = sleep_until(wake) => {}
-                Some(event) = clusters.next() => self.cluster(event),
-                Some(event) = leases.next() => self.lease(event),
+                Some(report) = self.tasks.join_next() => {
+                    self.awake(since);
+                    match report {
+                        Ok(report) => self.reported(report),
+                        Err(error) => tracing::error!(%error, "a task of the monitor panicked"),
+                    }
+                }
+                () = sleep_until(wake) => self.awake(since),
+                Some(event) = clusters.next() => {
+                    self.awake(since);
+                    self.cluster(event);
+                }
+                Some(event) = leases.next() => {
+                    self.awake(since);
+                    self.lease(event);
+                }
             }
+        }
+    }
+
+    /// Whoever waited far longer than asked was paused, and perhaps the API server with it: a machine that
+    /// slept, a process that was stopped. In that time nobody could be heard.
+    fn awake(&mut self, since: Moment) {
+        let now = self.now();
+        if now.saturating_sub(since) > PAUSED {
+            tracing::warn!(
+                seconds = (now - since).as_secs(),
+                "the hub stood still; that time counts for nobody"
+            );
+            self.fleet.gap(since, now);
         }
     }
 
@@ -170,7 +196,7 @@ impl Monitor {
             .next_deadline(now)
             .filter(|_| self.busy < CONCURRENCY);
         let ask = (!self.asking).then_some(self.ask_at);
-        let far = now + Duration::from_secs(3600);
+        let far = now + QUIET;
         deadline.into_iter().chain(ask).fold(far, Moment::min)
     }
 

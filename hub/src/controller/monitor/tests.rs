@@ -118,6 +118,31 @@ async fn silent_clusters_are_marked_at_their_deadlines_and_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pause_of_the_whole_process_counts_for_nobody() {
+    let world = World::new();
+    world.create("live");
+    let hub = start(&world);
+    until(&world, s(3)).await;
+    world.post("live", "up");
+    until(&world, s(20)).await;
+    // Nothing in this process does anything for five minutes, and everything is due at once.
+    tokio::time::advance(s(300)).await;
+    until(&world, s(342)).await;
+    let marks = world.marks();
+    assert!(marks.is_empty(), "{marks:?}");
+    // From the last turn before the pause on nothing counted; then silence does.
+    until(&world, s(400)).await;
+    let marks = world.marks();
+    assert_eq!(marks.len(), 1, "{marks:?}");
+    let (at, deadline) = (marks[0].at, s(343));
+    assert!(
+        deadline <= at && at <= deadline + QUIET + SLACK,
+        "at {at:?}"
+    );
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_new_hub_gives_full_grace_and_falsely_marks_nobody() {
     let world = World::new();
     for name in ["live", "dead"] {
