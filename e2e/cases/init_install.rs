@@ -311,7 +311,7 @@ async fn what_init_made_is_put_back() -> Result<()> {
     let scratch = Scratch::new("init-repair")?;
     let parts = Parts::from_env()?;
     let plane = Plane::start(&parts, &scratch.join("hub"), PlaneOptions::hub()).await?;
-    let fleet = Fleet::start(&scratch.join("towline"), &plane, &[]).await?;
+    let fleet = Fleet::start(&scratch.join("towline"), &plane).await?;
     let client = plane.client().await?;
     let within = Duration::from_secs(90);
     wait_for("the proof", within, || async {
@@ -381,7 +381,7 @@ async fn nobody_is_registered_while_the_policies_do_not_hold() -> Result<()> {
     plane.apiserver.spec_mut().args.retain(enforced);
     plane.apiserver.restart()?;
     plane.wait_ready().await?;
-    let fleet = Fleet::start(&scratch.join("towline"), &plane, &[]).await?;
+    let fleet = Fleet::start(&scratch.join("towline"), &plane).await?;
     wait_for("the proof", Duration::from_secs(90), || async {
         Ok(fleet
             .hub

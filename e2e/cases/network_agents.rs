@@ -18,16 +18,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::env::{
     CLUSTER_READY_WITHIN, ConnectProxy, Fleet, Lab, LabOptions, Parts, Process, Relay, Scratch,
-    Towline, start_hub, wait_for,
+    start_hub, wait_for,
 };
 
 /// A hub with Towline that agents find at one address only, so that no other way helps them.
-async fn fleet_at(scratch: &Scratch, lab: &Lab, address: &str, flags: &[&str]) -> Result<Fleet> {
-    let kubeconfig = lab.hub.kubeconfig.display().to_string();
-    let towline = Towline::new(&scratch.join("init"))?;
-    let init = ["init", "--kubeconfig", &kubeconfig, "--advertise", address];
-    towline.cli(init).await?.ok()?;
-    let mut fleet = Fleet::start(&scratch.join("towline"), &lab.hub, flags).await?;
+async fn fleet_at(scratch: &Scratch, lab: &mut Lab, address: &str) -> Result<Fleet> {
+    lab.hub.advertise(&[address]).await?;
+    let mut fleet = Fleet::start(&scratch.join("towline"), &lab.hub).await?;
     address.clone_into(&mut fleet.address);
     Ok(fleet)
 }
@@ -117,7 +114,7 @@ async fn connections_that_fall_silent_cost_neither_readiness_nor_works() -> Resu
     let parts = Parts::from_env()?;
     let mut lab = Lab::start(&parts, &scratch.join("lab"), &LabOptions::new(1)).await?;
     let relay = Relay::start(&lab.hub.address()).await?;
-    let fleet = fleet_at(&scratch, &lab, &relay.address().to_string(), &[]).await?;
+    let fleet = fleet_at(&scratch, &mut lab, &relay.address().to_string()).await?;
     let mut agent = fleet.join(&lab.members[0].kubeconfig, "far").await?;
     let hub = fleet.client().await?;
     println!(
@@ -160,7 +157,8 @@ async fn a_hub_that_is_cut_off_from_its_api_server_marks_nobody() -> Result<()> 
     let scratch = Scratch::new("network-hub")?;
     let parts = Parts::from_env()?;
     let mut lab = Lab::start(&parts, &scratch.join("lab"), &LabOptions::new(1)).await?;
-    let mut fleet = fleet_at(&scratch, &lab, &lab.hub.address(), &[]).await?;
+    let direct = lab.hub.address();
+    let mut fleet = fleet_at(&scratch, &mut lab, &direct).await?;
     let relay = Relay::start(&lab.hub.address()).await?;
     let kubeconfig = scratch.join("relayed.kubeconfig");
     let admin = lab.hub.pki.client("lab", &["system:masters"])?;
@@ -210,7 +208,7 @@ async fn agents_reach_the_hub_over_ipv6_and_through_a_proxy() -> Result<()> {
     let parts = Parts::from_env()?;
     let mut lab = Lab::start(&parts, &scratch.join("lab"), &LabOptions::new(3)).await?;
     let ipv6 = Relay::start_on("[::1]:0".parse()?, &lab.hub.address()).await?;
-    let fleet = fleet_at(&scratch, &lab, &ipv6.address().to_string(), &[]).await?;
+    let fleet = fleet_at(&scratch, &mut lab, &ipv6.address().to_string()).await?;
     let hub = fleet.client().await?;
     let proxy = ConnectProxy::start(Some("lab:s3cret/word")).await?;
     let url = format!("http://lab:s3cret%2Fword@{}", proxy.address());

@@ -36,7 +36,7 @@ impl Stage {
         let scratch = Scratch::new(name)?;
         let parts = Parts::from_env()?;
         let (hub_dir, member_dir) = (scratch.join("hub"), scratch.join("member"));
-        let (hub, mut member) = futures::try_join!(
+        let (mut hub, mut member) = futures::try_join!(
             Plane::start(&parts, &hub_dir, PlaneOptions::hub()),
             Plane::start(&parts, &member_dir, PlaneOptions::real("member")),
         )?;
@@ -44,8 +44,8 @@ impl Stage {
         let node = member.node.as_ref().context("the member has a node")?;
         node.import(&Image::agent()?).await?;
         let towline = scratch.join("towline");
-        let init = ["--advertise", &address];
-        let fleet = Fleet::start_advertised(&towline, &hub, &init, &[]).await?;
+        hub.advertise(&[&address]).await?;
+        let fleet = Fleet::start(&towline, &hub).await?;
         Ok(Self {
             scratch,
             parts,

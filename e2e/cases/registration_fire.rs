@@ -29,7 +29,7 @@ async fn killed_after_each_step_it_ends_as_one_registration() -> Result<()> {
     let scratch = Scratch::new("registration-killed")?;
     let parts = Parts::from_env()?;
     let mut lab = Lab::start(&parts, scratch.path(), &LabOptions::new(1)).await?;
-    let mut fleet = Fleet::start(&scratch.join("towline"), &lab.hub, &[]).await?;
+    let mut fleet = Fleet::start(&scratch.join("towline"), &lab.hub).await?;
     let token = fleet.token(&["--cluster", "fire"]).await?;
     let hub = fleet.client().await?;
     let seat = Seat::new(scratch.path(), "agent")?;

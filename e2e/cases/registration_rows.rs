@@ -72,7 +72,7 @@ async fn a10_a_member_out_of_reach_keeps_its_lease() -> Result<()> {
     let scratch = Scratch::new("rows-a10")?;
     let parts = Parts::from_env()?;
     let mut lab = Lab::start(&parts, scratch.path(), &LabOptions::new(1)).await?;
-    let fleet = Fleet::start(&scratch.join("towline"), &lab.hub, &[]).await?;
+    let fleet = Fleet::start(&scratch.join("towline"), &lab.hub).await?;
     let token = fleet.token(&["--cluster", "a10"]).await?;
     let member = &lab.members[0];
     hand_over(&member.client().await?, &fleet, "a10", &token).await?;

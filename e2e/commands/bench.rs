@@ -122,7 +122,7 @@ impl Bench {
         let options = LabOptions::new(1);
         parts.build(&options.parts()).await?;
         let lab = Lab::start(&parts, &scratch.join("lab"), &options).await?;
-        let fleet = Fleet::start(&scratch.join("towline"), &lab.hub, &[]).await?;
+        let fleet = Fleet::start(&scratch.join("towline"), &lab.hub).await?;
         let token = fleet.token(&["--cluster", CLUSTER]).await?;
         let flags: Vec<&str> = args.agent_flag.iter().map(String::as_str).collect();
         let member = &lab.members[0];

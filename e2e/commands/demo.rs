@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::up::LabArgs;
-use crate::env::{Fleet, Lab, Part, Parts, Plane, Process, run, wait_for};
+use crate::env::{Fleet, Lab, Parts, Plane, PlaneOptions, Process, run, wait_for};
 
 /// The default of `--cluster-monitor-grace-period`.
 const GRACE: Duration = Duration::from_secs(40);
@@ -33,12 +33,14 @@ pub(crate) async fn demo(args: &LabArgs) -> Result<()> {
     }
     let parts = Parts::from_env()?;
     let began = Instant::now();
+    let options = args.options();
     say(&format!(
-        "Starting a hub (Kubernetes {}) and {} member clusters (Kubernetes {}): real control planes, \
-         with nodes that kwok plays.",
-        args.hub_version, args.members, args.member_version
+        "Starting a hub ({}) and {} member clusters ({}).",
+        what_it_is(&options.hub),
+        args.members,
+        what_it_is(&options.members[0]),
     ));
-    let mut lab = Lab::start(&parts, &dir, &args.options()).await?;
+    let mut lab = Lab::start(&parts, &dir, &options).await?;
     held(&format!("all answer; logs are in {}", dir.display()));
     let outcome = tell(&parts, &lab).await;
     lab.stop().await;
@@ -50,13 +52,28 @@ pub(crate) async fn demo(args: &LabArgs) -> Result<()> {
     Ok(())
 }
 
+fn what_it_is(plane: &PlaneOptions) -> String {
+    if plane.builtin {
+        return "an API server of Towline's own".to_owned();
+    }
+    let nodes = match (plane.nodes, plane.real_node) {
+        (_, true) => ", with a real node",
+        (0, _) => "",
+        _ => ", with nodes that kwok plays",
+    };
+    format!(
+        "a real control plane of Kubernetes {}{nodes}",
+        plane.version
+    )
+}
+
 async fn tell(parts: &Parts, lab: &Lab) -> Result<()> {
     let hub = &lab.hub;
     say(
         "Preparing the hub: `towline init` makes API types, permissions and policies; then \
          `towline-hub run` starts.",
     );
-    let fleet = Fleet::start(&lab.dir().join("towline"), hub, &[]).await?;
+    let fleet = Fleet::start(&lab.dir().join("towline"), hub).await?;
     held("the hub is ready");
 
     let mut agents = Vec::new();
@@ -98,8 +115,12 @@ async fn register(fleet: &Fleet, member: &Plane) -> Result<Process> {
 }
 
 async fn show_clusters(parts: &Parts, hub: &Plane, members: &[Plane]) -> Result<()> {
+    let Some(kubectl) = parts.any_kubectl() else {
+        say("There is no kubectl on this machine to ask the hub with; nothing else needs it.");
+        return Ok(());
+    };
     say("Asking the hub with plain kubectl: `kubectl get clusters`.");
-    let mut kubectl = tokio::process::Command::new(parts.path(Part::Kubectl)?);
+    let mut kubectl = tokio::process::Command::new(kubectl);
     kubectl
         .arg("--kubeconfig")
         .arg(&hub.kubeconfig)

@@ -46,6 +46,12 @@ async fn start(dir: &Path, args: &LabArgs, state: &mut State) -> Result<Held> {
     let parts = Parts::from_env()?;
     let mut lab = Lab::start(&parts, &dir.join("planes"), &args.options()).await?;
     let gateway = equip(&mut lab).await?;
+    let local = lab.hub.address();
+    let addresses: Vec<&str> = [local.as_str()]
+        .into_iter()
+        .chain(gateway.as_deref())
+        .collect();
+    lab.hub.advertise(&addresses).await?;
     for plane in lab.members.iter_mut().chain([&mut lab.hub]) {
         let name = &plane.options.name;
         let kubeconfig = dir.join(format!("{name}.kubeconfig"));
@@ -92,14 +98,7 @@ async fn populate(
     gateway: Option<&str>,
     state: &mut State,
 ) -> Result<(Fleet, Vec<Process>)> {
-    let local = lab.hub.address();
-    let mut init = vec!["--advertise", &local];
-    if lab.hub.options.builtin {
-        // It was told when it began.
-        init.clear();
-    }
-    init.extend(gateway.iter().flat_map(|gateway| ["--advertise", gateway]));
-    let fleet = Fleet::start_advertised(&dir.join("towline"), &lab.hub, &init, &[]).await?;
+    let fleet = Fleet::start(&dir.join("towline"), &lab.hub).await?;
     note(state, "hub/towline-hub", &fleet.hub);
     let mut agents = Vec::new();
     for member in &lab.members {

@@ -67,9 +67,12 @@ impl LabArgs {
         options
     }
 
-    /// Builds what the lab needs, and kubectl to look at it.
+    /// Builds what the lab needs, and kubectl to look at it; of built-in servers alone, nothing.
     pub(crate) async fn build(&self) -> Result<()> {
         let mut parts = self.options().parts();
+        if parts.is_empty() && !self.for_tests {
+            return Ok(());
+        }
         parts.push(Part::Kubectl);
         if self.for_tests {
             let oldest = LabOptions::versions(1, Version::V1_33, Version::V1_30);

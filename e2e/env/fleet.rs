@@ -35,26 +35,13 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Prepares the hub, starts `towline-hub run` with more flags, and waits until it is ready.
-    pub(crate) async fn start(dir: &Path, plane: &Plane, flags: &[&str]) -> Result<Self> {
-        Self::start_advertised(dir, plane, &[], flags).await
-    }
-
-    /// The same, with flags for `towline init`, such as addresses that agents are told of.
-    pub(crate) async fn start_advertised(
-        dir: &Path,
-        plane: &Plane,
-        init_flags: &[&str],
-        flags: &[&str],
-    ) -> Result<Self> {
+    /// Prepares the hub with the addresses that its plane advertises, starts `towline-hub run` with the
+    /// flags that its plane has for it, and waits until it is ready.
+    pub(crate) async fn start(dir: &Path, plane: &Plane) -> Result<Self> {
         let towline = Towline::new(dir)?;
         let kubeconfig = plane.kubeconfig.clone();
         if plane.options.builtin {
             // It is prepared from its start, and its controllers are part of it.
-            ensure!(
-                init_flags.is_empty() && flags.is_empty(),
-                "flags of a built-in hub belong to its plane: {init_flags:?} {flags:?}"
-            );
             let pin = CaPin::of_certificate(&plane.pki.ca_der()).context("failed to pin the CA")?;
             return Ok(Self {
                 address: plane.address(),
@@ -66,11 +53,14 @@ impl Fleet {
             });
         }
         let path = kubeconfig.display().to_string();
-        let init = ["init", "--kubeconfig", &path];
-        let init = init.iter().chain(init_flags);
+        let mut init = vec!["init", "--kubeconfig", &path];
+        for address in &plane.options.advertised {
+            init.extend(["--advertise", address]);
+        }
         towline.cli(init).await?.ok()?;
         let pin = CaPin::of_certificate(&plane.pki.ca_der()).context("failed to pin the CA")?;
-        let (hub, _) = start_hub(&towline, "towline-hub", &kubeconfig, flags).await?;
+        let flags: Vec<&str> = plane.options.hub_flags.iter().map(String::as_str).collect();
+        let (hub, _) = start_hub(&towline, "towline-hub", &kubeconfig, &flags).await?;
         Ok(Self {
             address: plane.address(),
             pin: pin.to_string(),

@@ -208,6 +208,17 @@ impl Parts {
         Ok(path)
     }
 
+    /// The lab's kubectl, else the machine's, if there is any.
+    pub(crate) fn any_kubectl(&self) -> Option<PathBuf> {
+        let on_path = || {
+            let folders = std::env::var_os("PATH").unwrap_or_default();
+            let all: Vec<PathBuf> = std::env::split_paths(&folders).collect();
+            let found = all.into_iter().map(|folder| folder.join("kubectl"));
+            found.into_iter().find(|path| path.is_file())
+        };
+        self.path(Part::Kubectl).ok().or_else(on_path)
+    }
+
     /// The full version of Kubernetes, with its patch level, as `go.mod` pins it.
     pub(crate) fn git_version(&self, version: Version) -> Result<String> {
         let file = self.modules.join(format!("kubernetes-{version}/go.mod"));

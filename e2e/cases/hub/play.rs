@@ -20,6 +20,11 @@ use crate::env::{Fleet, Parts, Plane, PlaneOptions, Scratch, wait_for};
 pub(super) const GRACE: Duration = Duration::from_secs(6);
 /// Grace of one that never did.
 pub(super) const STARTUP: Duration = Duration::from_secs(9);
+/// The hub's flags that say so.
+pub(super) const FLAGS: [&str; 2] = [
+    "--cluster-monitor-grace-period=6s",
+    "--cluster-startup-grace-period=9s",
+];
 /// For what the hub does at once.
 pub(super) const SOON: Duration = Duration::from_secs(150);
 
@@ -27,7 +32,6 @@ pub(super) const SOON: Duration = Duration::from_secs(150);
 pub(super) struct Rig {
     pub(super) plane: Plane,
     pub(super) fleet: Fleet,
-    pub(super) kubectl: std::path::PathBuf,
 }
 
 static RIG: OnceCell<Rig> = OnceCell::const_new();
@@ -44,18 +48,10 @@ pub(super) async fn rig() -> Result<&'static Rig> {
 /// A control plane with a hub on it, in a folder.
 pub(super) async fn start(dir: &std::path::Path) -> Result<Rig> {
     let parts = Parts::from_env()?;
-    let plane = Plane::start(&parts, &dir.join("hub"), PlaneOptions::hub()).await?;
-    let flags = [
-        "--cluster-monitor-grace-period=6s",
-        "--cluster-startup-grace-period=9s",
-    ];
-    let fleet = Fleet::start(&dir.join("towline"), &plane, &flags).await?;
-    let kubectl = parts.path(crate::env::Part::Kubectl)?;
-    Ok(Rig {
-        plane,
-        fleet,
-        kubectl,
-    })
+    let options = PlaneOptions::hub().hub_flags(&FLAGS);
+    let plane = Plane::start(&parts, &dir.join("hub"), options).await?;
+    let fleet = Fleet::start(&dir.join("towline"), &plane).await?;
+    Ok(Rig { plane, fleet })
 }
 
 impl Rig {
@@ -102,12 +98,17 @@ impl Played {
             "spec": {"holderIdentity": name, "leaseDurationSeconds": 40},
         }))?;
         leases.create(&PostParams::default(), &lease).await?;
-        Ok(Self {
+        Ok(Self::known(client, name))
+    }
+
+    /// One that was made before, by another client.
+    pub(super) fn known(client: &Client, name: &str) -> Self {
+        Self {
             name: name.to_owned(),
-            clusters,
-            leases,
+            clusters: Api::all(client.clone()),
+            leases: Api::namespaced(client.clone(), CLUSTER_NAMESPACE),
             client: client.clone(),
-        })
+        }
     }
 
     /// Renews the Lease, with a time that differs from every other.

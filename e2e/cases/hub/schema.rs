@@ -7,6 +7,7 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use super::play::{Played, rig};
+use crate::env::{Parts, left_out};
 
 /// The API server's words about a Cluster; none when it takes it.
 async fn refusal(name: &str, spec: Value, status: Value) -> Result<Option<String>> {
@@ -230,8 +231,12 @@ async fn kubectl_shows_the_columns_users_know() -> Result<()> {
     let client = rig.client().await?;
     let played = Played::create(&client, "columns").await?;
     played.post(true, "up").await?;
+    let Some(program) = Parts::from_env()?.any_kubectl() else {
+        left_out("the columns that kubectl shows", "there is no kubectl");
+        return Ok(());
+    };
     let kubectl = async |args: &[&str]| -> Result<Vec<String>> {
-        let mut command = tokio::process::Command::new(&rig.kubectl);
+        let mut command = tokio::process::Command::new(&program);
         command
             .arg("--kubeconfig")
             .arg(rig.fleet.kubeconfig())

@@ -60,7 +60,7 @@ async fn works_outlive_an_emptied_hub_and_orphans_are_settled() -> Result<()> {
     let member = lab.members[0].client().await?;
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
     let maps: Api<DynamicObject> = Api::namespaced_with(member, "default", &kind);
-    let mut fleet = Fleet::start(&scratch.join("first"), &lab.hub, &[]).await?;
+    let mut fleet = Fleet::start(&scratch.join("first"), &lab.hub).await?;
     let token = fleet.token(&["--cluster", "m1"]).await?;
     let flags = ["--cert-rotation-checking-interval=1s"];
     let kubeconfig = lab.members[0].kubeconfig.clone();
@@ -83,7 +83,7 @@ async fn works_outlive_an_emptied_hub_and_orphans_are_settled() -> Result<()> {
     // The hub loses everything; its certificate authority is the same.
     fleet.hub.kill();
     lab.hub.lose_everything().await?;
-    let anew = Fleet::start(&scratch.join("second"), &lab.hub, &[]).await?;
+    let anew = Fleet::start(&scratch.join("second"), &lab.hub).await?;
     let token = anew.token(&["--cluster", "m1"]).await?;
     // Where the agent looks for its token.
     let spec = fleet.agent_spec(&kubeconfig, "m1", &token, &flags)?;

@@ -39,7 +39,7 @@ impl Stage {
         let scratch = Scratch::new(name)?;
         let parts = Parts::from_env()?;
         let lab = Lab::start(&parts, &scratch.join("lab"), &LabOptions::new(1)).await?;
-        let fleet = Fleet::start(&scratch.join("towline"), &lab.hub, &[]).await?;
+        let fleet = Fleet::start(&scratch.join("towline"), &lab.hub).await?;
         let maps = Api::namespaced(lab.members[0].client().await?, "default");
         Ok(Self {
             scratch,

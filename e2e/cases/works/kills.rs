@@ -43,7 +43,7 @@ async fn works_kills_at_random_points_leave_nothing_behind() -> Result<()> {
     let scratch = Scratch::new("works-kill-9")?;
     let parts = Parts::from_env()?;
     let mut lab = Lab::start(&parts, &scratch.join("lab"), &LabOptions::new(1)).await?;
-    let fleet = Fleet::start(&scratch.join("towline"), &lab.hub, &[]).await?;
+    let fleet = Fleet::start(&scratch.join("towline"), &lab.hub).await?;
     let mut agent = fleet.join(&lab.members[0].kubeconfig, CLUSTER).await?;
     let scene = Scene {
         hub: fleet.client().await?,

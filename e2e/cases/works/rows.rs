@@ -257,6 +257,15 @@ async fn a22_service(rig: &Rig, _: &Running) -> Result<()> {
     rig.deliver("a22", &[service(80)]).await?;
     rig.applied("a22", "True", "").await?;
     let api = rig.objects("v1", "Service", "default");
+    if rig.lab.members[0].options.builtin {
+        // It has no addresses to hand out; who has some gives them, as Kubernetes would.
+        let given = json!({"spec": {"clusterIP": "10.0.0.22", "healthCheckNodePort": 30022}});
+        let params = PatchParams {
+            field_manager: Some("addresses".into()),
+            ..PatchParams::default()
+        };
+        api.patch("a22", &params, &Patch::Merge(given)).await?;
+    }
     let before = rig.live(&api, "a22", |_| true).await?;
     rig.redeliver("a22", &[service(81)]).await?;
     let after = rig
