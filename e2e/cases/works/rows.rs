@@ -471,6 +471,16 @@ async fn a30_kind_without_rule(rig: &Rig, _: &Running) -> Result<()> {
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "a30", "namespace": "default"},
         "spec": {"hard": {"count/secrets": "500"}}});
     rig.deliver("a30", &[quota]).await?;
+    if rig.lab.members[0].options.builtin {
+        // Nothing there counts what quotas limit; here somebody says what it would say.
+        rig.applied("a30", "True", "").await?;
+        let counted =
+            json!({"status": {"hard": {"count/secrets": "500"}, "used": {"count/secrets": "0"}}});
+        let quotas = rig.objects("v1", "ResourceQuota", "default");
+        quotas
+            .patch_status("a30", &PatchParams::default(), &Patch::Merge(counted))
+            .await?;
+    }
     let status = rig
         .status("a30", |s| {
             !s["manifestStatuses"][0]["status"]["hard"].is_null()
