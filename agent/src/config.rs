@@ -92,7 +92,8 @@ struct HubArgs {
         env = "TOWLINE_AGENT_CERT_EXPIRATION_SECONDS"
     )]
     cert_expiration_seconds: u32,
-    /// How often the certificate's age and the bootstrap Secret are looked at
+    /// How often the certificate's age and the bootstrap Secret are looked at; what the hub says about its
+    /// addresses and certificate authorities is read every fifth time
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration::parse, env = "TOWLINE_AGENT_CERT_ROTATION_CHECKING_INTERVAL")]
     cert_rotation_checking_interval: Duration,
     /// Share of the certificate's life that is left when it is renewed, between 0 and 1

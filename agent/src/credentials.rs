@@ -39,12 +39,16 @@ pub struct Registration {
     /// The certificate chain, once it is issued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
-    /// The CA certificates that were pinned, as PEM.
+    /// The CA certificates of the hub as PEM: those that were pinned, then what the hub published.
     pub ca: String,
     /// Addresses of the hub, as `host:port`.
     pub servers: Vec<String>,
     /// What the operator had handed over when this registration was made.
     pub bootstrap: Fingerprint,
+    /// The hub signs by another authority since the certificate was issued: it is renewed before its time,
+    /// once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub signer_changed: bool,
 }
 
 impl Registration {
@@ -286,6 +290,7 @@ pub(crate) mod testing {
             ca: "CA".into(),
             servers: vec!["hub.example:6443".into()],
             bootstrap: Fingerprint(bootstrap.into()),
+            signer_changed: false,
         }
     }
 }

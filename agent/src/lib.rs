@@ -8,6 +8,7 @@ pub mod departure;
 pub mod drift;
 pub mod error;
 pub mod execution;
+pub mod following;
 pub mod heartbeat;
 pub mod hub;
 pub mod member;

@@ -12,6 +12,7 @@ pub mod progress;
 use crate::config::HubConfig;
 use crate::credentials::{self, Registration, Store};
 use crate::error::{Error, is_lasting, is_refusal};
+use crate::following;
 use crate::report::{Phase, Reporter};
 use bootstrap::{Bootstrap, Handed};
 use common::backoff::Backoff;
@@ -230,13 +231,14 @@ impl Run<'_> {
         let (Some(bootstrap), Some(hub)) = (self.bootstrap(), &self.hub) else {
             return Ok(());
         };
-        let servers = hub.servers(&bootstrap.servers);
+        let given = bootstrap.servers.iter().map(ToString::to_string);
+        let servers = following::decide::servers(&hub.servers_from_cluster_info, given);
         let purpose = Purpose {
             cluster: bootstrap.cluster.clone(),
             cluster_id: self.registrar.cluster_id.clone(),
             renews: None,
             ca: String::from_utf8_lossy(&hub.ca_pem).into_owned(),
-            servers: servers.iter().map(ToString::to_string).collect(),
+            servers,
             bootstrap: bootstrap.fingerprint(),
         };
         self.progress.make_key(purpose).await.map_err(obstacle)

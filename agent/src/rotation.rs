@@ -39,8 +39,10 @@ pub fn decide(now: DateTime<Utc>, schedule: Schedule, stored: &Stored, csr: &Csr
         return Renewal::Sleep(DateTime::<Utc>::MAX_UTC);
     };
     let chain = current.certificate.as_deref().unwrap_or_default();
-    // One that cannot be read is due.
-    if let Some(validity) = certificate::validity(chain) {
+    // One that cannot be read is due, and so is one of an authority that is on its way out.
+    if !current.signer_changed
+        && let Some(validity) = certificate::validity(chain)
+    {
         let due = due_at(validity, schedule);
         if now < due {
             return Renewal::Sleep(due);
@@ -110,6 +112,11 @@ mod tests {
         stored.pending = Some(pending.clone());
         let read = Renewal::Take(Step::ReadCsr);
         assert_eq!(step(at(3_300), &stored, Csr::Unread), read);
+        // Long before its time, when the hub signs by another authority.
+        let current = stored.current.as_mut().expect("registered");
+        current.signer_changed = true;
+        assert_eq!(step(at(0), &stored, Csr::Unread), read);
+
         let chain = issue(pending.key.expose(), &pending.subject(), at(0), at(9_000));
         let store = Renewal::Take(Step::StoreCertificate(chain.clone()));
         assert_eq!(step(at(3_300), &stored, Csr::Issued(chain)), store);

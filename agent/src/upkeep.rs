@@ -1,9 +1,11 @@
 //! Keeps the registration in good order while the agent works: renews its certificate, follows the
-//! hub's addresses, and notices when the operator hands over a new bootstrap.
+//! hub's addresses and authorities, and notices when the operator hands over a new bootstrap.
 
 use crate::context::ErrorReport;
 use crate::credentials::Registration;
 use crate::error::{Error, is_lasting};
+use crate::following::decide::{Decision, News, decide};
+use crate::following::{self, Pace};
 use crate::hub::HubHandle;
 use crate::hub::connect::Registered;
 use crate::registration::bootstrap::{self, Handed};
@@ -13,11 +15,11 @@ use crate::registration::{Registrar, certificate, target};
 use crate::report::Phase;
 use crate::rotation::{self, Renewal, Schedule};
 use chrono::{DateTime, Utc};
-use common::client::{Credentials, HubTarget, Problem, classify};
+use common::client::{ClientOptions, Credentials, HubTarget, Problem, classify, hub_client};
 use common::errors::chain;
 use common::tls::CertificateSwap;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
+use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -30,6 +32,8 @@ const BOOTSTRAP: &str = "bootstrap";
 const POLL: Duration = Duration::from_secs(1);
 /// How long one renewal may take before it is tried again at the next check.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(120);
+/// Deadline of the request that proves what the hub published; several addresses may have to be tried.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a bootstrap that was refused is left alone while it does not change.
 const REFUSED_PAUSE: Duration = Duration::from_secs(300);
 
@@ -51,10 +55,15 @@ impl InForce {
             .map_err(Error::Pair)?;
         self.ends
             .send_replace(certificate::validity(chain).map(|v| v.not_after));
-        Ok(Registered(HubTarget {
+        Ok(Registered(self.target(registration, handed)))
+    }
+
+    /// The hub of `registration`, by the certificate that is in force.
+    fn target(&self, registration: &Registration, handed: &Handed) -> HubTarget {
+        HubTarget {
             credentials: Credentials::Certificate(self.swap.clone()),
             ..target(registration, handed, handed.proxy.clone())
-        }))
+        }
     }
 }
 
@@ -78,6 +87,8 @@ pub struct Keeper {
     pub errors: ErrorReport,
     /// When renewal starts.
     pub schedule: Schedule,
+    /// When the hub is asked about itself.
+    pub pace: Pace,
 }
 
 impl Keeper {
@@ -107,6 +118,10 @@ impl Keeper {
                     refused = Some((print, Instant::now() + REFUSED_PAUSE));
                 }
             }
+            if self.pace.is_due() {
+                self.follow_hub().await;
+                self.pace.asked();
+            }
             match tokio::time::timeout(RENEWAL_TIMEOUT, self.renew()).await {
                 Ok(Ok(())) => self.errors.clear(CERTIFICATE),
                 Ok(Err(error)) => self.complain(CERTIFICATE, &chain(&error).to_string()),
@@ -119,7 +134,11 @@ impl Keeper {
                 self.complain(CERTIFICATE, &chain(&error).to_string());
             }
             self.tell_the_end().await;
-            tokio::time::sleep(self.pause()).await;
+            let pause = self.pause().min(self.pace.left());
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.pace.back() => {}
+            }
         }
     }
 
@@ -137,6 +156,57 @@ impl Keeper {
         if moved && let Err(error) = self.apply().await {
             self.complain(BOOTSTRAP, &chain(&error).to_string());
         }
+    }
+
+    /// Takes over what the hub says about its addresses and authorities.
+    async fn follow_hub(&mut self) {
+        match self.ask_hub().await {
+            Ok(()) => self.errors.clear(following::PART),
+            // Whether the hub is there is the heartbeat's to say.
+            Err(following::Error::Read(problem)) if !problem.is_answer() => {
+                tracing::debug!(%problem, "cluster-info was not read");
+            }
+            Err(error) => self.complain(following::PART, &chain(&error).to_string()),
+        }
+    }
+
+    async fn ask_hub(&mut self) -> Result<(), following::Error> {
+        let Some(current) = self.progress.stored.current.clone() else {
+            return Ok(());
+        };
+        let published = following::read(self.hub.client()).await?;
+        let news = match decide(&current, &published) {
+            Decision::Keep => return Ok(()),
+            Decision::Store(news) => news,
+            Decision::Prove(news) => {
+                following::prove(self.client_by(&current, &news)?, &published).await?;
+                news
+            }
+        };
+        match self.progress.follow_hub(&news).await {
+            Ok(()) => tracing::info!(
+                servers = news.servers.join(","),
+                authorities = published.authorities.len(),
+                signer_changed = news.signer_changed,
+                "the hub says something new about itself"
+            ),
+            // Read again at the next look.
+            Err(error) => self.complain(following::PART, &chain(&error).to_string()),
+        }
+        Ok(())
+    }
+
+    /// A client of our hub that trusts only these authorities.
+    fn client_by(&self, of: &Registration, news: &News) -> Result<Client, following::Error> {
+        let of = Registration {
+            ca: news.ca.clone(),
+            servers: news.servers.clone(),
+            ..of.clone()
+        };
+        let target = self.in_force.target(&of, &self.handed);
+        let options = ClientOptions::new("agent proof").with_timeout(PROOF_TIMEOUT);
+        hub_client(&target, &options)
+            .map_err(|error| following::Error::Unusable(chain(&error).to_string()))
     }
 
     fn is_asked_anew(&self) -> bool {

@@ -9,6 +9,7 @@ mod error;
 mod fetch;
 mod jws;
 mod pin;
+mod published;
 
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ mod tests;
 pub use error::Error;
 pub use jws::{sign_jws, verify_jws};
 pub use pin::{CaPin, InvalidPin};
+pub use published::{CLUSTER_INFO, PUBLIC_NAMESPACE, Published};
 
 use crate::client::{Attempt, HostPort, Problem};
 use crate::labels::SERVERS_EXTENSION;

@@ -4,6 +4,7 @@
 use super::decide::Csr;
 use super::key;
 use crate::credentials::{self, Fingerprint, Registration, Store, Stored, Version};
+use crate::following::decide::News;
 use common::identity::{CSR_PREFIX, RegistrationId, SIGNER};
 use common::labels;
 use common::names::ClusterName;
@@ -94,6 +95,7 @@ impl Progress {
             ca: purpose.ca,
             servers: purpose.servers,
             bootstrap: purpose.bootstrap,
+            signer_changed: false,
         };
         let mut next = self.stored.clone();
         next.pending = Some(pending);
@@ -113,6 +115,19 @@ impl Progress {
     pub async fn remember_to_leave(&mut self, mode: Mode) -> Result<(), StepError> {
         let mut next = self.stored.clone();
         next.told_to_leave = Some(mode);
+        self.save(next).await
+    }
+
+    /// Stores what the hub published of itself, in the current registration and in its renewal.
+    pub async fn follow_hub(&mut self, news: &News) -> Result<(), StepError> {
+        let mut next = self.stored.clone();
+        let of = next.current.as_ref().map(|current| current.id.clone());
+        let both = next.current.iter_mut().chain(&mut next.pending);
+        for registration in both.filter(|one| Some(&one.id) == of.as_ref()) {
+            registration.ca.clone_from(&news.ca);
+            registration.servers.clone_from(&news.servers);
+            registration.signer_changed |= news.signer_changed;
+        }
         self.save(next).await
     }
 

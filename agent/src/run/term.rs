@@ -6,6 +6,7 @@ use crate::departure::{self, Decision, Seen};
 use crate::error::Error;
 use crate::execution::engine::Engine;
 use crate::execution::stored::place::Place;
+use crate::following::Pace;
 use crate::hub::HubHandle;
 use crate::registration::Registrar;
 use crate::registration::bootstrap::Handed;
@@ -179,7 +180,9 @@ impl<'a> Term<'a> {
             remaining: registrar.config.renewal_remaining,
             dice: rand::random(),
         };
+        let errors = self.context.errors.clone();
         Keeper {
+            pace: Pace::new(registrar.config.checking_interval, &errors),
             registrar,
             secrets,
             handed,
@@ -187,7 +190,7 @@ impl<'a> Term<'a> {
             applied,
             in_force,
             hub: self.context.hub.clone(),
-            errors: self.context.errors.clone(),
+            errors,
             schedule,
         }
     }

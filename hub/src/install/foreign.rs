@@ -4,6 +4,7 @@
 //! Such a binding is left over from another installation or from a tutorial. `init` stops and names it;
 //! `init --adopt` takes the offending subjects out, and the binding with them when no other is left.
 
+use super::cluster_info;
 use super::object::ObjectKey;
 use super::plan::{Action, Step};
 use super::rbac;
@@ -160,6 +161,7 @@ fn is_ours(key: &ObjectKey) -> bool {
     match key.namespace.as_deref() {
         None => [rbac::BOOTSTRAP, rbac::AGENTS].contains(&key.name.as_str()),
         Some(SYSTEM_NAMESPACE) => key.name == rbac::POLICY_PROBE,
+        Some(cluster_info::NAMESPACE) => key.name == rbac::CLUSTER_INFO,
         Some(_) => false,
     }
 }

@@ -69,7 +69,8 @@ pub fn grants() -> Vec<Desired> {
     .into()
 }
 
-/// Everybody's right to read cluster-info, and nothing else in its namespace.
+/// Everybody's right to read cluster-info, and nothing else in its namespace: whoever looks for the hub has
+/// no name yet, and agents follow by it where the hub goes and by whose word.
 pub fn cluster_info() -> Vec<Desired> {
     let rule = json!({
         "apiGroups": [""],
@@ -80,7 +81,11 @@ pub fn cluster_info() -> Vec<Desired> {
     let namespace = Some(super::cluster_info::NAMESPACE);
     [
         role(namespace, CLUSTER_INFO, json!([rule])),
-        binding(namespace, CLUSTER_INFO, json!([user("system:anonymous")])),
+        binding(
+            namespace,
+            CLUSTER_INFO,
+            json!([user("system:anonymous"), group(AGENTS_GROUP)]),
+        ),
     ]
     .map(Desired::new)
     .into()
