@@ -122,7 +122,7 @@ impl Authorities {
     pub fn read(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(BUNDLE);
         let bundle = files::read(&path)?.ok_or_else(|| Error::Missing(path.clone()))?;
-        let trusted =
+        let mut trusted =
             common::tls::certificates(bundle.as_bytes()).map_err(|source| Error::Certificate {
                 path: path.clone(),
                 source,
@@ -133,14 +133,16 @@ impl Authorities {
             path: key_path.clone(),
             wanted,
         };
-        let first = trusted
-            .first()
-            .ok_or_else(|| Error::Missing(path.clone()))?;
-        let (signing, public) =
-            signing(first, &key_pem).ok_or_else(|| wrong("a key of P-256 as PKCS#8 in PEM"))?;
-        if !has_key(first, &public) {
-            return Err(wrong("the key of the first certificate in ca.crt"));
-        }
+        let pair =
+            KeyPair::from_pem(&key_pem).map_err(|_| wrong("a key of P-256 as PKCS#8 in PEM"))?;
+        // Key and bundle change one after the other: after a crash in between, or to a reader of that very
+        // moment, the key says which of them signs.
+        let of_key = |der: &CertificateDer<'_>| has_key(der, pair.public_key_raw());
+        let place = trusted.iter().position(of_key);
+        let place = place.ok_or_else(|| wrong("the key of a certificate in ca.crt"))?;
+        trusted[..=place].rotate_right(1);
+        let signing = signing(&trusted[0], &pair)
+            .ok_or_else(|| wrong("a key of P-256 and a certificate with a key identifier"))?;
         let mut roots = RootCertStore::empty();
         for certificate in &trusted {
             roots.add(certificate.clone()).map_err(|_| Error::Content {
@@ -222,8 +224,12 @@ impl Authorities {
         let (bundle_path, key_path) = (folder.join(BUNDLE), folder.join(KEY));
         match (authorities.trusted.as_slice(), &authorities.next_key_pem) {
             ([old @ .., new], Some(key)) if !old.is_empty() => {
-                // The bundle and the key change one after the other: readers retry, see `Keys::reload`.
-                let swapped = [std::slice::from_ref(new), old].concat();
+                // Cut short before its end, this step is taken again: the next key is still there.
+                let promoted = *key == authorities.key_pem;
+                let swapped = match promoted {
+                    true => authorities.trusted.clone(),
+                    false => [std::slice::from_ref(new), old].concat(),
+                };
                 files::secret_file(&key_path, key.as_bytes())?;
                 files::secret_file(&bundle_path, bundle(&swapped).as_bytes())?;
                 let path = folder.join(NEXT_KEY);
@@ -273,10 +279,9 @@ fn params(common_name: &str) -> CertificateParams {
     params
 }
 
-/// What signs, and the raw public key that belongs to the private one.
-fn signing(certificate: &CertificateDer<'_>, key_pem: &str) -> Option<(Signing, Vec<u8>)> {
+/// What signs.
+fn signing(certificate: &CertificateDer<'_>, pair: &KeyPair) -> Option<Signing> {
     let (_, read) = X509Certificate::from_der(certificate).ok()?;
-    let pair = KeyPair::from_pem(key_pem).ok()?;
     let random = ring::rand::SystemRandom::new();
     let der = pair.serialized_der();
     let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der, &random).ok()?;
@@ -288,14 +293,13 @@ fn signing(certificate: &CertificateDer<'_>, key_pem: &str) -> Option<(Signing, 
                 _ => None,
             })?;
     let common_name = read.subject().iter_common_name().next()?.as_str().ok()?;
-    let signing = Signing {
+    Some(Signing {
         common_name: common_name.to_owned(),
         name: read.subject().as_raw().to_vec(),
         key_id,
         not_after: DateTime::from_timestamp(read.validity().not_after.timestamp(), 0)?,
         key,
-    };
-    Some((signing, pair.public_key_raw().to_vec()))
+    })
 }
 
 fn has_key(certificate: &CertificateDer<'_>, public: &[u8]) -> bool {
@@ -329,6 +333,36 @@ mod tests {
             Authorities::open(dir.path(), now),
             Err(Error::Missing(_))
         ));
+    }
+
+    /// A crash between any two writes of a step leaves a hub that starts, and a step that is taken again.
+    #[test]
+    fn a_step_that_is_cut_short_is_taken_again() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let now = at("2026-01-01T00:00:00Z");
+        let path = |name| dir.path().join(name);
+        let text = |name| std::fs::read_to_string(path(name)).expect("there");
+        let step = || Authorities::advance(dir.path(), now).expect("a step");
+        let first = Authorities::open(dir.path(), now).expect("made");
+
+        // Of the first step only the next key was written.
+        std::fs::write(path(NEXT_KEY), "lost with its certificate").expect("written");
+        assert!(Authorities::read(dir.path()).expect("read").trusted() == first.trusted());
+        assert_eq!(step(), Step::Introduced);
+
+        // Of the second only the key, then all but the removal of the next key.
+        let both = text(BUNDLE);
+        let next = text(NEXT_KEY);
+        std::fs::write(path(KEY), &next).expect("written");
+        let half = Authorities::read(dir.path()).expect("read");
+        assert!(half.trusted()[1] == first.trusted()[0], "the new one signs");
+        assert_eq!(step(), Step::Promoted);
+        let whole = Authorities::read(dir.path()).expect("read");
+        assert!(half.trusted() == whole.trusted() && text(BUNDLE) != both);
+        std::fs::write(path(NEXT_KEY), &next).expect("written");
+        assert_eq!(step(), Step::Promoted);
+        assert!(Authorities::read(dir.path()).expect("read") == whole);
+        assert_eq!(step(), Step::Finished);
     }
 
     #[test]
