@@ -18,6 +18,7 @@ mod registration_errors;
 mod registration_fire;
 mod registration_rows;
 mod relay;
+mod serve;
 mod serve_attack;
 mod status;
 mod works;
