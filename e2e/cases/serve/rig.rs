@@ -98,7 +98,7 @@ impl Hub {
         client(&self.kubeconfig()).await
     }
 
-    /// Ends it in order, or with a kill.
+    /// Ends it in order.
     pub(super) async fn stop(&mut self) -> Result<()> {
         let ended = self.process.stop(LONG).await?;
         ensure!(ended.success(), "the hub ended with {ended}");
