@@ -2,10 +2,14 @@
 
 mod bench;
 mod demo;
+mod figures;
+mod fleet;
 mod keeper;
+mod latency;
 mod relay;
 mod status;
 mod up;
+mod vitals;
 
 use anyhow::Result;
 use clap::Parser;
@@ -26,6 +30,10 @@ pub(crate) enum Command {
     Demo(up::LabArgs),
     /// Measure the delivery of Works on a lab of its own; takes minutes, and a quiet machine
     Bench(bench::BenchArgs),
+    /// Measure what many agents cost a hub; takes minutes, and a quiet machine
+    Fleet(fleet::FleetArgs),
+    /// Measure the built-in hub beside kube-apiserver and etcd; takes minutes, and a quiet machine
+    Figures(figures::FiguresArgs),
     /// Hold a lab in the foreground until told to end; `up` runs it in the background
     #[command(hide = true)]
     Keep(up::LabArgs),
@@ -39,6 +47,16 @@ pub(crate) enum Command {
     },
 }
 
+/// How a result is printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs.
+    Json,
+}
+
 impl Command {
     /// Does it.
     pub(crate) async fn run(self) -> Result<()> {
@@ -49,6 +67,8 @@ impl Command {
             Self::Status => status::status(),
             Self::Demo(args) => demo::demo(&args).await,
             Self::Bench(args) => bench::bench(&args).await,
+            Self::Fleet(args) => fleet::fleet(&args).await,
+            Self::Figures(args) => figures::figures(&args).await,
             Self::Keep(args) => keeper::keep(&args).await,
             Self::Relay { listen, to } => relay::relay(&listen, &to).await,
         }

@@ -15,12 +15,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
+use super::vitals::{processor_time, resident};
 use crate::env::{
     CLUSTER_READY_WITHIN, Fleet, Lab, LabOptions, Parts, Process, Scratch, target_dir, wait_for,
 };
 use findings::{Findings, Goal, median};
 use load::{Load, Pace};
-use meter::{Meter, Requests, processor_time, resident};
+use meter::{Meter, Requests};
 
 const CLUSTER: &str = "bench";
 /// Works a second that Karmada's agent reached with its limits raised.

@@ -1,11 +1,9 @@
-//! What the API servers say was asked of them, and what the kernel says of a process.
+//! What the API servers say was asked of them.
 
 use anyhow::{Context as _, Result};
 use http::Request;
 use kube::Client;
-use rustix::param::clock_ticks_per_second;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// Requests that are the bench's own or a controller's: they say nothing about an agent.
 const NOT_AN_AGENTS: [&str; 3] = ["LIST", "WATCH", "DELETECOLLECTION"];
@@ -126,29 +124,4 @@ impl Requests {
         let texts: Vec<_> = self.0.iter().map(|(key, n)| format!("{key} {n}")).collect();
         texts.join(", ")
     }
-}
-
-/// Resident memory of a process, in bytes.
-pub(super) fn resident(pid: u32) -> Result<u64> {
-    let path = format!("/proc/{pid}/status");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let line = line.with_context(|| format!("{path} tells no memory"))?;
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
-    Ok(kib * 1024)
-}
-
-/// Processor time that a process has used.
-pub(super) fn processor_time(pid: u32) -> Result<Duration> {
-    let path = format!("/proc/{pid}/stat");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
-    // The name of the program, which comes second, may hold anything.
-    let (_, fields) = text
-        .rsplit_once(')')
-        .context("no name in a process's state")?;
-    let ticks = fields.split_whitespace().skip(11).take(2);
-    let ticks: u64 = ticks.filter_map(|text| text.parse::<u64>().ok()).sum();
-    Ok(Duration::from_secs_f64(
-        ticks as f64 / clock_ticks_per_second() as f64,
-    ))
 }

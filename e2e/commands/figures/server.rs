@@ -1,0 +1,155 @@
+//! A server to measure: started on nothing, started again, and what its processes hold in memory.
+
+use anyhow::{Context as _, Result};
+use common::client::{ClientOptions, kubeconfig_client};
+use http::{Method, Request, Response};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::commands::up::Foundation;
+use crate::commands::vitals::{mib, resident};
+use crate::env::{Fleet, Parts, Plane, PlaneOptions, Scratch};
+
+const READY_WITHIN: Duration = Duration::from_secs(120);
+/// How often readiness is asked for: the figure is as exact as this.
+const LOOK: Duration = Duration::from_millis(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How people call it.
+pub(super) fn name(kind: Foundation) -> &'static str {
+    match kind {
+        Foundation::Builtin => "built-in",
+        Foundation::Real => "kube-apiserver",
+    }
+}
+
+/// A hub that runs.
+pub(super) struct Server {
+    plane: Plane,
+    fleet: Fleet,
+}
+
+impl Server {
+    /// Starts it, and Towline on it.
+    pub(super) async fn start(kind: Foundation, scratch: &Scratch) -> Result<Self> {
+        let parts = Parts::from_env()?;
+        let mut options = PlaneOptions::hub();
+        options.builtin = kind == Foundation::Builtin;
+        parts.build(&options.parts()).await?;
+        let dir = scratch.join(name(kind));
+        let plane = Plane::start(&parts, &dir.join("plane"), options).await?;
+        let fleet = Fleet::start(&dir.join("towline"), &plane, &[]).await?;
+        Ok(Self { plane, fleet })
+    }
+
+    /// Takes everything away and starts on nothing; returns after how long it was ready.
+    pub(super) async fn start_empty(&mut self) -> Result<Duration> {
+        self.plane.apiserver.kill();
+        self.plane.etcd.kill();
+        for data in ["data/hub.db", "data/hub.db-wal", "data/hub.db-shm", "etcd"] {
+            let path = self.plane.dir.join(data);
+            // A server has one or the other.
+            let _ = std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path));
+        }
+        let took = self.start_again().await?;
+        // What `towline init` had made on it is gone too.
+        if !self.plane.options.builtin {
+            self.fleet.cli(&["init"]).await?.ok()?;
+            self.fleet.hub.restart()?;
+        }
+        Ok(took)
+    }
+
+    /// Kills it and starts it on what it has; returns after how long it was ready.
+    pub(super) async fn start_again(&mut self) -> Result<Duration> {
+        self.plane.apiserver.kill();
+        self.plane.etcd.kill();
+        let began = Instant::now();
+        self.plane.etcd.restart()?;
+        self.plane.apiserver.restart()?;
+        while !self.is_ready().await {
+            self.plane.apiserver.check()?;
+            anyhow::ensure!(
+                began.elapsed() < READY_WITHIN,
+                "not ready within {READY_WITHIN:?}"
+            );
+            sleep(LOOK).await;
+        }
+        Ok(began.elapsed())
+    }
+
+    async fn is_ready(&self) -> bool {
+        let asked = async {
+            // A client of its own: nothing of the process before is remembered.
+            let client = self.writer().await?;
+            send(&client, Method::GET, "/readyz", Vec::new()).await
+        };
+        matches!(timeout(Duration::from_secs(5), asked).await, Ok(Ok(())))
+    }
+
+    /// A client with every right and a connection of its own.
+    pub(super) async fn writer(&self) -> Result<Client> {
+        let options = ClientOptions::new("lab figures").with_timeout(REQUEST_TIMEOUT);
+        let path = &self.plane.kubeconfig;
+        let (client, _) = kubeconfig_client(Some(path), None, &options).await?;
+        Ok(client)
+    }
+
+    /// Resident memory by process, in MiB.
+    pub(super) fn memory(&mut self) -> Result<Vec<(String, f64)>> {
+        let pids = self.plane.pids().into_iter();
+        let hub = self
+            .fleet
+            .hub
+            .pid()
+            .map(|pid| ("towline-hub".to_owned(), pid));
+        pids.chain(hub)
+            .map(|(name, pid)| Ok((name, mib(resident(pid)?))))
+            .collect()
+    }
+
+    /// Ends it.
+    pub(super) async fn stop(mut self) {
+        self.fleet.hub.kill();
+        self.plane.stop().await;
+    }
+}
+
+/// Sends a request and reads the answer to its end; it has to be a success.
+pub(super) async fn send(client: &Client, method: Method, path: &str, body: Vec<u8>) -> Result<()> {
+    let answer = ask(client, method, path, body).await?;
+    let status = answer.status();
+    let body = answer.into_body().collect().await;
+    let body = body
+        .with_context(|| format!("no answer to {path}"))?
+        .to_bytes();
+    anyhow::ensure!(
+        status.is_success(),
+        "{path}: {status}: {}",
+        String::from_utf8_lossy(&body)
+    );
+    Ok(())
+}
+
+/// Sends a request; the answer's body is left to the caller.
+pub(super) async fn ask(
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+) -> Result<Response<Body>> {
+    let kind = match method {
+        Method::PATCH => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let request = Request::builder()
+        .method(&method)
+        .uri(path)
+        .header(http::header::CONTENT_TYPE, kind)
+        .body(Body::from(body))?;
+    let answer = client.send(request).await;
+    answer.with_context(|| format!("{method} {path} failed"))
+}

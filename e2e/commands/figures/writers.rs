@@ -1,0 +1,120 @@
+//! Rounds of writes by clients that each have a connection of their own and wait for every answer.
+
+use anyhow::Result;
+use common::names::CLUSTER_NAMESPACE;
+use common::time::{Clock as _, SystemClock};
+use futures::future::try_join_all;
+use http::Method;
+use kube::Client;
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::Instant;
+
+use super::server::{Server, send};
+use crate::commands::latency::Latency;
+
+/// Leases that are renewed, each by one of the writers.
+const LEASES: usize = 1000;
+/// About the size of a Work of one small manifest.
+const DATA: usize = 900;
+
+/// What a round came to.
+pub(super) struct Round {
+    latencies: Vec<Duration>,
+    took: Duration,
+}
+
+impl Round {
+    /// Writes a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.latencies.len() as f64 / self.took.as_secs_f64()
+    }
+
+    /// How long one took.
+    pub(super) fn latency(&self) -> Latency {
+        Latency::of(&self.latencies)
+    }
+}
+
+/// Creates ConfigMaps for so long.
+pub(super) async fn creates(server: &Server, count: usize, within: Duration) -> Result<Round> {
+    let namespace = format!("creates-{count}");
+    make_namespace(&server.writer().await?, &namespace).await?;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let body = |writer: usize, number: usize| {
+        let name = format!("c-{writer}-{number}");
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+            "data": {"k": "v".repeat(DATA)}})
+    };
+    round(server, count, within, async |client, writer, number| {
+        let body = body(writer, number).to_string().into_bytes();
+        send(client, Method::POST, &path, body).await
+    })
+    .await
+}
+
+/// Renews Leases for so long, as agents do.
+pub(super) async fn renewals(server: &Server, count: usize, within: Duration) -> Result<Round> {
+    let client = server.writer().await?;
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{CLUSTER_NAMESPACE}/leases");
+    let name = |number: usize| format!("figures-{count}-{number}");
+    for number in 0..LEASES {
+        let name = name(number);
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40,
+                "renewTime": "2026-01-01T00:00:00.000000Z"}});
+        send(&client, Method::POST, &path, lease.to_string().into_bytes()).await?;
+    }
+    let each = (LEASES / count).max(1);
+    round(server, count, within, async |client, writer, number| {
+        let name = name((writer + number % each * count) % LEASES);
+        let at = SystemClock
+            .now()
+            .to_rfc3339_opts(chrono::SecondsFormat::Micros, true);
+        let body = json!({"spec": {"renewTime": at}}).to_string().into_bytes();
+        send(client, Method::PATCH, &format!("{path}/{name}"), body).await
+    })
+    .await
+}
+
+async fn round(
+    server: &Server,
+    count: usize,
+    within: Duration,
+    write: impl AsyncFn(&Client, usize, usize) -> Result<()>,
+) -> Result<Round> {
+    let clients = try_join_all((0..count).map(|_| async {
+        let client = server.writer().await?;
+        // Connected before the clock runs.
+        send(&client, Method::GET, "/version", Vec::new()).await?;
+        anyhow::Ok(client)
+    }))
+    .await?;
+    let began = Instant::now();
+    let write = &write;
+    let all = clients
+        .iter()
+        .enumerate()
+        .map(|(writer, client)| async move {
+            let mut latencies = Vec::new();
+            while began.elapsed() < within {
+                let sent = Instant::now();
+                write(client, writer, latencies.len()).await?;
+                latencies.push(sent.elapsed());
+            }
+            anyhow::Ok(latencies)
+        });
+    let latencies = try_join_all(all).await?.concat();
+    Ok(Round {
+        latencies,
+        took: began.elapsed(),
+    })
+}
+
+/// Makes a namespace.
+pub(super) async fn make_namespace(client: &Client, name: &str) -> Result<()> {
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let body = body.to_string().into_bytes();
+    send(client, Method::POST, "/api/v1/namespaces", body).await
+}
