@@ -5,14 +5,19 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::Value;
+use std::sync::LazyLock;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-const POLL: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Made once: deriving the schemas is the dearest thing that a hub does at its start.
+static ALL: LazyLock<Vec<Desired>> =
+    LazyLock::new(|| common::api::all_crds().iter().map(object).collect());
 
 /// Every definition a hub needs.
 pub fn desired() -> Vec<Desired> {
-    common::api::all_crds().iter().map(object).collect()
+    ALL.clone()
 }
 
 /// Takes over what is kept in a live definition and is not ours to reset: the epoch in its description.
@@ -33,7 +38,7 @@ pub async fn await_established(
     patience: Duration,
 ) -> Result<Vec<String>, kube::Error> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let wanted: Vec<String> = desired().iter().map(|d| d.key().name).collect();
+    let wanted: Vec<String> = ALL.iter().map(|d| d.key().name).collect();
     let deadline = Instant::now() + patience;
     loop {
         let live = crds.list(&ListParams::default()).await?.items;

@@ -6,6 +6,7 @@ use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind, TypeMeta};
 use serde_json::{Value, json};
 use std::fmt;
+use std::sync::Arc;
 
 /// Value of [`MANAGED_BY`] on everything that `init` makes.
 pub const MANAGED_BY_VALUE: &str = "towline-init";
@@ -30,10 +31,10 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// A desired object.
+/// A desired object. Clones share it: definitions of kinds are large.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Desired {
-    value: Value,
+    value: Arc<Value>,
     resource: ApiResource,
 }
 
@@ -54,7 +55,7 @@ impl Desired {
             .expect("invariant: builders write apiVersion and kind");
         Self {
             resource: ApiResource::from_gvk(&kind),
-            value,
+            value: Arc::new(value),
         }
     }
 
