@@ -7,6 +7,7 @@ use crate::apiserver::catalogue::Resource;
 use crate::apiserver::error::{ApiError, FieldError, GroupKind, quote};
 use crate::apiserver::{managed, patch};
 use bytes::Bytes;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 impl Registry {
@@ -35,26 +36,35 @@ impl Registry {
                 )],
             ));
         }
+        if kind == PatchKind::Merge
+            && says_nothing(&body)
+            && let Some(same) = self.unchanged(context)
+        {
+            return Ok(same);
+        }
         let make = |old: Option<&Value>| {
             let on = context.resource.group_resource();
             let old = old.ok_or_else(|| ApiError::not_found(&on, &context.name))?;
             let mut object = patched(&context.resource, kind, old, &body)?;
-            let shown = match kind {
-                PatchKind::Strategic => go_map(&body),
-                _ => object.to_string(),
+            // Only a refusal tells what the patch made; most patches are fine.
+            let refused = |why: &str| {
+                let shown = match kind {
+                    PatchKind::Strategic => go_map(&body),
+                    _ => patched(&context.resource, kind, old, &body)
+                        .map(|object| object.to_string())
+                        .unwrap_or_default(),
+                };
+                refused(&shown, why)
             };
             self.check_type(context, &object)
-                .map_err(|why| refused(&shown, &why))?;
+                .map_err(|why| refused(&why))?;
             let unknown = context.resource.decode(&mut object).map_err(|error| {
                 let message = error.message.split_once(": ");
-                refused(
-                    &shown,
-                    message.map_or(error.message.as_str(), |(_, why)| why),
-                )
+                refused(message.map_or(error.message.as_str(), |(_, why)| why))
             })?;
             let custom = context.resource.is_custom();
             let odd = decode::oddities(unknown, duplicates(&body), custom, Vec::new);
-            decode::report(context, odd, |odd| refused(&shown, &odd))?;
+            decode::report(context, odd, |odd| refused(&odd))?;
             check_name(context, &object)?;
             self.default(context, &mut object);
             tracking::updated(self, context, old, &mut object);
@@ -66,6 +76,16 @@ impl Registry {
             make: &make,
         };
         self.change(context, &change).await
+    }
+
+    /// The object as it is, unless even a change of nothing would let it go.
+    fn unchanged(&self, context: &Context) -> Option<Outcome> {
+        let stored = self.stored(context)?;
+        let stays = !stored.deleting() && self.is_current(&context.resource, &stored);
+        stays.then(|| Outcome {
+            object: self.shown(&context.resource, &stored),
+            created: false,
+        })
     }
 
     async fn apply(
@@ -132,6 +152,13 @@ impl Registry {
         }
         Err(decode::not_registered(kind, version))
     }
+}
+
+/// Whether a merge patch has no field: so an agent, which may not read its Cluster, asks for it at
+/// every tick.
+fn says_nothing(body: &[u8]) -> bool {
+    let fields = serde_json::from_slice::<std::collections::BTreeMap<String, IgnoredAny>>(body);
+    fields.is_ok_and(|fields| fields.is_empty())
 }
 
 /// What an apply says, as it was written.

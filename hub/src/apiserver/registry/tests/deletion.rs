@@ -1,7 +1,7 @@
 //! Deletions, finalizers, namespaces.
 
 use crate::apiserver::registry::PatchKind;
-use crate::apiserver::registry::testing::{Rig, json_body};
+use crate::apiserver::registry::testing::{Rig, json_body, value};
 use serde_json::json;
 
 const PATH: &str = "v1/ns:configmaps/a";
@@ -66,6 +66,9 @@ async fn finalizers_keep_an_object_until_the_last_is_gone() {
         error.message,
         "object is being deleted: configmaps \"a\" already exists"
     );
+    let nothing = rig.patch(PATH, PatchKind::Merge, json!({})).await;
+    let nothing = nothing.expect("a patch of nothing").object;
+    assert_eq!(value(&nothing), marked, "which writes nothing");
     let none = json!({"metadata": {"finalizers": null}});
     rig.patch(PATH, PatchKind::Merge, none)
         .await

@@ -309,3 +309,25 @@ async fn one_event_has_two_faces() {
         (&json!("m"), &json!("x"))
     );
 }
+
+#[tokio::test]
+async fn a_patch_of_nothing_reads() {
+    let rig = Rig::new().await;
+    let made = rig
+        .create(
+            "v1/ns:configmaps",
+            json!({"metadata": {"name": "a"}, "data": {"k": "v"}}),
+        )
+        .await;
+    let path = "v1/ns:configmaps/a";
+    for kind in [PatchKind::Merge, PatchKind::Strategic] {
+        let patched = rig.patch(path, kind, json!({})).await;
+        let patched = patched.expect("a patch of nothing").object;
+        assert_eq!(value(&patched), made, "{kind:?}");
+    }
+    let missing = rig.patch("v1/ns:configmaps/b", PatchKind::Merge, json!({}));
+    assert_eq!(
+        missing.await.map(|_| ()).map_err(|error| error.code),
+        Err(404)
+    );
+}
