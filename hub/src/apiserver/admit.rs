@@ -135,7 +135,7 @@ impl Rules {
             "status" => {
                 let old = old.unwrap_or(&Value::Null);
                 let same = |field: &str| old["status"][field] == object["status"][field];
-                if !(same("certificate") && same("conditions")) && !may("sign") {
+                if !(may("sign") || same("certificate") && same("conditions")) {
                     return refuse(format!(
                         "user not permitted to sign requests with signerName \"{signer}\""
                     ));
