@@ -12,8 +12,8 @@ use std::fmt::Write as _;
 /// How many fields are told, as the real server has it, and how long all their paths may be.
 pub(crate) const MOST_TOLD: usize = 100;
 const MOST_TEXT: usize = 256 * 1024;
-/// How large YAML may become by its aliases: values and bytes of text together. No body is longer.
-const MOST_REPEATED: usize = 3 * 1024 * 1024;
+/// How large YAML may become by its aliases, beyond twice its length: values and bytes of text together.
+const MOST_REPEATED: usize = 512 * 1024;
 /// How many brackets may be open in YAML, which is taken apart before its depth is looked at.
 const MOST_OPENED: usize = 10_000;
 /// How many fields are put in order.
