@@ -1,9 +1,6 @@
 //! Connections that hold on to what others need: slow ones, crowded ones, and floods.
 
 use anyhow::{Context as _, Result, ensure};
-use http_body_util::{BodyExt as _, Empty};
-use hyper::body::Bytes;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
@@ -11,8 +8,6 @@ use super::wire::{connect, exchange, told};
 use super::{Rig, SOON};
 
 const MAPS: &str = "/api/v1/namespaces/mine/configmaps";
-/// How many watches a user may have, as the server's own page says it.
-const WATCHES: usize = 1_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heads_that_do_not_end_are_cut_off() -> Result<()> {
@@ -87,53 +82,5 @@ async fn a_flood_of_streams_ends_its_own_connection_only() -> Result<()> {
         .await
         .context("the flood goes on")?;
     rig.bob("GET", MAPS, None).await?.is(&[200])?;
-    rig.end().await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_of_one_user_are_counted() -> Result<()> {
-    let rig = Rig::begin("serve-attack-watches").await?;
-    let mut open = Vec::new();
-    let mut refused = None;
-    let mut senders = Vec::new();
-    'all: for _ in 0..=WATCHES / 200 {
-        let stream = connect(&rig.plane, false, "h2").await?;
-        let (mut sender, connection) =
-            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-                .await?;
-        tokio::spawn(connection);
-        for _ in 0..200 {
-            let request = http::Request::get(format!("https://hub{MAPS}?watch=1"))
-                .body(Empty::<Bytes>::new())?;
-            let answer = timeout(SOON, sender.send_request(request))
-                .await
-                .context("no answer")??;
-            match answer.status().as_u16() {
-                200 => open.push(answer),
-                429 => {
-                    refused = Some(answer);
-                    break 'all;
-                }
-                code => anyhow::bail!("{code}"),
-            }
-        }
-        senders.push(sender);
-    }
-    let refused = refused.context("nobody counts")?;
-    ensure!(refused.headers().contains_key("retry-after"));
-    let body = refused.into_body().collect().await?.to_bytes();
-    ensure!(body.starts_with(b"{\"kind\":\"Status\""), "{body:?}");
-    ensure!(open.len() == WATCHES, "{}", open.len());
-    // The twins: other requests of that user, and watches of others; and again, once some ended.
-    rig.bob("GET", MAPS, None).await?.is(&[200])?;
-    let watch = format!("{MAPS}?watch=1&timeoutSeconds=1");
-    crate::env::ask(&rig.admin, "GET", &watch, None)
-        .await?
-        .ok()?;
-    drop((open, senders));
-    crate::env::wait_for("a watch again", SOON, async || {
-        Ok(rig.bob("GET", &watch, None).await?.code == 200)
-    })
-    .await?;
     rig.end().await
 }

@@ -190,3 +190,50 @@ async fn an_agent_without_rights_loses_its_watch_and_nobody_grants_what_they_lac
     assert_eq!(rig.ask(&agent, "GET", &watch, &NONE).await.0, 403);
     rig.running.end().await;
 }
+
+#[tokio::test]
+async fn watches_of_one_user_are_counted_until_they_end() {
+    let rig = Rig::begin().await;
+    let rules =
+        json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]);
+    let role = json!({"metadata": {"name": "maps"}, "rules": rules});
+    let binding = json!({
+        "metadata": {"name": "maps"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "maps"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "watchers"}],
+    });
+    let mut changes = rig.running.router.parts().authorizer.changes();
+    for (plural, object) in [("clusterroles", &role), ("clusterrolebindings", &binding)] {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/{plural}");
+        assert_eq!(rig.ask(&Peer::Itself, "POST", &path, object).await.0, 201);
+    }
+    let bob = somebody("bob", &["watchers"]);
+    let eve = somebody("eve", &["watchers"]);
+    while rig.ask(&bob, "GET", MAPS, &NONE).await.0 != 200 {
+        changes.changed().await.expect("follows");
+    }
+    let watch = format!("{MAPS}?watch=1");
+    let mut open = Vec::new();
+    loop {
+        let answer = rig.send(&bob, ("GET", &watch), &[], "").await;
+        if answer.status() == 429 {
+            assert!(answer.headers().contains_key("retry-after"));
+            break;
+        }
+        assert_eq!(answer.status(), 200);
+        open.push(answer);
+        assert!(open.len() <= 1_000, "nobody counts");
+    }
+    assert_eq!(open.len(), 1_000);
+    // Other requests of the same user, and watches of others.
+    assert_eq!(rig.ask(&bob, "GET", MAPS, &NONE).await.0, 200);
+    assert_eq!(rig.send(&eve, ("GET", &watch), &[], "").await.status(), 200);
+    open.pop();
+    assert_eq!(rig.send(&bob, ("GET", &watch), &[], "").await.status(), 200);
+    // The old form of a watch is one only as a question.
+    let old = "/api/v1/watch/namespaces/default/configmaps";
+    assert_eq!(rig.send(&eve, ("GET", old), &[], "").await.status(), 200);
+    assert_eq!(rig.ask(&Peer::Itself, "POST", old, &NONE).await.0, 405);
+    drop(open);
+    rig.running.end().await;
+}
