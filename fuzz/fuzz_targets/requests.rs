@@ -68,7 +68,7 @@ fn read_line(method: &Method, path: &str, query: &Query) {
         &info.name,
         &info.subresource,
     ] {
-        assert!(!part.contains(['/', '\\', '%', '\0']), "{info:?}");
+        assert!(!part.contains(['/', '\\', '%']), "{info:?}");
     }
     // Whoever reads what was read sees the same: nothing is hidden behind another encoding.
     let again = RequestInfo::read(method, &info.path, query);
