@@ -4,7 +4,6 @@ mod api;
 mod at_rest;
 mod attack;
 mod attack_isolation;
-mod churn;
 mod demo;
 mod hub;
 mod init_flags;

@@ -55,7 +55,7 @@ async fn both_servers_answer_the_same() -> Result<()> {
     }
     let mut outcomes = compare_all(&left, &right, &profile, cases).await;
     outcomes.extend(generated(&left, &right, &profile, &run));
-    outcomes.extend(kubectl::compare(&left, &right, &run).await?);
+    outcomes.extend(kubectl::compare(&left, &right, &profile, &run).await?);
     let mixed = left.is_builtin() != right.is_builtin();
     let open = if mixed { open()? } else { BTreeSet::new() };
     for case in self::cases(&format!("{run}x"))? {

@@ -6,11 +6,14 @@
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
 use serde_json::json;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::compare::{Outcome, differences};
 use super::normal;
+use super::profile::Profile;
 use super::run::{Seen, Transcript};
 use super::script::Case;
 use super::server::Server;
@@ -28,10 +31,26 @@ struct Session {
     commands: Vec<(String, Option<String>)>,
 }
 
+/// Shows where two folders differ without the names that kubectl draws for them.
+const DIFF: &str = r#"#!/bin/sh
+status=0
+for file in $(ls "$1" "$2" | grep -v : | sort -u); do
+    diff -u -N --label live --label merged "$1/$file" "$2/$file" || status=1
+done
+exit $status
+"#;
+
 /// Every session, with the newest kubectl, and with the one that `TOWLINE_API_KUBECTL` names.
-pub(crate) async fn compare(left: &Server, right: &Server, run: &str) -> Result<Vec<Outcome>> {
+pub(crate) async fn compare(
+    left: &Server,
+    right: &Server,
+    profile: &Profile,
+    run: &str,
+) -> Result<Vec<Outcome>> {
     let text = std::fs::read_to_string(super::scripts().with_file_name("kubectl.txt"))
         .context("failed to read kubectl.txt")?;
+    write_differ(left)?;
+    write_differ(right)?;
     let filter = std::env::var("TOWLINE_API_FILTER").unwrap_or_default();
     let mut sessions = Vec::new();
     for (which, kubectl) in kubectls()?.into_iter().enumerate() {
@@ -51,11 +70,23 @@ pub(crate) async fn compare(left: &Server, right: &Server, run: &str) -> Result<
         }
     }
     let outcomes = futures::stream::iter(sessions)
-        .map(|session| async move { outcome(left, right, &session).await })
+        .map(|session| async move { outcome(left, right, profile, &session).await })
         .buffer_unordered(AT_ONCE);
     let mut outcomes: Vec<Outcome> = outcomes.collect().await;
     outcomes.sort_by(|a, b| a.case.id.cmp(&b.case.id));
     Ok(outcomes)
+}
+
+/// Where the program is that shows differences.
+fn differ(server: &Server) -> PathBuf {
+    server.kubeconfig().with_file_name("diff.sh")
+}
+
+fn write_differ(server: &Server) -> Result<()> {
+    let path = differ(server);
+    std::fs::write(&path, DIFF)
+        .and_then(|()| std::fs::set_permissions(&path, Permissions::from_mode(0o755)))
+        .with_context(|| format!("failed to write {}", path.display()))
 }
 
 fn kubectls() -> Result<Vec<PathBuf>> {
@@ -83,10 +114,16 @@ fn commands(text: &str, id: &str) -> Vec<(String, Option<String>)> {
     commands
 }
 
-async fn outcome(left: &Server, right: &Server, session: &Session) -> Outcome {
+async fn outcome(left: &Server, right: &Server, profile: &Profile, session: &Session) -> Outcome {
     let (one, two) = tokio::join!(talk(left, session), talk(right, session));
     let differences = match (one, two) {
-        (Ok(one), Ok(two)) => differences(&one, &two, &left.label, &right.label),
+        (Ok(mut one), Ok(mut two)) => {
+            if left.is_builtin() != right.is_builtin() {
+                profile.leave_out_prose(&mut one);
+                profile.leave_out_prose(&mut two);
+            }
+            differences(&one, &two, &left.label, &right.label)
+        }
         (one, two) => [one.err(), two.err()]
             .into_iter()
             .flatten()
@@ -116,6 +153,7 @@ async fn talk(server: &Server, session: &Session) -> Result<Transcript> {
             .args(["--namespace", &session.id])
             .args(words(line))
             .env("HOME", &home)
+            .env("KUBECTL_EXTERNAL_DIFF", differ(server))
             .env("KUBE_EDITOR", "sed -i s/before/after/")
             .env_remove("KUBECONFIG");
         let said = run(command, input.as_deref(), COMMAND_WITHIN).await?;

@@ -40,10 +40,15 @@ pub(crate) fn plain(text: &str, source: &str) -> String {
         uids: BTreeMap::new(),
         prefixes: Vec::new(),
     };
-    normal.patterns(&hide_number(
-        &hide_number(text, "resourceVersion: \""),
+    let leads = [
+        "resourceVersion: \"",
+        "\"resourceVersion\": \"",
         "Resource Version:  ",
-    ))
+    ];
+    let hidden = leads
+        .iter()
+        .fold(text.to_owned(), |text, lead| hide_number(&text, lead));
+    normal.patterns(&hidden)
 }
 
 /// One line of a table, whose columns are as wide as what is not compared makes them.

@@ -50,6 +50,22 @@ impl Profile {
         Ok(())
     }
 
+    /// Takes the reference's own texts (row `prose`) from what `kubectl explain` printed.
+    pub(crate) fn leave_out_prose(&self, transcript: &mut Transcript) {
+        let explained = transcript
+            .iter_mut()
+            .filter(|seen| seen.step.starts_with("kubectl explain "));
+        for seen in explained {
+            let Some(lines) = seen.body["stdout"].as_array_mut() else {
+                continue;
+            };
+            let at = |lines: &[Value], text: &str| lines.iter().position(|line| line == text);
+            if let (Some(from), Some(to)) = (at(lines, "DESCRIPTION:"), at(lines, "FIELDS:")) {
+                lines.drain(from + 1..to.max(from + 1));
+            }
+        }
+    }
+
     /// Takes resources that are left out from the lists of a real server, in either form.
     pub(crate) fn leave_out(&self, transcript: &mut Transcript) {
         for seen in transcript {

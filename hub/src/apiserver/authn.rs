@@ -5,6 +5,7 @@ mod bootstrap;
 mod certificate;
 mod impersonate;
 
+use account::Held;
 pub use account::{API_AUDIENCE, Claims, ISSUER};
 pub use bootstrap::judge as judge_bootstrap;
 pub use certificate::Peer;
@@ -46,7 +47,11 @@ impl Authenticator {
         }
         if let Some(token) = bearer(headers) {
             return match self.token(&token, &[API_AUDIENCE.to_owned()]) {
-                Some((caller, _)) => Ok(authenticated(caller)),
+                Some(Ok((caller, _))) => Ok(authenticated(caller)),
+                Some(Err(why)) => {
+                    tracing::debug!(why, "a token was refused");
+                    Err(ApiError::unauthorized())
+                }
                 None => Err(ApiError::unauthorized()),
             };
         }
@@ -56,13 +61,14 @@ impl Authenticator {
         Ok(Caller::anonymous())
     }
 
-    /// Whom a token speaks for, and for which of these audiences it does.
-    pub fn token(&self, token: &str, audiences: &[String]) -> Option<(Caller, Vec<String>)> {
+    /// Whom a token speaks for and for which of these audiences, or why it does not; `None` when
+    /// nothing is known of it.
+    pub fn token(&self, token: &str, audiences: &[String]) -> Option<Result<Held, String>> {
         if let Some(caller) = self.bootstrap_token(token) {
             // A bootstrap token names no audience, and is for this server.
             let here = |audience: &&String| *audience == API_AUDIENCE;
             let audiences: Vec<String> = audiences.iter().filter(here).cloned().collect();
-            return (!audiences.is_empty()).then_some((caller, audiences));
+            return (!audiences.is_empty()).then_some(Ok((caller, audiences)));
         }
         self.account_token(token, audiences)
     }

@@ -4,10 +4,13 @@ mod bootstrap;
 mod escalation;
 mod feed;
 mod index;
+mod reconcile;
 mod rule;
 
 pub use bootstrap::objects as bootstrap_objects;
 pub use escalation::Grant;
+pub use reconcile::{Reconciled, reconciled};
+pub(super) use rule::quoted_list;
 pub use rule::{Action, Rule};
 
 use super::caller::{Caller, MASTERS};

@@ -154,6 +154,42 @@ fn verbs(kind: &Resource) -> Vec<&str> {
     verbs
 }
 
+/// A list of resources as servers write it: for people who read it raw, in the order they know.
+pub fn written(list: &Value) -> String {
+    const LIST: [&str; 4] = ["kind", "apiVersion", "groupVersion", "resources"];
+    const ENTRY: [&str; 10] = [
+        "name",
+        "singularName",
+        "namespaced",
+        "group",
+        "version",
+        "kind",
+        "verbs",
+        "shortNames",
+        "categories",
+        "storageVersionHash",
+    ];
+    fn member(object: &Value, name: &str, order: &[&str]) -> Option<String> {
+        let value = object.get(name)?;
+        let shown = match value.as_array() {
+            Some(entries) if name == "resources" => {
+                let entries: Vec<String> = entries.iter().map(|e| object_of(e, order)).collect();
+                format!("[{}]", entries.join(","))
+            }
+            _ => value.to_string(),
+        };
+        Some(format!("{name:?}:{shown}"))
+    }
+    fn object_of(object: &Value, order: &[&str]) -> String {
+        let members: Vec<String> = order
+            .iter()
+            .filter_map(|name| member(object, name, &ENTRY))
+            .collect();
+        format!("{{{}}}", members.join(","))
+    }
+    object_of(list, &LIST) + "\n"
+}
+
 fn texts(list: &[Arc<str>]) -> Vec<&str> {
     list.iter().map(AsRef::as_ref).collect()
 }
@@ -298,6 +334,16 @@ pub fn etag(body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_are_written_in_the_known_order() {
+        let kinds = Catalogue::new();
+        let list = resources(&kinds.snapshot(), "apps", "v1").expect("a group");
+        let text = written(&list);
+        assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), list);
+        let begin = r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apps/v1","resources":[{"name":"controllerrevisions","singularName":"controllerrevision","namespaced":true,"kind":"ControllerRevision","verbs":["create""#;
+        assert!(text.starts_with(begin), "{text}");
+    }
     use crate::apiserver::catalogue::Catalogue;
 
     #[test]

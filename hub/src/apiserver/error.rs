@@ -4,6 +4,7 @@ mod field;
 mod quote;
 
 pub use field::{BadValue, FieldError, FieldErrorKind};
+pub(in crate::apiserver) use quote::escape_html;
 pub use quote::quote;
 
 use serde_json::{Value, json};

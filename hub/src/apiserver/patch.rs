@@ -75,11 +75,16 @@ fn object(body: &[u8]) -> Result<Value, String> {
         object @ Value::Object(_) => Ok(object),
         // Nothing is an object without members, as in Go.
         Value::Null => Ok(Value::Object(serde_json::Map::new())),
-        other => Err(format!(
-            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            form(&other)
-        )),
+        other => Err(no_object(&other)),
     }
+}
+
+/// Why a value is not read as an object.
+pub(super) fn no_object(value: &Value) -> String {
+    format!(
+        "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+        form(value)
+    )
 }
 
 fn value(body: &[u8]) -> Result<Value, String> {

@@ -13,6 +13,7 @@ mod delete;
 mod delete_collection;
 mod fresh;
 mod get;
+mod go_json;
 mod lifecycle;
 mod list;
 pub(crate) mod metadata;

@@ -6,13 +6,12 @@ mod token;
 
 use super::authn::Authenticator;
 use super::authz::Authorizer;
-use super::caller::Caller;
-use super::catalogue::Resource;
+use super::catalogue::Catalogue;
 use super::error::ApiError;
 use super::facts::facts;
 use super::managed::{self, Manager};
-use super::registry::Body;
 use super::registry::decode::{self, Expected};
+use super::registry::{Body, Context};
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
@@ -25,12 +24,10 @@ pub struct Desk<'a> {
     pub authorizer: &'a Authorizer,
     /// Identities.
     pub authenticator: &'a Authenticator,
-    /// Who asks.
-    pub caller: &'a Caller,
-    /// As whose fields the question is told.
-    pub manager: &'a str,
-    /// The kind in the path.
-    pub resource: &'a Resource,
+    /// The request.
+    pub context: &'a Context,
+    /// All kinds.
+    pub kinds: &'a Catalogue,
     /// The time of day.
     pub now: DateTime<Utc>,
 }
@@ -87,22 +84,22 @@ impl Desk<'_> {
             kind: kind.to_owned(),
             custom: false,
         };
-        let mut value = decode::read(body, &expected)?.value;
-        value["kind"] = json!(kind);
-        value["apiVersion"] = json!(format!("{group}/v1"));
-        if !value["metadata"].is_object() {
-            value["metadata"] = json!({});
-        }
+        let resource = &self.context.resource;
+        let schema = facts().named(group, "v1", kind);
+        let schema = schema.unwrap_or(&resource.schema);
+        let mut value = decode::as_kind(self.context, self.kinds, body, &expected, schema)?;
         if !value["spec"].is_object() {
             value["spec"] = json!({});
+        }
+        if kind == "TokenRequest" && value["spec"]["expirationSeconds"].is_null() {
+            value["spec"]["expirationSeconds"] = json!(token::DEFAULT_SECONDS);
         }
         // Answers that are no object of the question's own kind say nothing of fields.
         if !matches!(kind, "SelfSubjectReview" | "SelfSubjectRulesReview") {
             let subresource = if kind == "TokenRequest" { "token" } else { "" };
-            let mut manager = Manager::new(self.resource, self.manager, subresource);
+            let name = &self.context.field_manager;
+            let mut manager = Manager::new(resource, name, subresource);
             manager.api_version = format!("{group}/v1");
-            let schema = facts().named(group, "v1", kind);
-            let schema = schema.unwrap_or(&self.resource.schema);
             managed::track(None, &mut value, schema, &manager, self.now);
         }
         Ok(value)

@@ -254,6 +254,16 @@ impl Schema {
             .map(|(name, schema)| (name.as_ref(), schema))
     }
 
+    /// Where a field stands in its Go type, which protobuf's numbers follow.
+    pub fn place_of(&self, name: &str) -> (Vec<u32>, String) {
+        let numbers = match self.property(name).and_then(|field| field.proto.as_ref()) {
+            Some(proto) => proto.numbers.to_vec(),
+            // Fields of a map have no place but their name, kind and version stand first.
+            None => Vec::new(),
+        };
+        (numbers, name.to_owned())
+    }
+
     /// What a map holds under every key that is not declared.
     pub fn additional(&self) -> Option<&Self> {
         self.ty().additional.as_deref()

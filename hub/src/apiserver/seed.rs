@@ -1,10 +1,13 @@
-//! The roles and bindings that every API server begins with, where they are not there.
+//! The roles and bindings that every API server has: made where they are not there, mended where they
+//! lost something.
 
-use super::authz::bootstrap_objects;
+use super::authz::{Reconciled, bootstrap_objects, reconciled};
 use super::caller::Caller;
 use super::catalogue::Catalogue;
 use super::error::ApiError;
-use super::registry::{Body, Context, FieldValidation, MediaType, Registry, Warnings};
+use super::registry::{
+    Body, Context, DeleteOptions, FieldValidation, MediaType, Registry, Warnings,
+};
 use super::store::Key;
 use bytes::Bytes;
 use serde_json::Value;
@@ -14,31 +17,66 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// Who owns the fields of what a server makes by itself.
 const MANAGER: &str = "kube-apiserver";
 
-/// Makes the roles and bindings; namespaces must be there.
+/// How often one object may change under a start.
+const ATTEMPTS: usize = 8;
+
+/// Makes or mends the roles and bindings; namespaces must be there.
 pub async fn ensure_roles(registry: &Registry) -> Result<(), ApiError> {
     for object in bootstrap_objects() {
         let Some(context) = context(registry.catalogue(), &object) else {
             continue;
         };
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let key = Key::new(&context.namespace, name);
-        if registry
-            .store()
-            .get(&context.resource.storage_key, &key)
-            .is_some()
-        {
-            continue;
+        let mut done = ensure(registry, &context, &object).await;
+        for _ in 1..ATTEMPTS {
+            match &done {
+                Err(error) if passes(error) => done = ensure(registry, &context, &object).await,
+                _ => break,
+            }
         }
-        let body = Body {
-            media: MediaType::Json,
-            bytes: Bytes::from(object.to_string()),
-        };
-        match registry.create(&context, body).await {
-            Err(error) if error.reason != "AlreadyExists" => return Err(error),
-            _ => {}
+        done?;
+    }
+    Ok(())
+}
+
+/// Whether somebody else was at the object; a second look helps.
+fn passes(error: &ApiError) -> bool {
+    matches!(error.reason, "AlreadyExists" | "Conflict" | "NotFound")
+}
+
+async fn ensure(registry: &Registry, context: &Context, expected: &Value) -> Result<(), ApiError> {
+    let at = Context {
+        name: expected["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        ..context.clone()
+    };
+    let key = Key::new(&at.namespace, &at.name);
+    let store = registry.store();
+    if store.get(&at.resource.storage_key, &key).is_none() {
+        registry.create(context, body(expected)).await?;
+        return Ok(());
+    }
+    let existing = registry.get(&at, "").await?;
+    let existing: Value = serde_json::from_slice(&existing).map_err(ApiError::internal)?;
+    match reconciled(&existing, expected) {
+        Reconciled::Keep => {}
+        Reconciled::Change(object) => {
+            registry.update(&at, body(&object)).await?;
+        }
+        Reconciled::Replace => {
+            registry.delete(&at, DeleteOptions::default()).await?;
+            registry.create(context, body(expected)).await?;
         }
     }
     Ok(())
+}
+
+fn body(object: &Value) -> Body {
+    Body {
+        media: MediaType::Json,
+        bytes: Bytes::from(object.to_string()),
+    }
 }
 
 fn context(kinds: &Catalogue, object: &Value) -> Option<Context> {

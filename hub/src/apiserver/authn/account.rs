@@ -2,7 +2,9 @@
 
 use super::Authenticator;
 use super::certificate::CREDENTIAL_ID;
+use crate::apiserver::authz::quoted_list;
 use crate::apiserver::caller::Caller;
+use crate::apiserver::error::quote;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -59,20 +61,26 @@ impl Claims<'_> {
     }
 }
 
+/// A token that holds: whom it speaks for, and for which of the audiences that were asked.
+pub(super) type Held = (Caller, Vec<String>);
+
 impl Authenticator {
+    /// `None` when the token is not of this server at all; otherwise whom it speaks for, or why it
+    /// no longer does.
     pub(super) fn account_token(
         &self,
         token: &str,
         audiences: &[String],
-    ) -> Option<(Caller, Vec<String>)> {
+    ) -> Option<Result<Held, String>> {
         let claims = self.keys.account().verify(token)?;
-        let mut found = judge(&claims, audiences, self.clock.now())?;
+        (claims["iss"] == ISSUER).then(|| self.holds(&claims, audiences))
+    }
+
+    fn holds(&self, claims: &Value, audiences: &[String]) -> Result<Held, String> {
+        let (mut caller, meant) = judge(claims, audiences, self.clock.now())?;
         let private = &claims[PRIVATE];
-        let namespace = private["namespace"].as_str()?;
-        let account = &private["serviceaccount"];
-        if !self.lives("/serviceaccounts", namespace, account) {
-            return None;
-        }
+        let namespace = private["namespace"].as_str().unwrap_or_default();
+        self.account_lives(namespace, &private["serviceaccount"])?;
         for (claim, resource, namespace) in [
             ("secret", "/secrets", namespace),
             ("pod", "/pods", namespace),
@@ -82,63 +90,102 @@ impl Authenticator {
             if bound.is_null() {
                 continue;
             }
-            if !self.lives(resource, namespace, bound) {
-                return None;
-            }
+            self.bound_lives(claim, resource, namespace, bound)?;
             for key in ["name", "uid"] {
                 if claim != "secret"
                     && let Some(value) = bound[key].as_str()
                 {
                     let extra = format!("authentication.kubernetes.io/{claim}-{key}");
-                    found.0.extra.insert(extra, vec![value.to_owned()]);
+                    caller.extra.insert(extra, vec![value.to_owned()]);
                 }
             }
         }
-        Some(found)
+        Ok((caller, meant))
     }
 
-    /// Whether the object that a token names is there, is that one, and is not going.
-    fn lives(&self, resource: &str, namespace: &str, named: &Value) -> bool {
-        let Some(name) = named["name"].as_str() else {
-            return false;
-        };
-        let Some(object) = self.object(resource, namespace, name) else {
-            return false;
-        };
-        object["metadata"]["uid"] == named["uid"]
-            && object["metadata"]["deletionTimestamp"].is_null()
+    fn account_lives(&self, namespace: &str, named: &Value) -> Result<(), String> {
+        let name = named["name"].as_str().unwrap_or_default();
+        let object = self
+            .object("/serviceaccounts", namespace, name)
+            .ok_or_else(|| format!("serviceaccounts {} not found", quote(name)))?;
+        let (uid, wanted) = (text(&object["metadata"]["uid"]), text(&named["uid"]));
+        if uid != wanted {
+            return Err(format!(
+                "service account UID ({uid}) does not match claim ({wanted})"
+            ));
+        }
+        if is_going(&object) {
+            return Err(format!(
+                "service account {namespace}/{name} has been deleted"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the object that a token is bound to is there, is that one, and is not going.
+    fn bound_lives(
+        &self,
+        claim: &str,
+        resource: &str,
+        namespace: &str,
+        named: &Value,
+    ) -> Result<(), String> {
+        let over = || "service account token has been invalidated".to_owned();
+        let name = named["name"].as_str().unwrap_or_default();
+        let object = self.object(resource, namespace, name).ok_or_else(over)?;
+        let (uid, wanted) = (text(&object["metadata"]["uid"]), text(&named["uid"]));
+        if uid != wanted {
+            return Err(format!(
+                "{claim} UID ({uid}) does not match service account {claim} ref claim ({wanted})"
+            ));
+        }
+        if is_going(&object) {
+            Err(over())
+        } else {
+            Ok(())
+        }
     }
 }
 
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn is_going(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
 /// Whom claims speak for, and for which of the audiences, as far as they themselves say.
-fn judge(
-    claims: &Value,
-    audiences: &[String],
-    now: DateTime<Utc>,
-) -> Option<(Caller, Vec<String>)> {
-    let now = now.timestamp();
-    if claims["iss"] != ISSUER
-        || claims["exp"].as_i64().is_none_or(|end| end <= now)
-        || claims["nbf"].as_i64().is_some_and(|begin| begin > now)
-    {
-        return None;
-    }
-    let meant = claims["aud"].as_array()?;
+fn judge(claims: &Value, audiences: &[String], now: DateTime<Utc>) -> Result<Held, String> {
+    let named: Vec<String> = match &claims["aud"] {
+        Value::Array(all) => all.iter().map(|one| text(one).to_owned()).collect(),
+        _ => Vec::new(),
+    };
     let meant: Vec<String> = audiences
         .iter()
-        .filter(|audience| meant.iter().any(|one| one == audience.as_str()))
+        .filter(|audience| named.contains(audience))
         .cloned()
         .collect();
     if meant.is_empty() {
-        return None;
+        return Err(format!(
+            "token audiences {} is invalid for the target audiences {}",
+            quoted_list(&named),
+            quoted_list(audiences)
+        ));
+    }
+    let now = now.timestamp();
+    if claims["exp"].as_i64().is_none_or(|end| end <= now) {
+        return Err("service account token has expired".to_owned());
+    }
+    if claims["nbf"].as_i64().is_some_and(|begin| begin > now) {
+        return Err("service account token is not valid yet".to_owned());
     }
     let private = &claims[PRIVATE];
-    let namespace = private["namespace"].as_str()?;
-    let account = &private["serviceaccount"];
-    let (name, uid) = (account["name"].as_str()?, account["uid"].as_str()?);
+    let (namespace, account) = (text(&private["namespace"]), &private["serviceaccount"]);
+    let (name, uid) = (text(&account["name"]), text(&account["uid"]));
     let user = format!("system:serviceaccount:{namespace}:{name}");
-    if claims["sub"] != user.as_str() {
-        return None;
+    if name.is_empty() || uid.is_empty() || claims["sub"] != user.as_str() {
+        return Err("service account token claims could not be validated".to_owned());
     }
     let id = claims["jti"].as_str().map(|id| format!("JTI={id}"));
     let extra = id.map(|id| (CREDENTIAL_ID.to_owned(), vec![id]));
@@ -148,7 +195,7 @@ fn judge(
         groups: groups(namespace),
         extra: BTreeMap::from_iter(extra),
     };
-    Some((caller, meant))
+    Ok((caller, meant))
 }
 
 /// The groups of every ServiceAccount of a namespace.
@@ -185,12 +232,15 @@ mod tests {
             judge(&claims, &audiences, at("2026-01-01T00:05:00Z")).expect("holds");
         assert_eq!(caller.user, "system:serviceaccount:a:s");
         assert_eq!(meant, [API_AUDIENCE]);
-        let refused = |claims: &Value, time: &str| judge(claims, &audiences, at(time)).is_none();
+        let refused = |claims: &Value, time: &str| judge(claims, &audiences, at(time)).is_err();
         assert!(refused(&claims, "2026-01-01T00:10:00Z"));
         assert!(refused(&claims, "2025-12-31T23:59:59Z"));
-        assert!(judge(&claims, &audiences[1..], at("2026-01-01T00:05:00Z")).is_none());
+        assert_eq!(
+            judge(&claims, &audiences[1..], at("2026-01-01T00:05:00Z")),
+            Err("token audiences [\"https://kubernetes.default.svc\"] is invalid for the target audiences [\"other\"]".to_owned())
+        );
         for (key, value) in [
-            ("iss", json!("x")),
+            ("aud", json!("x")),
             ("sub", json!("system:admin")),
             ("exp", json!(null)),
         ] {

@@ -15,7 +15,15 @@ pub fn objects() -> Vec<Value> {
     GzDecoder::new(TABLE)
         .read_to_string(&mut text)
         .expect("invariant: the table is compressed text");
-    serde_json::from_str(&text).expect("invariant: the table is JSON")
+    let mut objects: Vec<Value> =
+        serde_json::from_str(&text).expect("invariant: the table is JSON");
+    for object in &mut objects {
+        // What a role gathers is not its own, and comes when others are there.
+        if object["aggregationRule"].is_object() {
+            object["rules"] = Value::Null;
+        }
+    }
+    objects
 }
 
 #[cfg(test)]

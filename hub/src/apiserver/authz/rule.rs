@@ -185,7 +185,7 @@ impl Rule {
 }
 
 /// A list of strings as messages show it: `["a" "b"]`.
-pub(super) fn quoted_list(list: &[String]) -> String {
+pub(in crate::apiserver) fn quoted_list(list: &[String]) -> String {
     let quoted: Vec<String> = list.iter().map(|one| quote(one)).collect();
     format!("[{}]", quoted.join(" "))
 }
@@ -193,14 +193,20 @@ pub(super) fn quoted_list(list: &[String]) -> String {
 /// Groups, resources and names of a rule.
 type Target = (Vec<String>, Vec<String>, Vec<String>);
 
+/// What of `wanted` is not covered by `owned`, each rule with one verb of one kind.
+pub(super) fn lacking(owned: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
+    let parts = wanted.iter().flat_map(Rule::broken_down);
+    parts
+        .filter(|part| !owned.iter().any(|rule| rule.covers(part)))
+        .collect()
+}
+
 /// What of `wanted` is not covered by `owned`, as messages list it; empty when all is.
 pub(super) fn missing(owned: &[Rule], wanted: &[Rule]) -> Vec<String> {
-    let parts = wanted.iter().flat_map(Rule::broken_down);
-    let lacking = parts.filter(|part| !owned.iter().any(|rule| rule.covers(part)));
     // Parts that differ only in the verb are shown as one.
     let mut by_resource: BTreeMap<Target, Rule> = BTreeMap::new();
     let mut shown = BTreeSet::new();
-    for part in lacking {
+    for part in lacking(owned, wanted) {
         if !part.non_resource_urls.is_empty() {
             shown.insert(part.compact());
             continue;

@@ -55,7 +55,12 @@ async fn round(registry: &Registry) -> bool {
         tokio::select! {
             changed = changes.changed() => return changed.is_ok(),
             event = news.next() => match event {
-                Some(Ok((kind, event))) => collector.hear(&kind, &event),
+                Some(Ok((kind, event))) => {
+                    collector.hear(&kind, &event);
+                    if !waits {
+                        tick.reset();
+                    }
+                }
                 Some(Err(Ended::Gone)) => return true,
                 Some(Err(Ended::Closed)) | None => return false,
             },

@@ -48,7 +48,7 @@ fn push_char(quoted: &mut String, c: char) {
 }
 
 /// JSON in which no character could be taken for markup.
-pub(super) fn escape_html(json: &str) -> String {
+pub(in crate::apiserver) fn escape_html(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
         match c {

@@ -46,12 +46,12 @@ impl Router {
                 Some(asked.reply.error(&ApiError::not_acceptable(&READABLE)))
             }
             ["api", version] => match discovery::resources(&kinds, "", version) {
-                Some(list) => ok(&list),
+                Some(list) => Some(asked.reply.written(&list, discovery::written)),
                 None => Some(asked.reply.error(&ApiError::no_such_path())),
             },
             ["apis", group] => ok(&discovery::group(&kinds, group)?),
             ["apis", group, version] => match discovery::resources(&kinds, group, version) {
-                Some(list) => ok(&list),
+                Some(list) => Some(asked.reply.written(&list, discovery::written)),
                 None if discovery::group(&kinds, group).is_some() => {
                     Some(asked.reply.error(&ApiError::no_such_path()))
                 }

@@ -77,6 +77,15 @@ impl Reply {
         self.bytes(code, self.encode(value))
     }
 
+    /// A value whose text has an order of its own, where it is not laid out in another way.
+    pub fn written(&self, value: &Value, text: impl FnOnce(&Value) -> String) -> Response<Body> {
+        if self.is_plain() {
+            self.bytes(StatusCode::OK, text(value))
+        } else {
+            self.value(StatusCode::OK, value)
+        }
+    }
+
     /// An error.
     pub fn error(&self, error: &ApiError) -> Response<Body> {
         let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -89,10 +98,10 @@ impl Reply {
         response
     }
 
-    /// The answer to somebody who may not.
+    /// The answer to somebody who may not, or does not say who they are.
     pub fn refusal(&self, error: &ApiError) -> Response<Body> {
         let mut response = self.error(error);
-        if error.code == 403 {
+        if matches!(error.code, 400 | 403) {
             response
                 .headers_mut()
                 .insert(NOSNIFF, HeaderValue::from_static("nosniff"));

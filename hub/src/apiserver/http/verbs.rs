@@ -192,9 +192,8 @@ impl Call<'_> {
         let desk = Desk {
             authorizer: &parts.authorizer,
             authenticator: &parts.authenticator,
-            caller: self.caller,
-            manager: &context.field_manager,
-            resource: self.resource,
+            context: &context,
+            kinds: self.registry().catalogue(),
             now: self.asked.reply.now,
         };
         let info = self.asked.info;

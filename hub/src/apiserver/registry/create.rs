@@ -74,6 +74,9 @@ impl Registry {
             object["metadata"]["name"] = Value::from(name);
         }
         check_new(strategy, &facts, &mut object)?;
+        if !context.dry_run {
+            resource.schema.settle(&mut object);
+        }
         let name = metadata::name(&object).to_owned();
         self.inner
             .admission

@@ -7,6 +7,7 @@ use super::value::text;
 use crate::apiserver::catalogue::{Catalogue, Resource, go_package};
 use crate::apiserver::error::{ApiError, FieldError, quote};
 use crate::apiserver::protobuf::{self, Unread};
+use crate::apiserver::schema::Schema;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -44,19 +45,29 @@ impl Expected {
 pub(crate) struct Raw {
     pub(crate) value: Value,
     duplicates: Vec<String>,
+    /// What YAML has twice, as it is told.
+    yaml: Vec<String>,
     /// The order of the fields, asked for only when it matters.
     json: Option<bytes::Bytes>,
 }
 
 /// Reads the bytes, whatever they are about.
 pub(crate) fn read(body: &Body, expected: &Expected) -> Result<Raw, ApiError> {
-    let unrecognized = |why: String| {
+    read_or(body, expected, |why| {
         ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {why} ({})",
             expected.kind,
             summary(&body.bytes)
         ))
-    };
+    })
+}
+
+/// The same, where bytes that are no object are told as `unrecognized` says.
+pub(crate) fn read_or(
+    body: &Body,
+    expected: &Expected,
+    unrecognized: impl Fn(String) -> ApiError,
+) -> Result<Raw, ApiError> {
     let read = match body.media {
         MediaType::Protobuf => {
             return Ok(Raw {
@@ -70,6 +81,7 @@ pub(crate) fn read(body: &Body, expected: &Expected) -> Result<Raw, ApiError> {
                     other => unrecognized(other.to_string()),
                 })?,
                 duplicates: Vec::new(),
+                yaml: Vec::new(),
                 json: None,
             });
         }
@@ -79,9 +91,8 @@ pub(crate) fn read(body: &Body, expected: &Expected) -> Result<Raw, ApiError> {
                 "couldn't get version/kind; json parse error: {why}"
             ))
         })?,
-        MediaType::Yaml => {
-            strict::read_yaml(&body.bytes).map_err(|why| unrecognized(format!("yaml: {why}")))?
-        }
+        MediaType::Yaml => strict::read_yaml(&body.bytes)
+            .map_err(|why| unrecognized(strict::go_yaml_words(&why)))?,
     };
     let mut read = read;
     if read.value.is_null() {
@@ -98,9 +109,14 @@ pub(crate) fn read(body: &Body, expected: &Expected) -> Result<Raw, ApiError> {
             "couldn't get version/kind; json parse error: json: cannot unmarshal {what} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
         )));
     }
+    let yaml = match body.media {
+        MediaType::Yaml => strict::yaml_twice(&body.bytes, &std::mem::take(&mut read.duplicates)),
+        _ => Vec::new(),
+    };
     Ok(Raw {
         value: read.value,
         duplicates: read.duplicates,
+        yaml,
         json: (body.media == MediaType::Json).then(|| body.bytes.clone()),
     })
 }
@@ -217,35 +233,53 @@ pub(crate) fn check_kind(
     Ok(())
 }
 
-/// Reads `raw` as `resource`: fields it does not have are dropped, and told as the request wants it.
-fn finish(context: &Context, kinds: &Catalogue, raw: Raw) -> Result<Value, ApiError> {
-    let resource = &context.resource;
-    let expected = Expected::of(resource);
+/// What a body says, as an object of the expected kind: fields it does not have are dropped, and told
+/// as the request wants it.
+pub(crate) fn as_kind(
+    context: &Context,
+    kinds: &Catalogue,
+    body: &Body,
+    expected: &Expected,
+    schema: &Schema,
+) -> Result<Value, ApiError> {
+    let raw = read(body, expected)?;
     let mut value = raw.value;
     check_kind(
         &mut value,
-        &expected,
+        expected,
         raw.json.as_deref(),
         |version, kind| is_known(kinds, version, kind),
     )?;
-    let unknown = resource.decode(&mut value)?;
-    let order = || raw.json.as_deref().map(strict::order).unwrap_or_default();
-    let odd = oddities(unknown, raw.duplicates, expected.custom, order);
-    report(context, odd, |odd| {
+    let refuse = |why: String| {
         ApiError::bad_request(format!(
-            "{} in version {} cannot be handled as a {}: {odd}",
+            "{} in version {} cannot be handled as a {}: {why}",
             expected.kind,
             quote(&expected.version),
             expected.kind
         ))
-    })?;
+    };
+    let unknown = schema.prune(&mut value);
+    schema.coerce(&mut value).map_err(refuse)?;
+    let order = || raw.json.as_deref().map(strict::order).unwrap_or_default();
+    let mut odd = raw.yaml;
+    if context.field_validation == FieldValidation::Strict && !odd.is_empty() {
+        odd = vec![format!("yaml: unmarshal errors:\n  {}", odd.join("\n  "))];
+    }
+    odd.extend(oddities(unknown, raw.duplicates, expected.custom, order));
+    report(context, odd, refuse)?;
     Ok(value)
 }
 
-/// Both steps: what a body says, as an object of the kind of the request.
+/// The same, of the kind of the request.
 pub(crate) fn object(context: &Context, kinds: &Catalogue, body: &Body) -> Result<Value, ApiError> {
-    let raw = read(body, &Expected::of(&context.resource))?;
-    finish(context, kinds, raw)
+    let resource = &context.resource;
+    as_kind(
+        context,
+        kinds,
+        body,
+        &Expected::of(resource),
+        &resource.schema,
+    )
 }
 
 /// Whether a kind is served in a version.

@@ -4,6 +4,7 @@ use super::body::Body;
 use super::decode::{self, Expected};
 use super::value::{at, texts};
 use crate::apiserver::error::{ApiError, FieldError, GroupKind, quote};
+use crate::apiserver::facts::facts;
 use serde_json::{Value, json};
 
 pub(crate) const EXACT: &str = "Exact";
@@ -277,7 +278,7 @@ fn from_body(body: &Body) -> Result<Value, ApiError> {
         kind: "DeleteOptions".to_owned(),
         custom: false,
     };
-    let value = decode::read(body, &expected)?.value;
+    let mut value = decode::read_or(body, &expected, ApiError::bad_request)?.value;
     let kind = value.get("kind").and_then(Value::as_str);
     if let Some(kind) = kind.filter(|kind| !kind.is_empty() && *kind != "DeleteOptions") {
         let version = value.get("apiVersion").and_then(Value::as_str);
@@ -285,6 +286,10 @@ fn from_body(body: &Body) -> Result<Value, ApiError> {
             kind,
             version.unwrap_or_default(),
         )));
+    }
+    if let Some(schema) = facts().named(&expected.group, "v1", &expected.kind) {
+        schema.prune(&mut value);
+        schema.coerce(&mut value).map_err(ApiError::bad_request)?;
     }
     Ok(value)
 }

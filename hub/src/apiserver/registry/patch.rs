@@ -1,10 +1,10 @@
 //! PATCH in its four kinds.
 
-use super::update::{Change, check_name};
+use super::update::{Change, check_name, inherit};
 use super::value::{put, text};
 use super::{Context, Outcome, PatchKind, Registry, decode, metadata, scale, strict, tracking};
 use crate::apiserver::catalogue::Resource;
-use crate::apiserver::error::{ApiError, FieldError, GroupKind, quote};
+use crate::apiserver::error::{ApiError, FieldError, GroupKind};
 use crate::apiserver::{managed, patch};
 use bytes::Bytes;
 use serde::de::IgnoredAny;
@@ -42,32 +42,33 @@ impl Registry {
         {
             return Ok(same);
         }
+        let strategic = kind == PatchKind::Strategic;
         let make = |old: Option<&Value>| {
-            let on = context.resource.group_resource();
+            let resource = &context.resource;
+            let on = resource.group_resource();
             let old = old.ok_or_else(|| ApiError::not_found(&on, &context.name))?;
-            let mut object = patched(&context.resource, kind, old, &body)?;
-            // Only a refusal tells what the patch made; most patches are fine.
-            let refused = |why: &str| {
-                let shown = match kind {
-                    PatchKind::Strategic => go_map(&body),
-                    _ => patched(&context.resource, kind, old, &body)
-                        .map(|object| object.to_string())
-                        .unwrap_or_default(),
-                };
-                refused(&shown, why)
-            };
+            let mut object = patched(resource, kind, old, &body)?;
+            let refused = |why: &str| refused(&shown(resource, kind, old, &body), why);
             self.check_type(context, &object)
                 .map_err(|why| refused(&why))?;
-            let unknown = context.resource.decode(&mut object).map_err(|error| {
-                let message = error.message.split_once(": ");
-                refused(message.map_or(error.message.as_str(), |(_, why)| why))
-            })?;
-            let custom = context.resource.is_custom();
-            let odd = decode::oddities(unknown, duplicates(&body), custom, Vec::new);
+            let unknown = resource.schema.prune(&mut object);
+            let read = if strategic {
+                resource.schema.restore(&mut object)
+            } else {
+                resource.schema.coerce(&mut object)
+            };
+            read.map_err(|why| refused(&why))?;
+            let mut odd = oddities(kind, &body);
+            for one in decode::oddities(unknown, Vec::new(), true, Vec::new) {
+                if !odd.contains(&one) {
+                    odd.push(one);
+                }
+            }
             decode::report(context, odd, |odd| refused(&odd))?;
             check_name(context, &object)?;
             self.default(context, &mut object);
             tracking::updated(self, context, old, &mut object);
+            inherit(context, &mut object, old);
             Ok(object)
         };
         let change = Change {
@@ -144,7 +145,12 @@ impl Registry {
         if kind.is_empty() {
             return Err(format!("Object 'Kind' is missing in '{object}'"));
         }
-        if decode::is_known(&self.inner.catalogue, version, kind) {
+        let (group, bare) = version.split_once('/').unwrap_or(("", version));
+        if let Some(other) = self.inner.catalogue.snapshot().kind(group, bare, kind) {
+            // It is read as what it says it is, before anybody looks at what it should be.
+            let mut read = object.clone();
+            other.schema.prune(&mut read);
+            other.schema.coerce(&mut read)?;
             return Err(format!(
                 "{version}, Kind={kind} is not {wanted}, Kind={}",
                 resource.kind
@@ -163,22 +169,21 @@ fn says_nothing(body: &[u8]) -> bool {
 
 /// What an apply says, as it was written.
 fn config(context: &Context, body: &Bytes) -> Result<Value, ApiError> {
-    let read = strict::read_yaml(body)
-        .map_err(|why| ApiError::bad_request(format!("error decoding YAML: {why}")))?;
-    if !read.value.is_object() {
-        return Err(ApiError::bad_request(
-            "error decoding YAML: the body is no object",
-        ));
+    let unread = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
+    let mut read = strict::read_yaml(body).map_err(|why| {
+        let why = strict::go_yaml_words(&why);
+        unread(format!("error converting YAML to JSON: {why}"))
+    })?;
+    if read.value.is_null() {
+        read.value = json!({});
     }
-    let twice: Vec<String> = read
-        .duplicates
-        .iter()
-        .map(|path| {
-            let key = path.rsplit('.').next().unwrap_or_default();
-            let line = last_line(body, key);
-            format!("line {line}: key {} already set in map", quote(key))
-        })
-        .collect();
+    if !read.value.is_object() {
+        return Err(unread(format!(
+            "error unmarshaling JSON: while decoding JSON: {}",
+            patch::no_object(&read.value)
+        )));
+    }
+    let twice = strict::yaml_twice(body, &read.duplicates);
     decode::report(context, twice.clone(), |_| {
         ApiError::bad_request(format!(
             "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
@@ -188,41 +193,50 @@ fn config(context: &Context, body: &Bytes) -> Result<Value, ApiError> {
     Ok(read.value)
 }
 
-/// The number of the last line that begins with a key.
-fn last_line(yaml: &[u8], key: &str) -> usize {
-    let text = String::from_utf8_lossy(yaml);
-    let begins = |line: &str| {
-        let rest = line.trim_start().trim_start_matches("- ").strip_prefix(key);
-        rest.is_some_and(|rest| rest.trim_start().starts_with(':'))
+/// What the real server shows of a patch that makes no object of the kind: of strategic ones the patch,
+/// of others the result.
+fn shown(resource: &Resource, kind: PatchKind, old: &Value, body: &[u8]) -> String {
+    let said = serde_json::from_slice::<Value>(body).unwrap_or_default();
+    if kind == PatchKind::Strategic {
+        return patch::print::value(&said);
+    }
+    let Ok(object) = patched(resource, kind, old, body) else {
+        return String::new();
     };
-    let lines = text.lines().enumerate();
-    lines
-        .filter(|(_, line)| begins(line))
-        .last()
-        .map_or(1, |(index, _)| index + 1)
+    if resource.is_custom() {
+        return object.to_string();
+    }
+    let reached = match kind {
+        PatchKind::Json => patch::print::reached_by(&said),
+        _ => said,
+    };
+    patch::print::patched(&object, &resource.schema, &reached)
 }
 
-/// As Go prints a map, which the real server shows of strategic patches.
-fn go_map(body: &[u8]) -> String {
-    fn shown(value: &Value) -> String {
-        match value {
-            Value::Object(map) => {
-                let parts: Vec<String> = map
-                    .iter()
-                    .map(|(key, value)| format!("{key}:{}", shown(value)))
-                    .collect();
-                format!("map[{}]", parts.join(" "))
-            }
-            Value::Array(list) => {
-                let parts: Vec<String> = list.iter().map(shown).collect();
-                format!("[{}]", parts.join(" "))
-            }
-            Value::String(text) => text.clone(),
-            Value::Null => "<nil>".to_owned(),
-            other => other.to_string(),
-        }
+/// Members of a patch that it has twice, and those of operations that mean nothing.
+fn oddities(kind: PatchKind, body: &[u8]) -> Vec<String> {
+    let Ok(read) = strict::read(body) else {
+        return Vec::new();
+    };
+    if kind != PatchKind::Json {
+        return decode::oddities(Vec::new(), read.duplicates, true, Vec::new);
     }
-    serde_json::from_slice::<Value>(body).map_or_else(|_| String::new(), |body| shown(&body))
+    let operations = read.value.as_array().into_iter().flatten().enumerate();
+    let unknown = operations
+        .flat_map(|(index, operation)| {
+            let names = operation.as_object().into_iter().flatten();
+            names
+                .filter(|(name, _)| !["op", "path", "from", "value"].contains(&name.as_str()))
+                .map(move |(name, _)| format!("[{index}].{name}"))
+        })
+        .collect();
+    // What a value has twice is its own affair.
+    let mut twice = read.duplicates;
+    twice.retain(|path| path.matches('.').count() == 1);
+    decode::oddities(unknown, twice, false, || strict::order(body))
+        .into_iter()
+        .map(|odd| format!("json patch {odd}"))
+        .collect()
 }
 
 pub(super) fn patched(
@@ -244,12 +258,6 @@ pub(super) fn patched(
         ])),
         PatchKind::Apply => Err(ApiError::internal("an apply is not a patch of bytes")),
     }
-}
-
-fn duplicates(body: &[u8]) -> Vec<String> {
-    strict::read(body)
-        .map(|read| read.duplicates)
-        .unwrap_or_default()
 }
 
 /// The result of a patch cannot be read as the kind.

@@ -229,6 +229,7 @@ async fn set(
                 disown(&mut object, &paths.spec);
             } else {
                 tracking::updated(registry, context, old, &mut object);
+                keep_times(old, &mut object);
             }
         }
         Ok(object)
@@ -247,6 +248,26 @@ async fn set(
         object: encode(&scale_of(context, &paths, &object)),
         created: false,
     })
+}
+
+/// A scale knows no times: who sets it for the first time has none, and later keeps what it had.
+fn keep_times(old: &Value, object: &mut Value) {
+    let same = |a: &Value, b: &Value| {
+        ["manager", "operation", "apiVersion", "subresource"]
+            .iter()
+            .all(|key| a[key] == b[key])
+    };
+    let before = super::value::list(old, &["metadata", "managedFields"]);
+    let entries = object
+        .pointer_mut("/metadata/managedFields")
+        .and_then(Value::as_array_mut);
+    for entry in entries.into_iter().flatten() {
+        if entry["subresource"] == "scale" {
+            let had = before.iter().find(|one| same(one, entry));
+            let time = had.and_then(|one| at(one, &["time"])).cloned();
+            put(entry, &["time"], time);
+        }
+    }
 }
 
 /// Whether any manager owns a field.

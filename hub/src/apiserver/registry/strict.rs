@@ -3,6 +3,8 @@
 //! Whoever may write anything may send what is read here. So a path is put together only for what is
 //! told, what is told is bounded, and what the aliases of YAML repeat is bounded.
 
+use crate::apiserver::error::quote;
+use serde::Deserialize as _;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::cell::{Cell, RefCell};
@@ -44,13 +46,14 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Read, serde_json::Error> {
     })
 }
 
-/// Reads one YAML document.
+/// Reads one YAML document as API servers do, where `y` and `off` are truth values.
 pub(crate) fn read_yaml(bytes: &[u8]) -> Result<Read, serde_yaml::Error> {
     if opened(bytes) > MOST_OPENED {
         return Err(serde_yaml::Error::custom("document is nested too deep"));
     }
     let notes = Notes {
         left: Some(Cell::new(MOST_REPEATED.max(2 * bytes.len()))),
+        yaml: Some(bytes),
         ..Notes::default()
     };
     let value = Node {
@@ -100,21 +103,50 @@ pub(crate) fn order(bytes: &[u8]) -> Vec<String> {
 
 /// Why a text is not JSON, in Go's words.
 pub(crate) fn go_words(why: &serde_json::Error, bytes: &[u8]) -> String {
-    if why.is_eof() {
-        return "unexpected end of JSON input".to_owned();
-    }
-    let line = bytes
-        .split(|byte| *byte == b'\n')
-        .nth(why.line().saturating_sub(1));
-    let at = line.and_then(|line| line.get(why.column().saturating_sub(1)));
-    let place = if why.to_string().starts_with("trailing characters") {
-        "after top-level value"
-    } else {
-        "looking for beginning of value"
+    super::go_json::problem(bytes).unwrap_or_else(|| why.to_string())
+}
+
+/// Keys that a YAML text has twice, by their paths, as Go tells them.
+pub(crate) fn yaml_twice(yaml: &[u8], duplicates: &[String]) -> Vec<String> {
+    let text = String::from_utf8_lossy(yaml);
+    let told = duplicates.iter().map(|path| {
+        let key = path.rsplit('.').next().unwrap_or_default();
+        let line = last_line(&text, key);
+        format!("line {line}: key {} already set in map", quote(key))
+    });
+    told.collect()
+}
+
+/// The number of the last line that begins with a key.
+fn last_line(text: &str, key: &str) -> usize {
+    let begins = |line: &str| {
+        let rest = line.trim_start().trim_start_matches("- ").strip_prefix(key);
+        rest.is_some_and(|rest| rest.trim_start().starts_with(':'))
     };
-    match at {
-        Some(byte) => format!("invalid character '{}' {place}", char::from(*byte)),
-        None => why.to_string(),
+    let lines = text.lines().enumerate();
+    lines
+        .filter(|(_, line)| begins(line))
+        .last()
+        .map_or(1, |(index, _)| index + 1)
+}
+
+/// Why a text is not YAML, in Go's words: the problem alone, and the line it is in.
+pub(crate) fn go_yaml_words(why: &serde_yaml::Error) -> String {
+    let text = why.to_string();
+    let (problem, rest) = match text.split_once(" at line ") {
+        Some((problem, rest)) => (problem, rest),
+        None => (text.split(", while ").next().unwrap_or(&text), ""),
+    };
+    let digits = rest.split(' ').next().unwrap_or_default();
+    // Go counts lines from nothing, does not tell that of the first, and adds one for what is wrong
+    // with a single word.
+    let line = digits.parse::<usize>().unwrap_or(1).saturating_sub(1);
+    let of_words = rest.contains("while scanning")
+        || problem.contains("not allowed in this context")
+        || problem.contains("cannot start any token");
+    match line {
+        0 => format!("yaml: {problem}"),
+        line => format!("yaml: line {}: {problem}", line + usize::from(of_words)),
     }
 }
 
@@ -164,24 +196,27 @@ impl Told {
     }
 }
 
-struct Notes {
+struct Notes<'a> {
     duplicates: RefCell<Told>,
     order: Option<RefCell<Told>>,
     /// How much more may be read, where aliases can repeat what was.
     left: Option<Cell<usize>>,
+    /// The text, where it is YAML: words without quotes may mean something there.
+    yaml: Option<&'a [u8]>,
 }
 
-impl Default for Notes {
+impl Default for Notes<'_> {
     fn default() -> Self {
         Self {
             duplicates: RefCell::new(Told::of(MOST_TOLD)),
             order: None,
             left: None,
+            yaml: None,
         }
     }
 }
 
-impl Notes {
+impl Notes<'_> {
     fn spend<E: Error>(&self, size: usize) -> Result<(), E> {
         let Some(left) = &self.left else {
             return Ok(());
@@ -190,11 +225,73 @@ impl Notes {
         left.set(rest.ok_or_else(|| E::custom("document contains excessive aliasing"))?);
         Ok(())
     }
+
+    /// What a word of the text stands for.
+    fn word(&self, word: &str) -> Value {
+        let plain = self.yaml.is_some_and(|text| {
+            // Where in the text the word is; both are parts of one slice, or it is not found.
+            let at = (word.as_ptr() as usize).checked_sub(text.as_ptr() as usize);
+            let before = at.and_then(|at| text.get(at.checked_sub(1)?));
+            !matches!(before, Some(b'"' | b'\''))
+        });
+        let meant = if plain { yaml_word(word) } else { None };
+        meant.unwrap_or_else(|| Value::from(word))
+    }
+}
+
+/// What YAML 1.1 reads in a word that YAML 1.2 takes for text.
+fn yaml_word(word: &str) -> Option<Value> {
+    match word {
+        "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return Some(Value::Bool(true)),
+        "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => return Some(Value::Bool(false)),
+        _ => {}
+    }
+    let digits = word.replace('_', "");
+    let (sign, rest) = match digits.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, digits.strip_prefix('+').unwrap_or(&digits)),
+    };
+    if !rest.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let radix = |prefix: &str, radix| {
+        let digits = rest.strip_prefix(prefix)?;
+        i64::from_str_radix(digits, radix).ok()
+    };
+    let number = radix("0b", 2)
+        .or_else(|| radix("0o", 8))
+        .or_else(|| radix("0x", 16))
+        .or_else(|| radix("0", 8))
+        .or_else(|| rest.parse().ok());
+    number.map(|number: i64| Value::from(sign * number))
 }
 
 struct Node<'a> {
     path: &'a Path<'a>,
-    notes: &'a Notes,
+    notes: &'a Notes<'a>,
+}
+
+/// A key: text, whatever a word of YAML stands for.
+struct Key<'a>(&'a Notes<'a>);
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        if self.0.yaml.is_none() {
+            return String::deserialize(deserializer);
+        }
+        let key = Node {
+            path: &Path::Root,
+            notes: self.0,
+        }
+        .deserialize(deserializer)?;
+        match key {
+            Value::String(text) => Ok(text),
+            Value::Array(_) | Value::Object(_) => Err(D::Error::custom("a key is no text")),
+            other => Ok(other.to_string()),
+        }
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Node<'_> {
@@ -234,6 +331,11 @@ impl<'de> Visitor<'de> for Node<'_> {
         Ok(Value::from(value))
     }
 
+    fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<Value, E> {
+        self.notes.spend(value.len())?;
+        Ok(self.notes.word(value))
+    }
+
     fn visit_unit<E: Error>(self) -> Result<Value, E> {
         Ok(Value::Null)
     }
@@ -251,7 +353,7 @@ impl<'de> Visitor<'de> for Node<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
+        while let Some(key) = entries.next_key_seed(Key(self.notes))? {
             self.notes.spend(key.len())?;
             let path = Path::Field(self.path, &key);
             if map.contains_key(&key) {
@@ -287,6 +389,40 @@ mod tests {
             (yaml.value, yaml.duplicates),
             (json!({"a": 2, "b": ["x"]}), vec!["a".to_owned()])
         );
+    }
+
+    #[test]
+    fn words_of_yaml_mean_what_they_mean_to_servers() {
+        let yaml = b"a: y\nb: 'y'\nc: \"no\"\nd: [off, 010, 1_000, 0x1F, '010']\ne: |\n  yes\nn: {on: x}\n";
+        assert_eq!(
+            read_yaml(yaml).expect("YAML").value,
+            json!({
+                "a": true, "b": "y", "c": "no", "d": [false, 8, 1000, 31, "010"], "e": "yes\n",
+                "false": {"true": "x"},
+            })
+        );
+        assert_eq!(
+            read(br#"{"a":"y"}"#).expect("JSON").value,
+            json!({"a": "y"})
+        );
+    }
+
+    #[test]
+    fn problems_of_yaml_are_told_in_the_words_of_go() {
+        for (yaml, want) in [
+            ("[", "yaml: line 1: did not find expected node content"),
+            (
+                "a: b: c",
+                "yaml: mapping values are not allowed in this context",
+            ),
+            (
+                "a: 1\nb: c: d\n",
+                "yaml: line 2: mapping values are not allowed in this context",
+            ),
+        ] {
+            let why = read_yaml(yaml.as_bytes()).expect_err(yaml);
+            assert_eq!(go_yaml_words(&why), want, "{why}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::access::{encode, failed, key};
 use super::context::Operation;
 use super::create::told_kind;
+use super::names::NameRule;
 use super::{Body, Context, Outcome, Registry, decode, metadata, scale, tracking};
 use crate::apiserver::error::{ApiError, FieldError, GroupKind};
 use crate::apiserver::managed;
@@ -43,14 +44,6 @@ impl Registry {
             read => read?,
         };
         check_name(context, &object)?;
-        let version = metadata::resource_version(&object);
-        if !version.is_empty() && version.parse::<u64>().is_err() {
-            return Err(ApiError::plain(
-                500,
-                "",
-                format!("strconv.ParseUint: parsing {version:?}: invalid syntax"),
-            ));
-        }
         self.default(context, &mut object);
         let uid = Some(metadata::uid(&object).to_owned()).filter(|uid| !uid.is_empty());
         let make = |old: Option<&Value>| {
@@ -140,8 +133,10 @@ impl Registry {
     ) -> Result<Round, ApiError> {
         let resource = &context.resource;
         let on = resource.group_resource();
+        // An apply that names another uid is told that a uid does not change.
         if let Some(uid) = &change.uid
             && uid != stored.uid()
+            && !change.force_create
         {
             return Err(uid_conflict(context, uid, stored.uid()));
         }
@@ -149,6 +144,13 @@ impl Registry {
         let mut object = (change.make)(Some(&old))?;
         let strategy = strategies::of(resource);
         match metadata::resource_version(&object) {
+            version if !version.is_empty() && version.parse::<u64>().is_err() => {
+                return Err(ApiError::plain(
+                    500,
+                    "",
+                    format!("strconv.ParseUint: parsing {version:?}: invalid syntax"),
+                ));
+            }
             "" | "0" if strategy.unconditional_update() => {}
             "" | "0" => {
                 return Err(ApiError::invalid(
@@ -169,6 +171,9 @@ impl Registry {
         object["metadata"]["resourceVersion"] = json!(metadata::resource_version(&old));
         let facts = self.facts(context);
         check_changed(strategy, &facts, &mut object, &old)?;
+        if !context.dry_run {
+            resource.schema.settle(&mut object);
+        }
         if managed::differ_in_times_only(&old, &object) {
             super::value::copy(&mut object, &old, &["metadata", "managedFields"]);
         }
@@ -243,7 +248,7 @@ fn registry_key(context: &Context) -> String {
 }
 
 /// Before managers are looked at: what the body left out and the server keeps.
-fn inherit(context: &Context, object: &mut Value, old: &Value) {
+pub(super) fn inherit(context: &Context, object: &mut Value, old: &Value) {
     if metadata::namespace(object).is_empty() && context.resource.namespaced {
         super::value::copy(object, old, &["metadata", "namespace"]);
     }
@@ -296,9 +301,13 @@ fn check_changed(
     }
     strategies::prepare_update(strategy, facts, object, old);
     metadata::keep_system_fields(object, old);
-    // The real server looks at the metadata twice, and tells it twice.
+    // The real server looks at the metadata as if it were new and then twice as changed, and tells all
+    // it finds.
+    let mut errors = metadata::validate(object, resource.namespaced, |name, _| {
+        NameRule::PathSegment.check(name, false)
+    });
     let once = metadata::validate_update(object, old);
-    let mut errors = once.clone();
+    errors.extend(once.clone());
     errors.extend(once);
     if !resource.is_custom() && resource.group.as_ref() != "apiextensions.k8s.io" {
         errors.extend(metadata::known_finalizers(object));
@@ -309,6 +318,9 @@ fn check_changed(
             resource.namespaced,
             |name, prefix| strategy.check_name(name, prefix),
         ));
+        if !resource.is_custom() {
+            errors.extend(metadata::known_finalizers(object));
+        }
     }
     errors.extend(resource.validate(object, Some(old)));
     errors.extend(strategy.validate(facts, object, Some(old)));

@@ -3,20 +3,31 @@
 use super::Desk;
 use crate::apiserver::authz::Attributes;
 use crate::apiserver::caller::Caller;
-use crate::apiserver::error::{ApiError, FieldError, GroupKind};
+use crate::apiserver::error::{ApiError, BadValue, FieldError, FieldErrorKind, GroupKind};
 use serde_json::{Value, json};
 
 impl Desk<'_> {
     pub(super) fn self_access(&self, review: Value) -> Result<Value, ApiError> {
-        refuse(attribute_errors(&review["spec"]))?;
-        Ok(self.decided(review, self.caller))
+        let mut errors = attribute_errors(&review["spec"]);
+        errors.extend(metadata_errors(&review["metadata"], false));
+        refuse(errors)?;
+        Ok(self.decided(review, &self.context.caller))
     }
 
     pub(super) fn subject_access(
         &self,
-        review: Value,
+        mut review: Value,
         local: Option<&str>,
     ) -> Result<Value, ApiError> {
+        if let Some(namespace) = local {
+            let told = text(&review["metadata"], "namespace");
+            if !told.is_empty() && told != namespace {
+                return Err(ApiError::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+            review["metadata"]["namespace"] = json!(namespace);
+        }
         let spec = &review["spec"];
         let mut errors = attribute_errors(spec);
         let caller = subject(spec);
@@ -27,21 +38,11 @@ impl Desk<'_> {
                 "at least one of user or group must be specified",
             ));
         }
-        if local.is_some() && !spec["nonResourceAttributes"].is_null() {
-            errors.push(FieldError::forbidden(
-                "spec.nonResourceAttributes",
-                "disallowed on this kind of request",
-            ));
+        errors.extend(metadata_errors(&review["metadata"], local.is_some()));
+        if let Some(namespace) = local {
+            errors.extend(local_errors(spec, namespace));
         }
         refuse(errors)?;
-        if let Some(namespace) = local {
-            let asked = spec["resourceAttributes"]["namespace"].as_str();
-            if asked.unwrap_or_default() != namespace {
-                return Err(ApiError::bad_request(format!(
-                    "spec.resourceAttributes.namespace must match namespace: {namespace}"
-                )));
-            }
-        }
         Ok(self.decided(review, &caller))
     }
 
@@ -61,7 +62,7 @@ impl Desk<'_> {
         if namespace.is_empty() {
             return Err(ApiError::bad_request("no namespace on request"));
         }
-        let (rules, problems) = self.authorizer.rules(self.caller, namespace);
+        let (rules, problems) = self.authorizer.rules(&self.context.caller, namespace);
         let (mut resources, mut paths) = (Vec::new(), Vec::new());
         for rule in &rules {
             if !rule.resources.is_empty() {
@@ -108,9 +109,10 @@ fn refuse(errors: Vec<FieldError>) -> Result<(), ApiError> {
 fn attribute_errors(spec: &Value) -> Vec<FieldError> {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     match (resource.is_null(), path.is_null()) {
-        (false, false) => vec![FieldError::invalid(
+        (false, false) => vec![FieldError::new(
             "spec.nonResourceAttributes",
-            path.clone(),
+            FieldErrorKind::Invalid,
+            shown_path(path),
             "cannot be specified in combination with resourceAttributes",
         )],
         (true, true) => vec![FieldError::invalid(
@@ -120,6 +122,54 @@ fn attribute_errors(spec: &Value) -> Vec<FieldError> {
         )],
         _ => Vec::new(),
     }
+}
+
+/// A question that is asked in a namespace is about what is in it.
+fn local_errors(spec: &Value, namespace: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let asked = text(&spec["resourceAttributes"], "namespace");
+    if !spec["resourceAttributes"].is_null() && asked != namespace {
+        errors.push(FieldError::invalid(
+            "spec.resourceAttributes.namespace",
+            json!(asked),
+            "must match metadata.namespace",
+        ));
+    }
+    if !spec["nonResourceAttributes"].is_null() {
+        errors.push(FieldError::new(
+            "spec.nonResourceAttributes",
+            FieldErrorKind::Invalid,
+            shown_path(&spec["nonResourceAttributes"]),
+            "disallowed on this kind of request",
+        ));
+    }
+    errors
+}
+
+/// A path as the server's own type has it.
+fn shown_path(path: &Value) -> BadValue {
+    let [path, verb] = ["path", "verb"].map(|field| json!(text(path, field)).to_string());
+    BadValue::Typed(format!(r#"{{"Path":{path},"Verb":{verb}}}"#))
+}
+
+/// A question is no object: it has no metadata, but for the namespace it may be asked in.
+fn metadata_errors(metadata: &Value, local: bool) -> Option<FieldError> {
+    let members = metadata.as_object().into_iter().flatten();
+    let mut said = members.filter(|(key, value)| {
+        let own = *key == "managedFields" || local && *key == "namespace";
+        !own && !value.is_null()
+    });
+    said.next()?;
+    let mut shown = metadata.clone();
+    if let Some(shown) = shown.as_object_mut() {
+        shown.remove("managedFields");
+    }
+    let why = if local {
+        "must be empty except for namespace"
+    } else {
+        "must be empty"
+    };
+    Some(FieldError::invalid("metadata", shown, why))
 }
 
 fn text(value: &Value, key: &str) -> String {

@@ -27,7 +27,7 @@ impl Desk<'_> {
             "kind": "SelfSubjectReview",
             "apiVersion": "authentication.k8s.io/v1",
             "metadata": {"creationTimestamp": self.seconds()},
-            "status": {"userInfo": user_info(self.caller)},
+            "status": {"userInfo": user_info(&self.context.caller)},
         })
     }
 
@@ -50,11 +50,14 @@ impl Desk<'_> {
             wanted
         };
         review["status"] = match self.authenticator.token(token, &wanted) {
-            Some((caller, audiences)) => json!({
+            Some(Ok((caller, audiences))) => json!({
                 "authenticated": true,
                 "user": user_info(&authenticated(caller)),
                 "audiences": audiences,
             }),
+            Some(Err(why)) => {
+                json!({"user": {}, "error": format!("[invalid bearer token, {why}]")})
+            }
             None => json!({"user": {}, "error": "invalid bearer token"}),
         };
         Ok(review)

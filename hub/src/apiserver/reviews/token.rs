@@ -2,13 +2,15 @@
 
 use super::Desk;
 use crate::apiserver::authn::{API_AUDIENCE, Claims};
-use crate::apiserver::error::{ApiError, FieldError, GroupKind, GroupResource};
+use crate::apiserver::error::{ApiError, FieldError, GroupKind, GroupResource, quote};
 use crate::apiserver::http::router::random_id;
 use chrono::{Duration, SecondsFormat};
 use serde_json::{Value, json};
 
 /// How long a token holds when nobody says.
-const DEFAULT_SECONDS: i64 = 3600;
+pub(super) const DEFAULT_SECONDS: i64 = 3600;
+const GROUP: &str = "authentication.k8s.io";
+const KIND: &str = "TokenRequest";
 const SHORTEST: i64 = 600;
 const LONGEST: i64 = 1 << 32;
 
@@ -19,10 +21,22 @@ impl Desk<'_> {
         name: &str,
         mut request: Value,
     ) -> Result<Value, ApiError> {
+        check_target(&request["metadata"], namespace, name)?;
         let account = self
             .authenticator
             .object("/serviceaccounts", namespace, name)
             .ok_or_else(|| not_found("serviceaccounts", name))?;
+        let uid = account["metadata"]["uid"].as_str().unwrap_or_default();
+        let wanted = request["metadata"]["uid"].as_str().unwrap_or_default();
+        if !wanted.is_empty() && wanted != uid {
+            return Err(ApiError::conflict(
+                &GroupResource::new(GROUP, KIND),
+                name,
+                &format!(
+                    "the UID in the token request ({wanted}) does not match the UID of the service account ({uid})"
+                ),
+            ));
+        }
         let spec = &request["spec"];
         let seconds = spec["expirationSeconds"].as_i64();
         let seconds = seconds.unwrap_or(DEFAULT_SECONDS);
@@ -35,8 +49,11 @@ impl Desk<'_> {
         };
         if let Some(wrong) = wrong {
             let error = FieldError::invalid("spec.expirationSeconds", json!(seconds), wrong);
-            let kind = GroupKind::new("authentication.k8s.io", "TokenRequest");
-            return Err(ApiError::invalid(&kind, "", vec![error]));
+            return Err(ApiError::invalid(
+                &GroupKind::new(GROUP, KIND),
+                "",
+                vec![error],
+            ));
         }
         let mut audiences: Vec<String> = spec["audiences"]
             .as_array()
@@ -47,9 +64,8 @@ impl Desk<'_> {
         if audiences.is_empty() {
             audiences.push(API_AUDIENCE.to_owned());
         }
-        let bound = self.bound(namespace, &spec["boundObjectRef"])?;
+        let bound = self.bound(namespace, name, &spec["boundObjectRef"])?;
         let id = random_id();
-        let uid = account["metadata"]["uid"].as_str().unwrap_or_default();
         let claims = Claims {
             namespace,
             name,
@@ -86,6 +102,7 @@ impl Desk<'_> {
     fn bound(
         &self,
         namespace: &str,
+        account: &str,
         reference: &Value,
     ) -> Result<Option<(&'static str, String, String)>, ApiError> {
         if reference.is_null() {
@@ -113,6 +130,12 @@ impl Desk<'_> {
             .authenticator
             .object(&format!("/{plural}"), place, name)
             .ok_or_else(|| not_found(plural, name))?;
+        if kind == "Pod" && object["spec"]["serviceAccountName"] != account {
+            return Err(ApiError::bad_request(format!(
+                "cannot bind token for serviceaccount {} to pod running with different serviceaccount name.",
+                quote(account)
+            )));
+        }
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
         let wanted = reference["uid"].as_str().unwrap_or_default();
         if !wanted.is_empty() && wanted != uid {
@@ -127,6 +150,23 @@ impl Desk<'_> {
         }
         Ok(Some((claim, name.to_owned(), uid.to_owned())))
     }
+}
+
+/// A request that names an account names the one of its path.
+fn check_target(metadata: &Value, namespace: &str, name: &str) -> Result<(), ApiError> {
+    for (field, wanted) in [("name", name), ("namespace", namespace)] {
+        let said = metadata[field].as_str().unwrap_or_default();
+        if !said.is_empty() && said != wanted {
+            let error = FieldError::invalid(
+                format!("metadata.{field}"),
+                json!(said),
+                format!("must match the service account {field} if specified"),
+            );
+            let kind = GroupKind::new(GROUP, KIND);
+            return Err(ApiError::invalid(&kind, name, vec![error]));
+        }
+    }
+    Ok(())
 }
 
 fn not_found(plural: &str, name: &str) -> ApiError {

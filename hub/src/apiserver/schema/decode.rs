@@ -19,6 +19,23 @@ impl Schema {
         let mut place = Place::default();
         walk(self, value, &mut place)
     }
+
+    /// The same, where what is of the wrong type is told as by a converter of values that are no
+    /// longer JSON.
+    pub fn restore(&self, value: &mut Value) -> Result<(), String> {
+        let mut place = Place {
+            restores: true,
+            ..Place::default()
+        };
+        walk(self, value, &mut place)
+    }
+
+    /// The form in which a built-in object comes back from the store: lists that are empty are none.
+    pub fn settle(&self, value: &mut Value) {
+        if has_empty_list(value) {
+            settled(self, value);
+        }
+    }
 }
 
 /// Where the reader stands, in the terms of Go's errors.
@@ -26,10 +43,15 @@ impl Schema {
 struct Place {
     of: String,
     path: Vec<String>,
+    /// Whether values are converted, not read.
+    restores: bool,
 }
 
 impl Place {
     fn mismatch(&self, found: &str, schema: &Schema) -> String {
+        if self.restores {
+            return unconverted(found, schema);
+        }
         let wanted = go_name(schema);
         let mut text = format!("json: cannot unmarshal {found} into Go ");
         // Writing to a String cannot fail.
@@ -44,6 +66,31 @@ impl Place {
             )
         };
         text
+    }
+}
+
+/// Why a converter does not take a value.
+fn unconverted(found: &str, schema: &Schema) -> String {
+    let kind = match found.split(' ').next() {
+        Some("array") => "slice",
+        Some("object") => "map",
+        Some("number") if found.contains(['.', 'e']) => "float64",
+        Some("number") => "int64",
+        Some(other) => other,
+        None => found,
+    };
+    match schema.go() {
+        Go::Slice => format!("cannot restore slice from {kind}"),
+        Go::Map => format!("cannot restore map from {kind}"),
+        Go::Struct(_) => format!("cannot restore struct from: {kind}"),
+        _ => {
+            let of = match kind {
+                "slice" => "[]interface {}",
+                "map" => "map[string]interface {}",
+                other => other,
+            };
+            format!("cannot convert {of} to {}", go_name(schema))
+        }
     }
 }
 
@@ -174,7 +221,8 @@ fn below_crd(schema: &Schema, value: &mut Value) -> Result<(), String> {
                 if child.go() == &Go::None {
                     below_crd(child, inner)?;
                 } else if !inner.is_null() {
-                    walk(child, inner, &mut Place::default())?;
+                    let mut place = Place::default();
+                    walk(child, inner, &mut place)?;
                 }
             }
             Ok(())
@@ -248,7 +296,7 @@ fn fields(
 
 /// What is written for a field that has a value.
 fn keep(field: &Schema, value: Value) -> Option<Value> {
-    if field.is_pointer() {
+    if field.is_pointer() || !field.omits_empty() && is_empty_list(&value) {
         return Some(value);
     }
     let nothing = match (&value, field.go()) {
@@ -260,6 +308,49 @@ fn keep(field: &Schema, value: Value) -> Option<Value> {
         _ => false,
     };
     if nothing { absent(field) } else { Some(value) }
+}
+
+/// An empty list that is written is not the same as none, until it was stored.
+fn is_empty_list(value: &Value) -> bool {
+    value.as_array().is_some_and(Vec::is_empty)
+}
+
+/// Whether there is an empty list anywhere.
+fn has_empty_list(value: &Value) -> bool {
+    match value {
+        Value::Array(list) => list.is_empty() || list.iter().any(has_empty_list),
+        Value::Object(members) => members.values().any(has_empty_list),
+        _ => false,
+    }
+}
+
+fn settled(schema: &Schema, value: &mut Value) {
+    match (schema.go(), value) {
+        (Go::Struct(_), Value::Object(members)) => {
+            for (name, member) in members {
+                let Some(field) = schema.child(name) else {
+                    continue;
+                };
+                let written = !field.is_pointer() && !field.omits_empty();
+                if field.go() == &Go::Slice && written && is_empty_list(member) {
+                    *member = Value::Null;
+                } else {
+                    settled(field, member);
+                }
+            }
+        }
+        (Go::Slice, Value::Array(list)) => {
+            if let Some(items) = schema.items() {
+                list.iter_mut().for_each(|item| settled(items, item));
+            }
+        }
+        (Go::Map, Value::Object(members)) => {
+            if let Some(values) = schema.additional() {
+                members.values_mut().for_each(|item| settled(values, item));
+            }
+        }
+        _ => {}
+    }
 }
 
 /// What is written for a field that has none.

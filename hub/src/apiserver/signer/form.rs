@@ -1,8 +1,10 @@
-//! Whether the bytes of a certificate request are one, signed by the key that it names.
+//! Whether the bytes of a certificate request are one, signed by the key that it names, and those of a
+//! certificate are one.
 
+use crate::apiserver::error::quote;
 use ring::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::FromDer;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Organisations that the subject of a request names.
 pub fn organizations(pem: &[u8]) -> Vec<String> {
@@ -42,6 +44,29 @@ pub fn check(pem: &[u8]) -> Result<(), String> {
     UnparsedPublicKey::new(algorithm, key.subject_public_key.data.as_ref())
         .verify(info.raw, request.signature_value.data.as_ref())
         .map_err(|_| "x509: the signature does not match the public key".to_owned())
+}
+
+/// What is wrong with a certificate in PEM; none at all is fine.
+pub fn check_certificate(pem: &[u8]) -> Result<(), String> {
+    if pem.is_empty() {
+        return Ok(());
+    }
+    let (mut rest, mut blocks) = (pem, 0);
+    while let Ok((after, block)) = x509_parser::pem::parse_x509_pem(rest) {
+        if block.label != "CERTIFICATE" {
+            return Err(format!(
+                "only CERTIFICATE PEM blocks are allowed, found {}",
+                quote(&block.label)
+            ));
+        }
+        X509Certificate::from_der(&block.contents).map_err(|why| format!("x509: {why}"))?;
+        blocks += 1;
+        rest = after;
+    }
+    if blocks == 0 {
+        return Err("must contain at least one CERTIFICATE PEM block".to_owned());
+    }
+    Ok(())
 }
 
 fn block(pem: &[u8]) -> Result<Vec<u8>, String> {

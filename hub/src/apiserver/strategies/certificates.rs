@@ -120,6 +120,7 @@ impl Strategy for Requests {
     fn validate(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = validate_spec(object);
         errors.extend(validate_conditions(object));
+        errors.extend(validate_certificate(object, old));
         if let Some(old) = old {
             errors.extend(validate_change(facts, object, old));
         }
@@ -319,6 +320,27 @@ fn validate_conditions(object: &Value) -> Vec<FieldError> {
         seen.push(kind);
     }
     errors
+}
+
+/// A certificate must be one, unless it was none already.
+fn validate_certificate(object: &Value, old: Option<&Value>) -> Option<FieldError> {
+    const PATH: [&str; 2] = ["status", "certificate"];
+    let read = |object: &Value| {
+        BASE64_STANDARD
+            .decode(text(object, &PATH))
+            .unwrap_or_default()
+    };
+    let new = read(object);
+    let before = old.map(read).unwrap_or_default();
+    if new == before || form::check_certificate(&before).is_err() {
+        return None;
+    }
+    let why = form::check_certificate(&new).err()?;
+    Some(FieldError::invalid(
+        PATH.join("."),
+        json!("<certificate data>"),
+        why,
+    ))
 }
 
 fn validate_change(facts: &Facts<'_>, object: &Value, old: &Value) -> Vec<FieldError> {

@@ -1,7 +1,7 @@
 //! Roles and bindings. Whether their writer may give the rights they hold is decided by `authz`.
 
 use super::{Facts, Strategy};
-use crate::apiserver::error::FieldError;
+use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind};
 use crate::apiserver::registry::names::{self, NameRule};
 use crate::apiserver::registry::value::{at, is_set, list, put, text};
 use serde_json::{Value, json};
@@ -117,8 +117,17 @@ impl Strategy for Bindings {
         let namespaced = facts.context.resource.namespaced;
         let mut errors = Vec::new();
         if old.is_some_and(|old| old.get("roleRef") != object.get("roleRef")) {
-            let new = object.get("roleRef").cloned().unwrap_or_default();
-            errors.push(FieldError::invalid("roleRef", new, "cannot change roleRef"));
+            // Told in the words of the server's own type.
+            let shown = ["apiGroup", "kind", "name"]
+                .map(|field| json!(text(object, &["roleRef", field])).to_string());
+            let [group, kind, name] = shown;
+            let shown = format!(r#"{{"APIGroup":{group},"Kind":{kind},"Name":{name}}}"#);
+            errors.push(FieldError::new(
+                "roleRef",
+                FieldErrorKind::Invalid,
+                BadValue::Typed(shown),
+                "cannot change roleRef",
+            ));
         }
         let group = text(object, &["roleRef", "apiGroup"]);
         if group != GROUP {

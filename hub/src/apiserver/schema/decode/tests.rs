@@ -96,7 +96,7 @@ fn objects_take_the_form_in_which_go_writes_them() {
         (
             "Role",
             json!({"metadata": {"name": "a"}, "rules": []}),
-            json!({"metadata": {"name": "a"}, "rules": null}),
+            json!({"metadata": {"name": "a"}, "rules": []}),
         ),
         (
             "Lease",
@@ -112,4 +112,17 @@ fn objects_take_the_form_in_which_go_writes_them() {
     for (kind, object, want) in cases {
         assert_eq!(read(kind, object), Ok(want), "{kind}");
     }
+}
+
+#[test]
+fn an_empty_list_is_none_once_it_was_stored() {
+    let rule = json!({"verbs": [], "resources": []});
+    let role = json!({"metadata": {"name": "a", "labels": {}}, "rules": [rule]});
+    let mut role = read("Role", role).expect("a role");
+    assert_eq!(role["rules"], json!([{"verbs": []}]));
+    schema("Role").settle(&mut role);
+    assert_eq!(role["rules"], json!([{"verbs": null}]));
+    role["rules"] = json!([]);
+    schema("Role").settle(&mut role);
+    assert_eq!(role, json!({"metadata": {"name": "a"}, "rules": null}));
 }
