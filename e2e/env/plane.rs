@@ -8,7 +8,9 @@ use kube::api::Api;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
+use tokio::time::interval;
 
 use super::kubeconfig;
 use super::node::RealNode;
@@ -22,9 +24,11 @@ use super::towline::binary;
 use super::wait::{wait_for, wait_for_some};
 
 /// A cold plane is ready in seconds; a machine that builds and tests beside it takes longer.
-const READY_WITHIN: Duration = Duration::from_secs(180);
-/// How often processes are looked after meanwhile: longer than one answer may take.
-const LOOK_AFTER: Duration = Duration::from_secs(6);
+const READY_WITHIN: Duration = Duration::from_secs(300);
+/// How often processes are looked after meanwhile.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// How long one answer may take on a machine that is starved.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 const ATTEMPTS: usize = 4;
 
 /// What a plane is to be.
@@ -340,13 +344,12 @@ impl Plane {
         what: &str,
         mut condition: impl AsyncFnMut() -> Result<bool>,
     ) -> Result<()> {
-        let deadline = tokio::time::Instant::now() + READY_WITHIN;
+        let mut waiting = pin!(wait_for(what, READY_WITHIN, &mut condition));
+        let mut looks = interval(LOOK_AFTER);
         loop {
-            self.tend()?;
-            match wait_for(what, LOOK_AFTER, &mut condition).await {
-                Ok(()) => return Ok(()),
-                Err(error) if tokio::time::Instant::now() > deadline => return Err(error),
-                Err(_) => {}
+            tokio::select! {
+                done = &mut waiting => return done,
+                _ = looks.tick() => self.tend()?,
             }
         }
     }
@@ -475,8 +478,8 @@ async fn is_ready(client: &Client) -> Result<bool> {
     let request = http::Request::get("/readyz")
         .body(Vec::new())
         .context("a bad request for /readyz")?;
-    let answer = tokio::time::timeout(Duration::from_secs(5), client.request_text(request)).await;
-    Ok(answer.context("no answer within 5 s")?? == "ok")
+    let answer = tokio::time::timeout(ANSWER_WITHIN, client.request_text(request)).await;
+    Ok(answer.with_context(|| format!("no answer within {ANSWER_WITHIN:?}"))?? == "ok")
 }
 
 pub(crate) async fn wait_nodes(client: &Client, count: usize) -> Result<()> {
