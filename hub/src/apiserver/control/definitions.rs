@@ -104,22 +104,28 @@ async fn step(
     definitions: &mut Definitions,
     name: &str,
 ) -> Result<(), ApiError> {
-    let Some(definition) = definitions.get(name).cloned() else {
+    let Some(definition) = definitions.get(name) else {
         return Ok(());
     };
-    if is_ending(&definition) {
-        return end(registry, &definition).await;
+    if is_ending(definition) {
+        return end(registry, definition).await;
     }
     let now = registry.clock().now();
     let others = definitions.iter().filter(|(other, _)| *other != name);
-    let taken = names::taken(others.map(|(_, other)| other), &definition);
-    let mut named = definition.clone();
-    if names::accept(&mut named, &taken, now) {
-        let written = write(registry, "status", &named).await?;
-        named = written;
+    let taken = names::taken(others.map(|(_, other)| other), definition);
+    // Every change of any definition comes here for each: a schema is copied only if there is news.
+    let mut brief = names::brief(definition);
+    let news = names::accept(&mut brief, &taken, now);
+    let is = |one: &Value, kind| condition(one, kind) == Some("True");
+    if !news && (!is(&brief, "NamesAccepted") || is(&brief, "Established")) {
+        return Ok(());
     }
-    let is = |kind| condition(&named, kind) == Some("True");
-    if is("NamesAccepted") && !is("Established") {
+    let mut named = definition.clone();
+    if news {
+        named["status"] = brief["status"].take();
+        named = write(registry, "status", &named).await?;
+    }
+    if is(&named, "NamesAccepted") && !is(&named, "Established") {
         set_condition(
             &mut named,
             "Established",

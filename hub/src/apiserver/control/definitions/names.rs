@@ -37,6 +37,15 @@ pub(super) fn taken<'a>(others: impl Iterator<Item = &'a Value>, definition: &Va
     taken
 }
 
+/// As much of a definition as its names are judged by.
+pub(super) fn brief(definition: &Value) -> Value {
+    let spec = &definition["spec"];
+    json!({
+        "spec": {"group": spec["group"], "names": spec["names"]},
+        "status": definition["status"],
+    })
+}
+
 /// Says which names are accepted, and whether they all are; returns whether that is new.
 pub(super) fn accept(definition: &mut Value, taken: &Taken, now: DateTime<Utc>) -> bool {
     let before = definition.clone();
