@@ -1,5 +1,6 @@
 //! Rules in CEL (`x-kubernetes-validations`).
 
+mod parts;
 mod price;
 
 use super::validate::old::Old;
@@ -11,6 +12,7 @@ use chrono::{DateTime, Duration};
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::{Key, Map, OptionalValue};
 use kube_cel::cel::{Context, Program, Value as Cel};
+use parts::Parts;
 use price::{Budget, Price, Size};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -33,6 +35,8 @@ struct Compiled {
     rule: Result<(Program, Price), String>,
     message: Option<(Program, Price)>,
     uses_old: bool,
+    /// What the rule and its message read.
+    parts: Parts,
 }
 
 /// What is told when the rules of one object have cost what they may.
@@ -65,10 +69,13 @@ impl CelRule {
             let message = (!self.message_expression.is_empty())
                 .then(|| price::compile(&self.message_expression).ok())
                 .flatten();
+            let mut parts = Parts::of(&self.rule);
+            parts.add(&self.message_expression);
             Compiled {
                 rule,
                 message,
                 uses_old,
+                parts,
             }
         })
     }
@@ -236,8 +243,13 @@ impl Visit<'_> {
         if !self.pay(Some(size.steps()), shown, &type_name) {
             return;
         }
-        let this = to_cel(typed, value);
-        let before = old.value().map(|old| to_cel(typed, old));
+        let mut parts = Parts::default();
+        for rule in &rules.cel {
+            parts.join(&rule.compiled().parts);
+        }
+        let seen = |value: &Value| to_cel(typed, parts.take(value).as_ref().unwrap_or(value));
+        let this = seen(value);
+        let before = old.value().map(seen);
         for rule in &rules.cel {
             let compiled = rule.compiled();
             let (program, price) = match &compiled.rule {
