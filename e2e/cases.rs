@@ -4,6 +4,7 @@ mod api;
 mod at_rest;
 mod attack;
 mod attack_isolation;
+mod churn;
 mod demo;
 mod hub;
 mod init_flags;

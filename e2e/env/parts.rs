@@ -1,8 +1,8 @@
 //! The programs that a lab runs, built from Go modules that are pinned in `e2e/modules`.
 //!
-//! Each module's binaries lie in a folder named after the content of its `go.mod`, so a changed pin
-//! builds anew and two checkouts can share one cache (`TOWLINE_LAB_CACHE`). `KUBEBUILDER_ASSETS`
-//! supplies what it holds in place of the newest version's build.
+//! Each module's binaries lie in a folder named after the content of its `go.mod`, and of our own code
+//! where that is more than a call, so a changed pin builds anew and two checkouts can share one cache
+//! (`TOWLINE_LAB_CACHE`). `KUBEBUILDER_ASSETS` supplies what it holds in place of the newest version's build.
 
 use anyhow::{Context as _, Result, bail};
 use std::fmt;
@@ -89,6 +89,8 @@ pub(crate) enum Part {
     Runc,
     /// Waits; holds the sandboxes of pods.
     Pause,
+    /// Informers of client-go.
+    Informer,
 }
 
 impl Part {
@@ -103,6 +105,7 @@ impl Part {
             Self::Containerd | Self::Shim | Self::Ctr | Self::Runc | Self::Pause => {
                 "containers".into()
             }
+            Self::Informer => "informer".into(),
         }
     }
 
@@ -121,12 +124,13 @@ impl Part {
             Self::Ctr => "ctr",
             Self::Runc => "runc",
             Self::Pause => "pause",
+            Self::Informer => "informer",
         }
     }
 
     fn package(self) -> String {
         match self {
-            Self::Etcd => ".".into(),
+            Self::Etcd | Self::Informer => ".".into(),
             Self::Etcdutl => "go.etcd.io/etcd/etcdutl/v3".into(),
             Self::Kwok => "sigs.k8s.io/kwok/cmd/kwok".into(),
             Self::Containerd | Self::Shim | Self::Ctr => {
@@ -324,7 +328,7 @@ impl Parts {
         for part in parts {
             let built = match part {
                 // Built as a package of our own, it takes its module's name.
-                Part::Etcd => fresh.join(part.module()),
+                Part::Etcd | Part::Informer => fresh.join(part.module()),
                 _ => fresh.join(part.binary()),
             };
             let place = folder.join(part.binary());
@@ -370,7 +374,10 @@ impl Parts {
 
     fn folder(&self, part: Part) -> Result<PathBuf> {
         let module = part.module();
-        let text = read(&self.modules.join(&module).join("go.mod"))?;
+        let mut text = read(&self.modules.join(&module).join("go.mod"))?;
+        if part == Part::Informer {
+            text.push_str(&read(&self.modules.join(&module).join("main.go"))?);
+        }
         let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         let key: String = digest.as_ref()[..6]
             .iter()
