@@ -1,5 +1,8 @@
 //! The whole hub under kills and power cuts, seen by clients: what it answered with 200 is there, no
-//! resourceVersion comes twice, watches go on.
+//! resourceVersion comes twice, watches go on. It dies under load, and now and then while it starts.
+//!
+//! `STORE_RUN` is the number that a run is made from, and prints; `STORE_HUB` is another build of the hub;
+//! `STORE_KILLS` is as for the store.
 
 use super::World;
 use super::model::Model;
@@ -8,6 +11,8 @@ use futures::StreamExt as _;
 use http::{Method, Request};
 use kube::Client;
 use kube::core::WatchEvent;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,6 +21,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
@@ -136,9 +142,10 @@ async fn call(
     client.request(request.expect("a request")).await
 }
 
-/// Starts the hub and waits until it answers.
-async fn start(world: &World, port: u16) -> Hub {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_towline-hub"));
+/// Starts the hub's process.
+fn spawn(world: &World, port: u16) -> Child {
+    let hub = std::env::var_os("STORE_HUB");
+    let mut command = Command::new(hub.unwrap_or_else(|| env!("CARGO_BIN_EXE_towline-hub").into()));
     let log = world.disk.with_file_name("hub.log");
     let log = File::options()
         .create(true)
@@ -159,7 +166,12 @@ async fn start(world: &World, port: u16) -> Hub {
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a log"))
         .stderr(log);
-    let child = Mutex::new(command.spawn().expect("starts"));
+    command.spawn().expect("starts")
+}
+
+/// Starts the hub and waits until it answers.
+async fn start(world: &World, port: u16) -> Hub {
+    let child = Mutex::new(spawn(world, port));
     let options = ClientOptions::new("kill test").with_timeout(PATIENCE);
     let kubeconfig = world.data.join("admin.kubeconfig");
     let answers = async {
@@ -360,34 +372,72 @@ async fn renew(hub: Arc<Hub>, first: u64) {
     }
 }
 
+/// Starts the hub and kills it at any moment, most likely before it answers anybody.
+async fn stumble(world: &World, port: u16, after: Duration) {
+    let mut child = spawn(world, port);
+    tokio::time::sleep(after).await;
+    let ended = child.try_wait().expect("looks");
+    child.kill().expect("kills");
+    child.wait().expect("ends");
+    assert!(ended.is_none(), "it ended by itself: {ended:?}");
+}
+
 fn torment(kills: u64, power: bool) {
+    let run = std::env::var("STORE_RUN").ok();
+    let run = run.map_or_else(
+        || rand::rng().random(),
+        |run| run.parse().expect("a number"),
+    );
+    println!("STORE_RUN={run}");
+    let mut random = StdRng::seed_from_u64(run);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let world = World::new();
     let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
     let port = port.expect("a port").port();
     let mut model = Model::default();
     let mut watched = BTreeMap::new();
+    let (mut starts, mut lives) = (Vec::new(), Vec::new());
     for seed in 1..=kills {
+        let began = Instant::now();
         let hub = Arc::new(runtime.block_on(start(&world, port)));
+        let up = Instant::now();
+        starts.push(up - began);
         hub.told.lock().expect("whole").watched = std::mem::take(&mut watched);
-        let writes = 40 + usize::try_from(seed * 7919 % 401).expect("small");
+        let writes = random.random_range(40..440);
         runtime.block_on(live(&hub, model.seen, seed, writes));
+        lives.push(up.elapsed());
         let mut told = hub.told.lock().expect("whole");
         watched = std::mem::take(&mut told.watched);
         model.run(&told.lines);
-        assert!(
-            model.broken.is_empty(),
-            "after {seed} kills: {:#?}",
-            model.broken
-        );
+        let after =
+            |what: &Model| format!("STORE_RUN={run}, after {seed} kills: {:#?}", what.broken);
+        assert!(model.broken.is_empty(), "{}", after(&model));
         if power {
             world.cut_power();
         }
         world.settle();
+        if random.random_ratio(1, 2) {
+            let longest = starts.iter().max().copied().unwrap_or_default();
+            let moment = random.random_range(Duration::ZERO..longest.max(Duration::from_millis(1)));
+            runtime.block_on(stumble(&world, port, moment));
+            if power {
+                world.cut_power();
+            }
+            world.settle();
+        }
     }
+    let middle = |mut times: Vec<Duration>| {
+        times.sort();
+        times.get(times.len() / 2).copied().unwrap_or_default()
+    };
     println!(
-        "{kills} kills of a hub, power cut: {power}: {} writes, {} renewals, {} watches went on",
-        model.writes, model.renewals, model.resumed
+        "{kills} kills of a hub, power cut: {power}: {} writes, {} renewals, {} watches went on; \
+         median start {:?}, median life {:?}",
+        model.writes,
+        model.renewals,
+        model.resumed,
+        middle(starts),
+        middle(lives)
     );
     assert!(
         model.resumed >= kills - 1,
