@@ -41,7 +41,7 @@ impl Server {
         parts.build(&options.parts()).await?;
         let dir = scratch.join(name(kind));
         let plane = Plane::start(&parts, &dir.join("plane"), options).await?;
-        let fleet = Fleet::start(&dir.join("towline"), &plane, &[]).await?;
+        let fleet = Fleet::start(&dir.join("towline"), &plane).await?;
         Ok(Self { plane, fleet })
     }
 

@@ -59,7 +59,7 @@ impl Hub {
         options.builtin |= kind == Foundation::Builtin;
         parts.build(&options.parts()).await?;
         let plane = Plane::start(&parts, &scratch.join("hub"), options).await?;
-        let fleet = Fleet::start(&scratch.join("towline"), &plane, &[]).await?;
+        let fleet = Fleet::start(&scratch.join("towline"), &plane).await?;
         let built = target_dir()?;
         let built = built.file_name().unwrap_or_default().to_string_lossy();
         let kind = match plane.options.builtin {
