@@ -55,6 +55,13 @@ async fn errors_of_pin_token_and_name() -> Result<()> {
         .wait_ready("errors-a", "True", WITHIN)
         .await
         .context("the twin")?;
+    // Ready first, and then the taint of a cluster that was not.
+    let clusters: Api<Cluster> = Api::all(fleet.client().await?);
+    wait_for("the end of the twin's taints", WITHIN, async || {
+        let taints = clusters.get("errors-a").await?.spec.taints;
+        Ok(taints.is_empty())
+    })
+    .await?;
     let before = frozen(fleet, "errors-a").await?;
 
     let fresh = fleet.token(&["--cluster", "errors-b"]).await?;

@@ -119,6 +119,7 @@ impl Registry {
             return Err(uid_conflict(context, uid, ""));
         }
         let object = (change.make)(None)?;
+        named_version(&object)?;
         match self.insert(context, object).await {
             Err(error) if error.reason == "AlreadyExists" && !context.dry_run => Ok(Round::Again),
             other => other.map(Round::Done),
@@ -143,14 +144,7 @@ impl Registry {
         let old = self.view(resource, stored);
         let mut object = (change.make)(Some(&old))?;
         let strategy = strategies::of(resource);
-        match metadata::resource_version(&object) {
-            version if !version.is_empty() && version.parse::<u64>().is_err() => {
-                return Err(ApiError::plain(
-                    500,
-                    "",
-                    format!("strconv.ParseUint: parsing {version:?}: invalid syntax"),
-                ));
-            }
+        match named_version(&object)? {
             "" | "0" if strategy.unconditional_update() => {}
             "" | "0" => {
                 return Err(ApiError::invalid(
@@ -336,4 +330,15 @@ fn check_changed(
         facts.context.warnings.add(warning);
     }
     Ok(())
+}
+
+/// The resourceVersion that a body names; one that is no number is an error whether or not there is an
+/// object.
+fn named_version(object: &Value) -> Result<&str, ApiError> {
+    let version = metadata::resource_version(object);
+    if version.is_empty() || version.parse::<u64>().is_ok() {
+        return Ok(version);
+    }
+    let why = format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
+    Err(ApiError::plain(500, "", why))
 }
