@@ -2,6 +2,7 @@
 
 pub mod info;
 pub mod limit;
+mod metrics;
 pub mod negotiate;
 mod pages;
 pub mod respond;

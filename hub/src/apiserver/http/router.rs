@@ -2,6 +2,7 @@
 
 use super::info::{Malformed, Query, RequestInfo};
 use super::limit::{InFlight, Ticket};
+use super::metrics::Metrics;
 use super::negotiate::{self, Accepted};
 use super::respond::{self, Body, Reply};
 use super::verbs::Call;
@@ -22,7 +23,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +68,7 @@ pub struct Router {
     parts: Arc<Parts>,
     requests: InFlight,
     watches: InFlight,
+    metrics: Metrics,
 }
 
 /// A request without its body, read.
@@ -98,16 +100,25 @@ fn header(headers: &HeaderMap, name: http::HeaderName) -> &str {
 impl Router {
     /// A router over its parts.
     pub fn new(parts: Parts) -> Self {
+        let metrics = {
+            let registry = parts.admin.registry.lock();
+            Metrics::register(&mut registry.unwrap_or_else(PoisonError::into_inner))
+        };
         Self {
             parts: Arc::new(parts),
             requests: InFlight::requests(),
             watches: InFlight::watches(),
+            metrics,
         }
     }
 
     /// What it consists of.
     pub fn parts(&self) -> &Parts {
         &self.parts
+    }
+
+    pub(super) fn counters(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// A client in this process, with every right.

@@ -28,11 +28,25 @@ impl Call<'_> {
         if let Some(answer) = self.misplaced() {
             return answer;
         }
+        let answered = self.carry_out(body).await;
+        let code = match &answered {
+            Ok(response) => response.status().as_u16(),
+            Err(error) => error.code,
+        };
+        let content_type = self.asked.header(CONTENT_TYPE);
+        let is_apply = matches!(patch_kind(content_type, true), Ok(PatchKind::Apply));
+        let dry_run = self.asked.query.get("dryRun").is_some();
+        let counters = self.router.counters();
+        counters.count(self.asked.info, is_apply, dry_run, code);
+        answered
+    }
+
+    async fn carry_out(&self, body: Bytes) -> Result<Response<Body>, ApiError> {
         let info = self.asked.info;
         if reviews::is_review(&info.group, &info.resource, &info.subresource) {
             return self.review(body);
         }
-        match self.asked.info.verb.as_str() {
+        match info.verb.as_str() {
             "get" => self.get().await,
             "list" => self.list().await,
             "watch" => self.watch().await,

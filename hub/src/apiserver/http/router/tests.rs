@@ -237,3 +237,33 @@ async fn watches_of_one_user_are_counted_until_they_end() {
     drop(open);
     rig.running.end().await;
 }
+
+#[tokio::test]
+async fn requests_are_counted_by_kind_and_nobody_can_invent_a_counter() {
+    let rig = Rig::begin().await;
+    let map = json!({"metadata": {"name": "counted"}});
+    assert_eq!(rig.ask(&Peer::Itself, "POST", MAPS, &map).await.0, 201);
+    assert_eq!(rig.ask(&Peer::Itself, "POST", MAPS, &map).await.0, 409);
+    for invented in [
+        "/api/v1/invented",
+        "/apis/invented.example/v1/things",
+        "/api/v1/namespaces/default/invented",
+    ] {
+        assert_eq!(rig.ask(&Peer::Itself, "GET", invented, &NONE).await.0, 404);
+    }
+    let page = rig.send(&Peer::Itself, ("GET", "/metrics"), &[], "").await;
+    let page = page.into_body().collect().await.expect("a page").to_bytes();
+    let page = String::from_utf8(page.to_vec()).expect("text");
+    for code in [201, 409] {
+        let counted = page.lines().any(|line| {
+            line.starts_with("apiserver_request_total{")
+                && line.ends_with("} 1")
+                && line.contains(&format!("code=\"{code}\""))
+                && line.contains("verb=\"POST\"")
+                && line.contains("resource=\"configmaps\"")
+        });
+        assert!(counted, "{code}: {page}");
+    }
+    assert!(!page.contains("invented"), "{page}");
+    rig.running.end().await;
+}
