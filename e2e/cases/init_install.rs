@@ -346,6 +346,23 @@ async fn what_init_made_is_put_back() -> Result<()> {
         Ok(policy && info && schema && roles.get("towline:agents").await?.rules == rules)
     })
     .await
+    .with_context(|| fleet.hub.log_text())?;
+
+    // What `init` says later holds from then on, without a restart.
+    let elsewhere = "elsewhere.test:6443";
+    fleet.cli(&["init", "--advertise", elsewhere]).await?.ok()?;
+    wait_for("the new address being kept", within, || async {
+        Ok(fleet.hub.log_text().contains("what it says now is kept"))
+    })
+    .await?;
+    maps.delete("cluster-info", &DeleteParams::default())
+        .await?;
+    wait_for("cluster-info with the new address", within, || async {
+        let info = maps.get_opt("cluster-info").await?;
+        let data = info.and_then(|info| info.data).unwrap_or_default();
+        Ok(data.values().any(|text| text.contains(elsewhere)))
+    })
+    .await
     .with_context(|| fleet.hub.log_text())
 }
 

@@ -20,7 +20,7 @@ pub mod repair;
 use cluster_info::ClusterInfo;
 use common::names::SYSTEM_NAMESPACE;
 use k8s_openapi::api::core::v1::ConfigMap;
-use object::Desired;
+use object::{Desired, ObjectKey};
 use serde_json::json;
 
 /// Oldest minor version of Kubernetes 1 that can be a hub.
@@ -36,7 +36,7 @@ pub const MARKER_FOUNDATION: &str = "foundation";
 pub const BUILT_IN: &str = "built-in";
 
 /// Everything that `init` wants on a hub.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installation {
     /// What to say in cluster-info; `None` when one exists that is not ours.
     pub cluster_info: Option<ClusterInfo>,
@@ -67,9 +67,10 @@ impl Installation {
         let info = self.cluster_info.as_ref().map(ClusterInfo::desired);
         [
             rbac::grants(),
+            // A hub that runs puts cluster-info back as the marker has it, so the marker comes first.
+            vec![self.marker()],
             info.into_iter().collect(),
             rbac::cluster_info(),
-            vec![self.marker()],
         ]
         .concat()
     }
@@ -77,6 +78,11 @@ impl Installation {
     /// All of it, in the order in which it is applied.
     pub fn desired(&self) -> Vec<Desired> {
         [self.guards(), self.grants()].concat()
+    }
+
+    /// What the marker is called, and where it lies.
+    pub fn marker_key(&self) -> ObjectKey {
+        self.marker().key()
     }
 
     fn marker(&self) -> Desired {

@@ -80,7 +80,7 @@ impl Repair {
     /// Runs until dropped.
     pub async fn run(mut self) {
         let mut complaint = None;
-        let installation = loop {
+        let first = loop {
             match self.installation().await {
                 Ok(installation) => break installation,
                 Err(error) => {
@@ -93,7 +93,11 @@ impl Repair {
                 }
             }
         };
-        self.keep(&installation).await;
+        let mut installation = first;
+        loop {
+            installation = self.keep(&installation).await;
+            tracing::info!("`towline init` was run again; what it says now is kept");
+        }
     }
 
     async fn installation(&self) -> Result<Installation, Error> {
@@ -113,7 +117,9 @@ impl Repair {
         })
     }
 
-    async fn keep(&mut self, installation: &Installation) -> ! {
+    /// Keeps everything as it is wanted, until the marker says that something else is wanted.
+    async fn keep(&mut self, installation: &Installation) -> Installation {
+        let marker = installation.marker_key();
         let guards: Vec<ObjectKey> = installation.guards().iter().map(Desired::key).collect();
         let wanted: BTreeMap<ObjectKey, Desired> = installation
             .desired()
@@ -171,6 +177,12 @@ impl Repair {
                 biased;
                 seen = events.next() => {
                     let Some(seen) = seen else { continue };
+                    if seen.is_about(&marker)
+                        && let Ok(said) = self.installation().await
+                        && said != *installation
+                    {
+                        return said;
+                    }
                     let now = Instant::now();
                     if guards.iter().any(|key| seen.is_about(key)) {
                         wary_until = now + WARY_FOR;
