@@ -67,7 +67,10 @@ async fn killed_after_each_step_it_ends_as_one_registration() -> Result<()> {
     })
     .await?;
     agent.restart()?;
-    seat.wait_said("WaitingForApproval", WITHIN).await?;
+    // A built-in hub signs what it approves at once: there nobody waits.
+    if !lab.hub.options.builtin {
+        seat.wait_said("WaitingForApproval", WITHIN).await?;
+    }
     agent.kill();
     fleet.hub.kill();
     lab.hub.manager.signal(Signal::CONT);
