@@ -10,10 +10,16 @@ pub(super) use convert::event_to_core;
 use super::error::{ApiError, FieldError, GroupKind, GroupResource, quote};
 use super::schema::{Schema, kinds};
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
 use serde_json::Value;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::io::{Read as _, Write as _};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, RwLock};
 use tokio::sync::watch;
+
+/// A schema that is read when it is first needed: most custom kinds of a hub are never written.
+pub type LazySchema = LazyLock<Schema, Box<dyn FnOnce() -> Schema + Send>>;
 
 /// Where a kind comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,13 +30,37 @@ pub enum Origin {
     Crd(Arc<Custom>),
 }
 
+/// The schema of a CustomResourceDefinition as it was given, compressed. Clones share it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packed(Bytes);
+
+impl Packed {
+    fn new(openapi: &Value) -> Self {
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+        let written = encoder.write_all(openapi.to_string().as_bytes());
+        // Writing to memory cannot fail.
+        let packed = written.and_then(|()| encoder.finish());
+        Self(packed.map(Bytes::from).unwrap_or_default())
+    }
+
+    /// The schema.
+    pub fn unpack(&self) -> Value {
+        let mut text = Vec::new();
+        let read = DeflateDecoder::new(self.0.as_ref()).read_to_end(&mut text);
+        // It was written above.
+        read.ok()
+            .and_then(|_| serde_json::from_slice(&text).ok())
+            .unwrap_or_default()
+    }
+}
+
 /// What else a CustomResourceDefinition says about one of its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Custom {
     /// Name of the definition.
     pub definition: Arc<str>,
-    /// The schema as it was given, compressed; OpenAPI shows it.
-    pub openapi: Bytes,
+    /// The schema as it was given; OpenAPI shows it.
+    pub openapi: Packed,
     /// What the `scale` subresource stands for.
     pub scale: Option<Scale>,
     /// Fields that lists can select by, beside name and namespace: JSON paths.
@@ -115,7 +145,7 @@ pub struct Resource {
     /// Its subresources.
     pub subresources: Vec<Subresource>,
     /// Its schema.
-    pub schema: Arc<Schema>,
+    pub schema: LazySchema,
     /// Where it comes from.
     pub origin: Origin,
     /// The columns of its tables.
@@ -262,14 +292,22 @@ impl Snapshot {
     }
 }
 
+/// The kinds of one CustomResourceDefinition.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// Of what they were made.
+    mark: u64,
+    kinds: Vec<Arc<Resource>>,
+}
+
 /// Every kind that is served, now; clones share one content.
 #[derive(Debug, Clone)]
 pub struct Catalogue {
     now: Arc<RwLock<Arc<Snapshot>>>,
     /// The revision of `now`.
     changed: watch::Sender<u64>,
-    /// The kinds of each definition that is served, by what they were made of.
-    read: Arc<Mutex<HashMap<u64, Vec<Arc<Resource>>>>>,
+    /// The definitions that are served.
+    served: Arc<Mutex<Vec<Served>>>,
 }
 
 impl Default for Catalogue {
@@ -291,7 +329,7 @@ impl Catalogue {
         Self {
             now: Arc::new(RwLock::new(Arc::new(now))),
             changed: watch::Sender::new(1),
-            read: Arc::default(),
+            served: Arc::default(),
         }
     }
 
@@ -318,29 +356,42 @@ impl Catalogue {
         self.snapshot().all().to_vec()
     }
 
+    /// What a CustomResourceDefinition serves. A kind that did not change stays the same one: its
+    /// watches go on.
+    pub fn read(&self, definition: &Value) -> Served {
+        let mark = custom::fingerprint(definition);
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = served.iter().find(|known| known.mark == mark).cloned();
+        drop(served);
+        known.unwrap_or_else(|| Served {
+            mark,
+            kinds: custom::resources(definition)
+                .into_iter()
+                .map(Arc::new)
+                .collect(),
+        })
+    }
+
     /// Serves exactly the kinds of these CustomResourceDefinitions beside the built-in ones; those
     /// that are not Established (or are being deleted and no longer served) are left out.
     pub fn set_crds<'a>(&self, definitions: impl IntoIterator<Item = &'a Value>) {
-        let custom = {
-            let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = std::mem::take(&mut *read);
-            for definition in definitions {
-                let mark = custom::fingerprint(definition);
-                let kinds = match before.get(&mark) {
-                    // A kind that did not change stays the same one: its watches go on.
-                    Some(kinds) => kinds.clone(),
-                    None => custom::resources(definition)
-                        .into_iter()
-                        .map(Arc::new)
-                        .collect(),
-                };
-                read.insert(mark, kinds);
-            }
-            read.values().flatten().cloned().collect()
-        };
+        let all: Vec<Served> = definitions.into_iter().map(|one| self.read(one)).collect();
+        self.serve(all);
+    }
+
+    /// The same, of definitions that were read.
+    pub fn serve(&self, definitions: Vec<Served>) {
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |(a, b): (&Served, &Served)| a.mark == b.mark;
+        if served.len() == definitions.len() && served.iter().zip(&definitions).all(same) {
+            return;
+        }
+        let custom = definitions.iter().flat_map(|one| one.kinds.iter().cloned());
+        let custom = custom::in_order(custom.collect());
+        *served = definitions;
         let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
         let mut resources: Vec<_> = now.resources.iter().take(now.built_in).cloned().collect();
-        resources.extend(custom::in_order(custom));
+        resources.extend(custom);
         *now = Arc::new(Snapshot {
             built_in: now.built_in,
             resources,

@@ -150,6 +150,9 @@ pub struct Schema {
     pub(super) preserve_unknown: bool,
     pub(super) embedded: bool,
     pub(super) nullable: bool,
+    /// Whether a CustomResourceDefinition named a type at all; inside `allOf` and its like it often
+    /// does not.
+    pub(super) typed: bool,
     pub(super) proto: Option<Proto>,
     pub(super) format: Option<Arc<str>>,
     pub(super) list_type: Option<ListType>,

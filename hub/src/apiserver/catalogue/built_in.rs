@@ -1,6 +1,6 @@
 //! The built-in kinds, from the table of facts.
 
-use super::{Column, Origin, Resource, Subresource};
+use super::{Column, LazySchema, Origin, Resource, Subresource};
 use crate::apiserver::facts::{KindFacts, facts};
 use crate::apiserver::schema::Schema;
 use std::sync::Arc;
@@ -44,6 +44,7 @@ fn resource(kind: &KindFacts) -> Resource {
             Arc::from(kind.version.as_str()),
         ),
     };
+    let definition = kind.definition;
     Resource {
         group: kind.group.as_str().into(),
         version: kind.version.as_str().into(),
@@ -68,7 +69,7 @@ fn resource(kind: &KindFacts) -> Resource {
                 verbs: words(&sub.verbs),
             })
             .collect(),
-        schema: Arc::new(Schema::built_in(kind.definition)),
+        schema: LazySchema::new(Box::new(move || Schema::built_in(definition))),
         origin: Origin::BuiltIn,
         columns: kind
             .columns

@@ -1,15 +1,11 @@
 //! The kinds of a CustomResourceDefinition.
 
-use super::{Column, Custom, Origin, Resource, Scale, Subresource};
+use super::{Column, Custom, LazySchema, Origin, Packed, Resource, Scale, Subresource};
 use crate::apiserver::schema::Schema;
-use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::DeflateEncoder;
 use serde_json::Value;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hash::{Hash as _, Hasher as _};
-use std::io::Write as _;
 use std::sync::Arc;
 
 const VERBS: [&str; 8] = [
@@ -90,7 +86,7 @@ fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
         given => given.to_owned(),
     };
     let name = text(version, &["name"]);
-    let openapi = &version["schema"]["openAPIV3Schema"];
+    let openapi = Packed::new(&version["schema"]["openAPIV3Schema"]);
     let preserve = spec["preserveUnknownFields"] == Value::Bool(true);
     // While it goes, its objects can no longer be made, which discovery says.
     let ending = definition["metadata"].get("deletionTimestamp").is_some();
@@ -107,10 +103,10 @@ fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
         namespaced: text(spec, &["scope"]) == "Namespaced",
         verbs: verbs.map(|verb| Arc::from(*verb)).collect(),
         subresources: subresources(version, group, name, kind),
-        schema: Arc::new(Schema::of_crd(openapi, preserve)),
+        schema: schema(openapi.clone(), preserve),
         origin: Origin::Crd(Arc::new(Custom {
             definition: text(definition, &["metadata", "name"]).into(),
-            openapi: packed(openapi),
+            openapi,
             scale: scale(version),
             selectable: selectable(version),
             deprecation: deprecation(version, group, name, kind),
@@ -121,6 +117,12 @@ fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
         storage_version: stored.into(),
         strategic: false,
     }
+}
+
+fn schema(openapi: Packed, preserve: bool) -> LazySchema {
+    LazySchema::new(Box::new(move || {
+        Schema::of_crd(&openapi.unpack(), preserve)
+    }))
 }
 
 fn subresources(version: &Value, group: &str, name: &str, kind: &str) -> Vec<Subresource> {
@@ -212,16 +214,6 @@ fn columns(version: &Value) -> Vec<Column> {
         }
     }));
     columns
-}
-
-fn packed(openapi: &Value) -> Bytes {
-    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
-    let written = encoder.write_all(openapi.to_string().as_bytes());
-    // Writing to memory cannot fail.
-    match written.and_then(|()| encoder.finish()) {
-        Ok(packed) => packed.into(),
-        Err(_) => Bytes::new(),
-    }
 }
 
 /// In the order of discovery: groups by name, the best version first, then kinds by plural name.

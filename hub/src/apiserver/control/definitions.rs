@@ -5,10 +5,12 @@ mod names;
 
 use super::follow::{Follow, News};
 use super::{context, update, warn};
+use crate::apiserver::catalogue::Served;
 use crate::apiserver::error::ApiError;
 use crate::apiserver::registry::{DeleteOptions, ListOptions, Registry};
 use crate::apiserver::store::{Kind, Stored};
 use crate::apiserver::strategies::definitions::{CLEANUP, condition, set_condition};
+use bytes::Bytes;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,33 +21,73 @@ const MANAGER: &str = "kube-apiserver";
 /// Definitions that wait for finalizers of their objects are looked at so often.
 const EVERY: Duration = Duration::from_millis(500);
 
-type Definitions = BTreeMap<String, Value>;
+/// A definition as far as it is looked at all the time; schemas are large, and not read for that.
+struct Held {
+    /// All of it, shared with the store.
+    json: Bytes,
+    /// Without its schemas and their owners.
+    brief: Value,
+    serves: Served,
+}
+
+type Definitions = BTreeMap<String, Held>;
+
+impl Held {
+    fn read(registry: &Registry, json: Bytes) -> Self {
+        let mut brief: Value = serde_json::from_slice(&json).unwrap_or_default();
+        let serves = registry.catalogue().read(&brief);
+        if let Some(metadata) = brief["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
+        let versions = brief["spec"]["versions"].as_array_mut();
+        for version in versions.into_iter().flatten() {
+            version.as_object_mut().map(|one| one.remove("schema"));
+        }
+        Self {
+            json,
+            brief,
+            serves,
+        }
+    }
+
+    fn whole(&self) -> Result<Value, ApiError> {
+        decoded(&self.json)
+    }
+}
 
 /// Serves what the store holds.
 pub(super) fn load(registry: &Registry) {
     let all = registry.store().snapshot(KIND);
-    let definitions = read(&all.table.iter().cloned().collect::<Vec<_>>());
+    let definitions = read(registry, &all.table.iter().cloned().collect::<Vec<_>>());
     for definition in definitions.values() {
-        note_shape(registry, definition);
+        note_shape(registry, &definition.brief);
     }
-    registry.catalogue().set_crds(definitions.values());
+    serve(registry, &definitions);
 }
 
-fn read(all: &[Arc<Stored>]) -> Definitions {
+fn read(registry: &Registry, all: &[Arc<Stored>]) -> Definitions {
     let read = all.iter();
-    read.map(|stored| (stored.name().to_owned(), stored.value()))
-        .collect()
+    read.map(|stored| {
+        let held = Held::read(registry, stored.bytes());
+        (stored.name().to_owned(), held)
+    })
+    .collect()
+}
+
+fn serve(registry: &Registry, definitions: &Definitions) {
+    let all = definitions.values().map(|held| held.serves.clone());
+    registry.catalogue().serve(all.collect());
 }
 
 pub(super) async fn run(registry: Registry) {
     let mut follow = Follow::new(&registry, KIND);
     let mut definitions = Definitions::new();
     loop {
-        let waits = definitions.values().any(is_ending);
+        let waits = definitions.values().any(|held| is_ending(&held.brief));
         tokio::select! {
             news = follow.next() => match news {
                 None => return,
-                Some(News::Anything(all)) => definitions = read(&all),
+                Some(News::Anything(all)) => definitions = read(&registry, &all),
                 Some(News::One(event)) => {
                     let name = event.object.name().to_owned();
                     if event.kind == Kind::Deleted {
@@ -53,20 +95,21 @@ pub(super) async fn run(registry: Registry) {
                     } else if !definitions.get(&name).is_some_and(|held| {
                         // What was written here comes by as well, and undoes nothing written since:
                         // a kind that is served would vanish for a moment.
-                        revision(held) > event.revision()
+                        revision(&held.brief) >= event.revision()
                     }) {
-                        let new = event.object.value();
-                        let generation = |one: &Value| one["metadata"]["generation"].clone();
-                        let before = definitions.insert(name, new.clone());
-                        if before.is_none_or(|before| generation(&before) != generation(&new)) {
-                            note_shape(&registry, &new);
+                        let new = Held::read(&registry, event.object.bytes());
+                        let generation = |one: &Held| one.brief["metadata"]["generation"].as_i64();
+                        let before = definitions.get(&name).map(generation);
+                        if before.is_none_or(|before| before != generation(&new)) {
+                            note_shape(&registry, &new.brief);
                         }
+                        definitions.insert(name, new);
                     }
                 }
             },
             () = tokio::time::sleep(EVERY), if waits => {}
         }
-        registry.catalogue().set_crds(definitions.values());
+        serve(&registry, &definitions);
         for name in definitions.keys().cloned().collect::<Vec<_>>() {
             if let Err(error) = step(&registry, &mut definitions, &name).await {
                 warn("work on a CustomResourceDefinition", &error);
@@ -104,26 +147,30 @@ async fn step(
     definitions: &mut Definitions,
     name: &str,
 ) -> Result<(), ApiError> {
-    let Some(definition) = definitions.get(name) else {
+    let Some(held) = definitions.get(name) else {
         return Ok(());
     };
+    let definition = &held.brief;
     if is_ending(definition) {
-        return end(registry, definition).await;
+        return end(registry, held.whole()?).await;
     }
     let now = registry.clock().now();
     let others = definitions.iter().filter(|(other, _)| *other != name);
-    let taken = names::taken(others.map(|(_, other)| other), definition);
-    // Every change of any definition comes here for each: a schema is copied only if there is news.
+    let taken = names::taken(others.map(|(_, other)| &other.brief), definition);
+    // Every change of any definition comes here for each: a schema is read only if there is news.
     let mut brief = names::brief(definition);
     let news = names::accept(&mut brief, &taken, now);
     let is = |one: &Value, kind| condition(one, kind) == Some("True");
     if !news && (!is(&brief, "NamesAccepted") || is(&brief, "Established")) {
         return Ok(());
     }
-    let mut named = definition.clone();
+    let mut named = held.whole()?;
     if news {
         named["status"] = brief["status"].take();
-        named = write(registry, "status", &named).await?;
+        let written = write(registry, "status", &named).await?;
+        let held = Held::read(registry, written);
+        named = held.whole()?;
+        definitions.insert(name.to_owned(), held);
     }
     if is(&named, "NamesAccepted") && !is(&named, "Established") {
         set_condition(
@@ -135,21 +182,25 @@ async fn step(
             now,
         );
         // Who sees it established can use it.
-        definitions.insert(name.to_owned(), named.clone());
-        registry.catalogue().set_crds(definitions.values());
-        named = write(registry, "status", &named).await?;
+        let established = Held::read(registry, named.to_string().into());
+        let before = definitions.insert(name.to_owned(), established);
+        serve(registry, definitions);
+        let written = write(registry, "status", &named).await;
+        let now = written.as_ref().ok().cloned();
+        let now = now.map(|json| Held::read(registry, json)).or(before);
+        definitions.extend(now.map(|held| (name.to_owned(), held)));
+        written?;
     }
-    definitions.insert(name.to_owned(), named);
     Ok(())
 }
 
 /// Deletes all objects of a definition, and then lets it go.
-async fn end(registry: &Registry, definition: &Value) -> Result<(), ApiError> {
+async fn end(registry: &Registry, definition: Value) -> Result<(), ApiError> {
+    let mut definition = definition;
     let spec = &definition["spec"];
     let group = spec["group"].as_str().unwrap_or_default();
     let plural = spec["names"]["plural"].as_str().unwrap_or_default();
     let now = registry.clock().now();
-    let mut definition = definition.clone();
     let served = registry.catalogue().all();
     let resource = served.iter().find(|one| {
         one.group.as_ref() == group && one.plural.as_ref() == plural && one.is_custom()
@@ -162,7 +213,7 @@ async fn end(registry: &Registry, definition: &Value) -> Result<(), ApiError> {
             let before = definition.clone();
             set_condition(&mut definition, "Terminating", "True", reason, message, now);
             if definition != before {
-                definition = write(registry, "status", &definition).await?;
+                definition = decoded(&write(registry, "status", &definition).await?)?;
             }
             let context = context(resource.clone(), "", "", MANAGER);
             let options = DeleteOptions::default();
@@ -182,18 +233,23 @@ async fn end(registry: &Registry, definition: &Value) -> Result<(), ApiError> {
         "removed all instances",
         now,
     );
-    let mut definition = write(registry, "status", &definition).await?;
+    let written = write(registry, "status", &definition).await?;
+    let mut definition = decoded(&written)?;
     if let Some(finalizers) = definition["metadata"]["finalizers"].as_array_mut() {
         finalizers.retain(|one| one != CLEANUP);
     }
     write(registry, "", &definition).await.map(|_| ())
 }
 
+fn decoded(json: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(json).map_err(ApiError::internal)
+}
+
 async fn write(
     registry: &Registry,
     subresource: &str,
     definition: &Value,
-) -> Result<Value, ApiError> {
+) -> Result<Bytes, ApiError> {
     let kinds = registry.catalogue();
     let resource = kinds.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions");
     let Some(resource) = resource else {
@@ -202,7 +258,7 @@ async fn write(
     let name = definition["metadata"]["name"].as_str().unwrap_or_default();
     let context = context(resource, "", name, MANAGER);
     let outcome = update(registry, &context, subresource, definition).await?;
-    serde_json::from_slice(&outcome.object).map_err(ApiError::internal)
+    Ok(outcome.object)
 }
 
 #[cfg(test)]

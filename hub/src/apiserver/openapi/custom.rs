@@ -2,14 +2,10 @@
 
 use super::reference;
 use crate::apiserver::catalogue::Resource;
-use flate2::read::DeflateDecoder;
 use serde_json::{Value, json};
 
 pub(super) fn schema(resource: &Resource) -> Value {
-    let given = resource.custom().map(|custom| {
-        let unpacked = DeflateDecoder::new(custom.openapi.as_ref());
-        serde_json::from_reader(unpacked).unwrap_or(Value::Null)
-    });
+    let given = resource.custom().map(|custom| custom.openapi.unpack());
     let mut shown = match given {
         Some(Value::Object(schema)) => Value::Object(schema),
         _ => json!({"type": "object"}),

@@ -2,7 +2,8 @@
 
 use super::{Admission, AdmissionFuture, Context, FieldValidation, Operation, Registry, Warnings};
 use crate::apiserver::caller::Caller;
-use crate::apiserver::catalogue::{Catalogue, Origin, Resource};
+use crate::apiserver::catalogue::{Catalogue, LazySchema, Origin, Resource};
+use crate::apiserver::schema::Schema;
 use crate::apiserver::store::{Options, Store};
 use bytes::Bytes;
 use common::time::SystemClock;
@@ -24,7 +25,7 @@ pub(crate) fn bare() -> Resource {
         namespaced: true,
         verbs: Vec::new(),
         subresources: Vec::new(),
-        schema: Arc::default(),
+        schema: LazySchema::new(Box::new(Schema::default)),
         origin: Origin::BuiltIn,
         columns: Vec::new(),
         storage_key: "".into(),

@@ -52,9 +52,9 @@ fn make_whole(schema: &mut Schema) {
         .position(|(name, _)| name.as_ref() == "metadata")
         .map(|at| fields.remove(at).1);
     if let Some(metadata) = metadata
-        && (metadata.rules.is_some() || !metadata.fields.is_empty())
+        && (metadata.typed || metadata.rules.is_some() || !metadata.fields.is_empty())
     {
-        schema.rules.get_or_insert_default().metadata = Some(metadata);
+        schema.rules.get_or_insert_default().metadata = Some(Box::new(metadata));
     }
     for name in ["apiVersion", "kind"] {
         if !fields.iter().any(|(known, _)| known.as_ref() == name) {
@@ -94,6 +94,7 @@ fn node(openapi: &Value) -> Schema {
     };
     let mut schema = Schema {
         kind,
+        typed: kind != Kind::Any,
         format: text("format").and_then(|f| supported_format(kind, f)),
         nullable: flag("nullable"),
         preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
@@ -122,7 +123,7 @@ fn node(openapi: &Value) -> Schema {
             })),
             _ => None,
         },
-        rules: rules(given, kind),
+        rules: rules(given),
         ..Schema::default()
     };
     if flag("x-kubernetes-embedded-resource") {
@@ -153,13 +154,39 @@ fn nodes(given: Option<&Value>) -> Vec<Schema> {
     listed.map(node).collect()
 }
 
-fn rules(given: &Map<String, Value>, kind: Kind) -> Option<Box<Rules>> {
+/// What makes rules; most nodes have nothing of it.
+const DEMANDS: [&str; 20] = [
+    "allOf",
+    "anyOf",
+    "enum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "not",
+    "oneOf",
+    "pattern",
+    "required",
+    "uniqueItems",
+    "x-kubernetes-validations",
+];
+
+fn rules(given: &Map<String, Value>) -> Option<Box<Rules>> {
+    if !DEMANDS.iter().any(|demand| given.contains_key(*demand)) {
+        return None;
+    }
     let flag = |key: &str| given.get(key).and_then(Value::as_bool) == Some(true);
     let count = |key: &str| given.get(key).and_then(Value::as_u64);
     let number = |key: &str| given.get(key).and_then(Value::as_number).cloned();
     let list = |key: &str| given.get(key).and_then(Value::as_array);
     let rules = Rules {
-        typed: kind != Kind::Any,
         required: words(given.get("required")),
         one_of_values: list("enum").cloned().unwrap_or_default(),
         pattern: given
@@ -182,7 +209,7 @@ fn rules(given: &Map<String, Value>, kind: Kind) -> Option<Box<Rules>> {
         all_of: nodes(given.get("allOf")),
         any_of: nodes(given.get("anyOf")),
         one_of: nodes(given.get("oneOf")),
-        not: given.get("not").map(node),
+        not: given.get("not").map(|not| Box::new(node(not))),
         metadata: None,
         cel: list("x-kubernetes-validations")
             .map(|rules| rules.iter().map(CelRule::new).collect())

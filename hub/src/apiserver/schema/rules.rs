@@ -9,8 +9,6 @@ use std::sync::{Arc, OnceLock};
 /// What a CustomResourceDefinition demands of a value beyond its type.
 #[derive(Debug, Clone, Default)]
 pub(in crate::apiserver) struct Rules {
-    /// Whether a type was named at all; inside `allOf` and its like it often is not.
-    pub(super) typed: bool,
     pub(super) required: Vec<Arc<str>>,
     pub(super) one_of_values: Vec<Value>,
     pub(super) pattern: Option<Pattern>,
@@ -29,9 +27,9 @@ pub(in crate::apiserver) struct Rules {
     pub(super) all_of: Vec<Schema>,
     pub(super) any_of: Vec<Schema>,
     pub(super) one_of: Vec<Schema>,
-    pub(super) not: Option<Schema>,
+    pub(super) not: Option<Box<Schema>>,
     /// What is demanded of the metadata of a whole object, whose type is that of all metadata.
-    pub(super) metadata: Option<Schema>,
+    pub(super) metadata: Option<Box<Schema>>,
     pub(super) cel: Vec<CelRule>,
 }
 
@@ -39,7 +37,6 @@ impl Rules {
     /// Nothing at all.
     pub(super) const fn none() -> Self {
         Self {
-            typed: false,
             required: Vec::new(),
             one_of_values: Vec::new(),
             pattern: None,

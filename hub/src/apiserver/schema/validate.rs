@@ -92,7 +92,7 @@ fn check_new(schema: &Schema, value: &Value, old: Old<'_>, path: &str) -> Outcom
         // Metadata has a type of its own and is checked with it.
         return outcome;
     }
-    if let Some(error) = wrong_type(schema, rules, value, path) {
+    if let Some(error) = wrong_type(schema, value, path) {
         outcome.errors.push(error);
     }
     outcome.checks += 2;
@@ -172,8 +172,8 @@ fn name_of(value: &Value) -> &'static str {
     }
 }
 
-fn wrong_type(schema: &Schema, rules: &Rules, value: &Value, path: &str) -> Option<FieldError> {
-    if !rules.typed {
+fn wrong_type(schema: &Schema, value: &Value, path: &str) -> Option<FieldError> {
+    if !schema.typed {
         return None;
     }
     let wanted = match schema.kind() {
