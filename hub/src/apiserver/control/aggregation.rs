@@ -4,21 +4,59 @@ use super::follow::{Follow, News};
 use super::{context, warn};
 use crate::apiserver::registry::{LabelSelector, PatchKind, Registry};
 use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const KIND: &str = "rbac.authorization.k8s.io/clusterroles";
 const MANAGER: &str = "clusterrole-aggregation-controller";
 
+/// As much of a role as is looked at: there may be many, and most gather nothing.
+#[derive(Debug, Default, Deserialize)]
+struct Role {
+    #[serde(default)]
+    metadata: Labelled,
+    #[serde(default, rename = "aggregationRule")]
+    aggregation: Option<Value>,
+    #[serde(default)]
+    rules: Option<Box<RawValue>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Labelled {
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+}
+
+impl Role {
+    /// One that cannot be read has nothing.
+    fn read(json: &[u8]) -> Self {
+        serde_json::from_slice(json).unwrap_or_default()
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        let labels = self.metadata.labels.as_ref()?;
+        labels.get(key).map(String::as_str)
+    }
+
+    fn rules(&self) -> Vec<Value> {
+        let rules = self.rules.as_deref().map(RawValue::get);
+        rules
+            .and_then(|rules| serde_json::from_str(rules).ok())
+            .unwrap_or_default()
+    }
+}
+
 pub(super) async fn run(registry: Registry) {
-    let mut roles: BTreeMap<String, Value> = BTreeMap::new();
+    let mut roles: BTreeMap<String, Role> = BTreeMap::new();
     let mut follow = Follow::new(&registry, KIND);
     while let Some(news) = follow.next().await {
         match news {
             News::Anything(all) => {
                 roles = all
                     .iter()
-                    .map(|stored| (stored.name().to_owned(), stored.value()))
+                    .map(|stored| (stored.name().to_owned(), Role::read(stored.json())))
                     .collect();
             }
             News::One(event) => {
@@ -26,7 +64,7 @@ pub(super) async fn run(registry: Registry) {
                 if event.kind == crate::apiserver::store::Kind::Deleted {
                     roles.remove(&name);
                 } else {
-                    roles.insert(name, event.object.value());
+                    roles.insert(name, Role::read(event.object.json()));
                 }
             }
         }
@@ -37,13 +75,14 @@ pub(super) async fn run(registry: Registry) {
 }
 
 /// The rules that roles should have and do not.
-fn decide(roles: &BTreeMap<String, Value>) -> Vec<(String, Vec<Value>)> {
+fn decide(roles: &BTreeMap<String, Role>) -> Vec<(String, Vec<Value>)> {
     let aggregating = roles
         .iter()
-        .filter(|(_, role)| role["aggregationRule"].is_object());
+        .filter_map(|(name, role)| Some((name, role, role.aggregation.as_ref()?)));
     aggregating
-        .filter_map(|(name, role)| {
-            let selectors = role["aggregationRule"]["clusterRoleSelectors"].as_array();
+        .filter(|(.., aggregation)| aggregation.is_object())
+        .filter_map(|(name, role, aggregation)| {
+            let selectors = aggregation["clusterRoleSelectors"].as_array();
             let mut rules: Vec<Value> = Vec::new();
             for selector in selectors.into_iter().flatten() {
                 let Ok(selector) = LabelSelector::of_object(selector) else {
@@ -51,22 +90,17 @@ fn decide(roles: &BTreeMap<String, Value>) -> Vec<(String, Vec<Value>)> {
                 };
                 let others = roles.iter().filter(|(other, _)| *other != name);
                 for (_, other) in others {
-                    let labels = &other["metadata"]["labels"];
-                    if !selector.matches(|key| labels[key].as_str()) {
+                    if !selector.matches(|key| other.label(key)) {
                         continue;
                     }
-                    for rule in other["rules"].as_array().into_iter().flatten() {
-                        if !rules.contains(rule) {
-                            rules.push(rule.clone());
+                    for rule in other.rules() {
+                        if !rules.contains(&rule) {
+                            rules.push(rule);
                         }
                     }
                 }
             }
-            let has = role["rules"]
-                .as_array()
-                .map(Vec::as_slice)
-                .unwrap_or_default();
-            (has != rules.as_slice()).then(|| (name.clone(), rules))
+            (role.rules() != rules).then(|| (name.clone(), rules))
         })
         .collect()
 }
@@ -99,24 +133,26 @@ mod tests {
     #[test]
     fn rules_are_gathered_once() {
         let rule = |verb: &str| json!({"verbs": [verb], "apiGroups": [""], "resources": ["a"]});
-        let role = |name: &str, label: &str, rules: Value| {
-            let value =
-                json!({"metadata": {"name": name, "labels": {"to": label}}, "rules": rules});
-            (name.to_owned(), value)
+        let role = |name: &str, label: &str, more: Value| {
+            let mut value = json!({"metadata": {"name": name, "labels": {"to": label}}});
+            let more = more.as_object().expect("an object").clone();
+            value.as_object_mut().expect("an object").extend(more);
+            (name.to_owned(), Role::read(value.to_string().as_bytes()))
+        };
+        let selectors = json!({"clusterRoleSelectors": [{"matchLabels": {"to": "view"}}]});
+        let all = |rules: Value| {
+            let more = json!({"aggregationRule": selectors, "rules": rules});
+            role("all", "view", more)
         };
         let mut roles = BTreeMap::from([
-            role("a", "view", json!([rule("get")])),
-            role("b", "view", json!([rule("get"), rule("list")])),
-            role("c", "edit", json!([rule("create")])),
+            role("a", "view", json!({"rules": [rule("get")]})),
+            role("b", "view", json!({"rules": [rule("get"), rule("list")]})),
+            role("c", "edit", json!({"rules": [rule("create")]})),
+            all(json!(null)),
         ]);
-        let mut all = role("all", "view", json!(null)).1;
-        all["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {"to": "view"}}]});
-        roles.insert("all".to_owned(), all);
         let expected = vec![rule("get"), rule("list")];
         assert_eq!(decide(&roles), [("all".to_owned(), expected.clone())]);
-        if let Some(all) = roles.get_mut("all") {
-            all["rules"] = json!(expected);
-        }
+        roles.extend([all(json!(expected))]);
         assert_eq!(decide(&roles), []);
     }
 }
