@@ -16,6 +16,7 @@ use http::header::{
 use http::{Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -119,10 +120,26 @@ impl Reply {
             let what = "PartialObjectMetadataList, but the requested object is not a list";
             return self.misshaped(what, &resource.go_type(false));
         }
-        let Ok(value) = serde_json::from_slice::<Value>(&object) else {
+        let Some(value) = self.read(&object) else {
             return self.error(&ApiError::internal("a stored object is not JSON"));
         };
         self.value(code, &self.shaped(value, resource, true))
+    }
+
+    /// A stored object, or as much of it as is shown.
+    pub fn read(&self, object: &[u8]) -> Option<Value> {
+        #[derive(Deserialize)]
+        struct Partial {
+            metadata: Option<Value>,
+        }
+        match self.accepted.shape {
+            Shape::Partial(_) | Shape::PartialList(_) => {
+                let partial: Partial = serde_json::from_slice(object).ok()?;
+                let metadata = partial.metadata.unwrap_or_else(|| json!({}));
+                Some(json!({"metadata": metadata}))
+            }
+            Shape::Object | Shape::Table(_) => serde_json::from_slice(object).ok(),
+        }
     }
 
     /// The answer to somebody who wants a list of one object, or one object of a list.
@@ -168,12 +185,8 @@ impl Reply {
             return self.misshaped(what, &resource.go_type(true));
         }
         let metadata = list.metadata(false);
-        let items: Result<Vec<Value>, _> = list
-            .items
-            .iter()
-            .map(|item| serde_json::from_slice(item))
-            .collect();
-        let Ok(items) = items else {
+        let items: Option<Vec<Value>> = list.items.iter().map(|item| self.read(item)).collect();
+        let Some(items) = items else {
             return self.error(&ApiError::internal("a stored object is not JSON"));
         };
         let value = match self.accepted.shape {

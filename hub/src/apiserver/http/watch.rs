@@ -55,7 +55,11 @@ fn shape(frame: WatchFrame, reply: &Reply, resource: &Resource, headers: &mut bo
     if reply.accepted.shape == Shape::Object || frame.kind == FrameKind::Error {
         return frame;
     }
-    let Ok(object) = serde_json::from_slice::<Value>(&frame.object) else {
+    let object = match reply.accepted.shape {
+        Shape::Partial(_) => reply.read(&frame.object),
+        _ => serde_json::from_slice::<Value>(&frame.object).ok(),
+    };
+    let Some(object) = object else {
         return frame;
     };
     let shaped = reply.shaped(object, resource, std::mem::take(headers));
