@@ -23,7 +23,7 @@ use crate::apiserver::error::ApiError;
 use crate::apiserver::schema::Schema;
 use chrono::{DateTime, SecondsFormat, Utc};
 use entries::{APPLY, Id, Managed, UPDATE};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use set::Set;
 use types::Type;
 use update::Rules;
@@ -158,34 +158,51 @@ pub fn track(
         return;
     }
     let rules = manager.rules(schema);
-    let mut before = old.cloned().unwrap_or_else(|| schema.zero());
-    entries::clear(&mut before);
+    let empty = old.is_none().then(|| schema.zero()).unwrap_or_default();
+    let before = old.unwrap_or(&empty);
     let readable = |object: &Value| check::check(object, rules.of, true).is_ok();
-    if !readable(new) || !readable(&before) {
+    if !readable(new) || !readable(before) {
         return;
     }
     let now = now.to_rfc3339_opts(SecondsFormat::Secs, true);
     let writer = manager.updater(&manager.name);
-    update::update(&rules, &before, new, &mut managed, writer, &now);
+    update::update(&rules, before, new, &mut managed, writer, &now);
     managed.write(new);
 }
 
 /// Whether `new` differs from `old` in nothing but the times in its managedFields; then `old` stays.
 pub fn differ_in_times_only(old: &Value, new: &Value) -> bool {
-    fn timeless(object: &Value) -> Value {
-        let mut object = object.clone();
-        let entries = object
-            .get_mut("metadata")
-            .and_then(|metadata| metadata.get_mut("managedFields"))
-            .and_then(Value::as_array_mut);
-        for entry in entries.into_iter().flatten() {
-            if let Some(entry) = entry.as_object_mut() {
-                entry.remove("time");
+    same_but(old, new, "metadata", |old, new| {
+        same_but(old, new, "managedFields", |old, new| match (old, new) {
+            (Value::Array(old), Value::Array(new)) => {
+                old.len() == new.len() && old.iter().zip(new).all(|(a, b)| is_timeless_same(a, b))
             }
-        }
-        object
-    }
-    timeless(old) == timeless(new)
+            (old, new) => old == new,
+        })
+    })
+}
+
+/// Whether two entries differ in their times at most; one may have none.
+fn is_timeless_same(a: &Value, b: &Value) -> bool {
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else {
+        return a == b;
+    };
+    let rest = |entry: &Map<String, Value>| entry.keys().filter(|key| *key != "time").count();
+    let stays = |(key, value)| key == "time" || b.get(key) == Some(value);
+    rest(a) == rest(b) && a.iter().all(stays)
+}
+
+/// Whether two objects are the same where what is under one key is compared in another way. Compared
+/// where they stand: this is asked of every write.
+fn same_but(a: &Value, b: &Value, key: &str, same: impl Fn(&Value, &Value) -> bool) -> bool {
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else {
+        return a == b;
+    };
+    a.len() == b.len()
+        && a.iter().all(|(name, a)| match b.get(name) {
+            Some(b) if name == key => same(a, b),
+            b => b == Some(a),
+        })
 }
 
 /// `apps/v1, Kind=Deployment`.

@@ -5,6 +5,7 @@ use super::types::{Form, Scalar, Type};
 use crate::apiserver::patch::print;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::fmt;
 
 /// What is wrong, one line a field, in the words that clients know.
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +30,7 @@ pub(super) fn check(value: &Value, of: Type<'_>, duplicates: bool) -> Result<(),
         duplicates,
         wrong: Wrong::default(),
     };
-    check.value(value, of, &mut String::new());
+    check.value(value, of, &Path::Root);
     if check.wrong.0.is_empty() {
         Ok(())
     } else {
@@ -42,16 +43,44 @@ struct Check {
     wrong: Wrong,
 }
 
+/// Where a value is; put into words only when something is wrong there.
+enum Path<'a> {
+    Root,
+    Field(&'a Path<'a>, &'a str),
+    Index(&'a Path<'a>, usize),
+    Item(&'a Path<'a>, &'a Element),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Field(of, key) => write!(f, "{of}.{key}"),
+            Self::Index(of, at) => write!(f, "{of}[{at}]"),
+            Self::Item(of, step) => write!(f, "{of}{step}"),
+        }
+    }
+}
+
+impl Path<'_> {
+    /// Whether it is `metadata.managedFields`, which is read by itself.
+    fn is_ownership(&self) -> bool {
+        matches!(
+            self,
+            Self::Field(Path::Field(Path::Root, "metadata"), "managedFields")
+        )
+    }
+}
+
 impl Check {
-    fn fail(&mut self, path: &str, text: &str) {
-        self.wrong.0.push(if path.is_empty() {
-            text.to_owned()
-        } else {
-            format!("{path}: {text}")
+    fn fail(&mut self, path: &Path<'_>, text: &str) {
+        self.wrong.0.push(match path {
+            Path::Root => text.to_owned(),
+            path => format!("{path}: {text}"),
         });
     }
 
-    fn value(&mut self, value: &Value, of: Type<'_>, path: &mut String) {
+    fn value(&mut self, value: &Value, of: Type<'_>, path: &Path<'_>) {
         match of.forms().deduced(Some(value)).first() {
             Form::Scalar(scalar) => {
                 if let Some(text) = wrong_scalar(scalar, value) {
@@ -63,14 +92,7 @@ impl Check {
         }
     }
 
-    fn under(&mut self, step: &str, value: &Value, of: Type<'_>, path: &mut String) {
-        let length = path.len();
-        path.push_str(step);
-        self.value(value, of, path);
-        path.truncate(length);
-    }
-
-    fn map(&mut self, value: &Value, of: Type<'_>, path: &mut String) {
+    fn map(&mut self, value: &Value, of: Type<'_>, path: &Path<'_>) {
         let members = match value {
             Value::Null => return,
             Value::Object(members) => members,
@@ -81,15 +103,18 @@ impl Check {
         };
         let Some(map) = of.map() else { return };
         for (key, member) in members {
+            let path = Path::Field(path, key);
             let Some(child) = map.child(key) else {
-                self.fail(&format!("{path}.{key}"), "field not declared in schema");
+                self.fail(&path, "field not declared in schema");
                 return;
             };
-            self.under(&format!(".{key}"), member, child, path);
+            if !path.is_ownership() {
+                self.value(member, child, &path);
+            }
         }
     }
 
-    fn list(&mut self, value: &Value, of: Type<'_>, path: &mut String) {
+    fn list(&mut self, value: &Value, of: Type<'_>, path: &Path<'_>) {
         let items = match value {
             Value::Null => return,
             Value::Array(items) => items,
@@ -101,21 +126,20 @@ impl Check {
         let Some(list) = of.list() else { return };
         let mut seen: BTreeSet<Element> = BTreeSet::new();
         for (at, item) in items.iter().enumerate() {
-            let step = if list.atomic {
-                format!("[{at}]")
-            } else {
-                match list.step(item) {
-                    Err(text) => return self.fail(path, &format!("element {at}: {text}")),
-                    Ok(step) => {
-                        let shown = step.to_string();
-                        if !seen.insert(step) && !self.duplicates {
-                            self.fail(path, &format!("duplicate entries for key {shown}"));
-                        }
-                        shown
+            if list.atomic {
+                self.value(item, list.items, &Path::Index(path, at));
+                continue;
+            }
+            match list.step(item) {
+                Err(text) => return self.fail(path, &format!("element {at}: {text}")),
+                Ok(step) => {
+                    if seen.contains(&step) && !self.duplicates {
+                        self.fail(path, &format!("duplicate entries for key {step}"));
                     }
+                    self.value(item, list.items, &Path::Item(path, &step));
+                    seen.insert(step);
                 }
-            };
-            self.under(&step, item, list.items, path);
+            }
         }
     }
 }

@@ -17,12 +17,17 @@ pub(super) struct Changes {
 
 impl Changes {
     /// Without the fields of a set and all below them.
-    pub(super) fn without(self, beyond: &Set) -> Self {
+    pub(super) fn without(&self, beyond: &Set) -> Self {
         Self {
             removed: self.removed.recursive_difference(beyond),
             modified: self.modified.recursive_difference(beyond),
             added: self.added.recursive_difference(beyond),
         }
+    }
+
+    /// What is other than it was, or new.
+    pub(super) fn changed(&self) -> Set {
+        self.modified.union(&self.added)
     }
 }
 
@@ -42,6 +47,10 @@ struct Walk {
 impl Walk {
     fn values(&mut self, old: Option<&Value>, new: Option<&Value>, of: Option<Type<'_>>) {
         let Some(of) = of else { return };
+        // Most of an object stays as it is, and is not looked at field by field.
+        if old.is_some() && old == new {
+            return;
+        }
         let forms = of.forms();
         let (of_old, of_new) = (forms.deduced(old), forms.deduced(new));
         let mut leaf = false;
@@ -107,15 +116,24 @@ impl Walk {
             return true;
         }
         for (key, old) in before.into_iter().flatten() {
+            if self.is_ownership(key) {
+                continue;
+            }
             let new = after.and_then(|after| after.get(key));
             self.under(Element::field(key), Some(old), new, map.child(key));
         }
         for (key, new) in after.into_iter().flatten() {
-            if before.is_none_or(|before| !before.contains_key(key)) {
+            if before.is_none_or(|before| !before.contains_key(key)) && !self.is_ownership(key) {
                 self.under(Element::field(key), None, Some(new), map.child(key));
             }
         }
         false
+    }
+
+    /// Whether a key is that of `metadata.managedFields`, which nobody owns.
+    fn is_ownership(&self, key: &str) -> bool {
+        let metadata = |step: &Element| matches!(step, Element::Field(name) if name == "metadata");
+        key == "managedFields" && matches!(self.path.as_slice(), [only] if metadata(only))
     }
 
     fn under(

@@ -116,14 +116,11 @@ pub(super) fn without(value: &Value, gone: &Set, of: Option<Type<'_>>) -> Value 
 }
 
 /// A set in which what the schema has as a whole is owned as a whole, though it was owned item by item
-/// when the schema was another.
-pub(super) fn reconciled(set: &Set, of: Type<'_>) -> Set {
+/// when the schema was another; `None` if it is so already.
+pub(super) fn reconciled(set: &Set, of: Type<'_>) -> Option<Set> {
     let mut whole = Set::default();
     find_whole(Some(set), of, false, &mut Vec::new(), &mut whole);
-    if whole.is_empty() {
-        return set.clone();
-    }
-    set.recursive_difference(&whole).union(&whole)
+    (!whole.is_empty()).then(|| set.recursive_difference(&whole).union(&whole))
 }
 
 fn find_whole(

@@ -56,20 +56,24 @@ pub(super) fn take(
     force: bool,
 ) -> Result<Changes, Vec<Conflict>> {
     let all = compare(old, new, rules.of);
-    let reached = all.clone().without(rules.beyond);
+    let reached = all.without(rules.beyond);
+    let (changed_all, changed_reached) = (all.changed(), reached.changed());
     let mut conflicts: Vec<Conflict> = Vec::new();
     let mut left: BTreeMap<Id, Set> = BTreeMap::new();
     for (id, owned) in managers.iter() {
         if Some(id) == writer {
             continue;
         }
-        let changes = if rules.beyond_everywhere || owned.version == rules.version {
-            &reached
+        let reaches = rules.beyond_everywhere || owned.version == rules.version;
+        let (changes, changed) = if reaches {
+            (&reached, &changed_reached)
         } else {
-            &all
+            (&all, &changed_all)
         };
-        let changed = changes.modified.union(&changes.added);
-        let taken = owned.set.intersection(&changed);
+        if changed.is_empty() && changes.removed.is_empty() {
+            continue;
+        }
+        let taken = owned.set.intersection(changed);
         for path in taken.paths() {
             let of = id.clone();
             conflicts.push(Conflict { of, path });
@@ -92,7 +96,9 @@ pub(super) fn take(
 /// Brings what was owned in line with the schema of today.
 pub(super) fn reconcile(managers: &mut BTreeMap<Id, Owned>, of: Type<'_>) {
     for owned in managers.values_mut() {
-        owned.set = owned::reconciled(&owned.set, of);
+        if let Some(set) = owned::reconciled(&owned.set, of) {
+            owned.set = set;
+        }
     }
 }
 
@@ -114,8 +120,7 @@ pub(super) fn update(
     let Ok(changes) = take(rules, old, new, &mut managed.owned, None, true) else {
         return;
     };
-    let written = changes.modified.union(&changes.added);
-    let written = strip(&written.recursive_difference(rules.beyond));
+    let written = strip(&changes.changed().recursive_difference(rules.beyond));
     if !written.is_empty() {
         let set = match managed.owned.get(&writer) {
             Some(known) => written.union(&known.set),
