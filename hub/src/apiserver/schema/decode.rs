@@ -40,14 +40,14 @@ impl Schema {
 
 /// Where the reader stands, in the terms of Go's errors.
 #[derive(Default)]
-struct Place {
-    of: String,
-    path: Vec<String>,
+struct Place<'s> {
+    of: &'s str,
+    path: Vec<&'s str>,
     /// Whether values are converted, not read.
     restores: bool,
 }
 
-impl Place {
+impl Place<'_> {
     fn mismatch(&self, found: &str, schema: &Schema) -> String {
         if self.restores {
             return unconverted(found, schema);
@@ -125,14 +125,14 @@ fn go_name(schema: &Schema) -> String {
     }
 }
 
-fn walk(schema: &Schema, value: &mut Value, place: &mut Place) -> Result<(), String> {
+fn walk<'s>(schema: &'s Schema, value: &mut Value, place: &mut Place<'s>) -> Result<(), String> {
     match schema.go() {
         Go::None => below_crd(schema, value),
         Go::Struct(name) => {
             let Value::Object(object) = value else {
                 return Err(place.mismatch(found(value), schema));
             };
-            let name = name.rsplit('.').next().unwrap_or_default().to_owned();
+            let name = name.rsplit('.').next().unwrap_or_default();
             let outer = std::mem::replace(&mut place.of, name);
             fields(schema, object, place)?;
             place.of = outer;
@@ -235,7 +235,7 @@ fn below_crd(schema: &Schema, value: &mut Value) -> Result<(), String> {
     }
 }
 
-fn expect(fits: bool, schema: &Schema, value: &Value, place: &Place) -> Result<(), String> {
+fn expect(fits: bool, schema: &Schema, value: &Value, place: &Place<'_>) -> Result<(), String> {
     if fits {
         Ok(())
     } else {
@@ -246,7 +246,7 @@ fn expect(fits: bool, schema: &Schema, value: &Value, place: &Place) -> Result<(
 fn whole(
     schema: &Schema,
     value: &Value,
-    place: &Place,
+    place: &Place<'_>,
     fits: impl Fn(i64) -> bool,
 ) -> Result<(), String> {
     match value {
@@ -266,48 +266,42 @@ fn props(value: &mut Value) -> Result<(), String> {
     schema.coerce(value)
 }
 
-fn fields(
-    schema: &Schema,
+fn fields<'s>(
+    schema: &'s Schema,
     object: &mut Map<String, Value>,
-    place: &mut Place,
+    place: &mut Place<'s>,
 ) -> Result<(), String> {
     for (name, field) in schema.properties() {
-        let given = object.remove(name).filter(|value| !value.is_null());
-        let written = match given {
-            Some(mut value) => {
-                place.path.push(name.to_owned());
-                walk(field, &mut value, place)?;
-                place.path.pop();
-                // An empty list there is no list that was left out: it says that nobody owns anything.
-                if name == "managedFields" {
-                    Some(value)
-                } else {
-                    keep(field, value)
-                }
+        if let Some(value) = object.get_mut(name).filter(|value| !value.is_null()) {
+            place.path.push(name);
+            walk(field, value, place)?;
+            place.path.pop();
+            // An empty list there is no list that was left out: it says that nobody owns anything.
+            if name == "managedFields" || is_written(field, value) {
+                continue;
             }
-            None => absent(field),
-        };
-        if let Some(written) = written {
-            object.insert(name.to_owned(), written);
         }
+        match absent(field) {
+            Some(written) => object.insert(name.to_owned(), written),
+            None => object.remove(name),
+        };
     }
     Ok(())
 }
 
-/// What is written for a field that has a value.
-fn keep(field: &Schema, value: Value) -> Option<Value> {
-    if field.is_pointer() || !field.omits_empty() && is_empty_list(&value) {
-        return Some(value);
+/// Whether a value is written, and not left out because it is nothing.
+fn is_written(field: &Schema, value: &Value) -> bool {
+    if field.is_pointer() || !field.omits_empty() && is_empty_list(value) {
+        return true;
     }
-    let nothing = match (&value, field.go()) {
+    !match (value, field.go()) {
         (Value::Array(list), Go::Slice) => list.is_empty(),
         (Value::Object(object), Go::Map) => object.is_empty(),
         (Value::String(text), Go::String(_) | Go::Bytes) => text.is_empty(),
         (Value::Bool(set), Go::Bool) => !set,
         (Value::Number(number), Go::Int32 | Go::Int64 | Go::Float) => number.as_f64() == Some(0.0),
         _ => false,
-    };
-    if nothing { absent(field) } else { Some(value) }
+    }
 }
 
 /// An empty list that is written is not the same as none, until it was stored.
