@@ -4,7 +4,7 @@
 use super::caller::Caller;
 use super::http::info::RequestInfo;
 use chrono::{DateTime, SecondsFormat, Utc};
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -36,25 +36,55 @@ pub struct Entry<'a> {
     pub code: u16,
 }
 
+/// A line, its members in the order of their names.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    #[serde(rename = "auditID")]
+    audit_id: &'a str,
+    code: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dry_run: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    impersonated_user: Option<Who<'a>>,
+    path: &'a str,
+    time: String,
+    user: Who<'a>,
+    verb: &'a str,
+}
+
+#[derive(Serialize)]
+struct Who<'a> {
+    groups: &'a [String],
+    username: &'a str,
+}
+
+impl<'a> Who<'a> {
+    fn of(caller: &'a Caller) -> Self {
+        Self {
+            groups: &caller.groups,
+            username: &caller.user,
+        }
+    }
+}
+
 impl Entry<'_> {
-    fn to_value(self) -> Value {
-        let info = self.info;
-        let who = |caller: &Caller| json!({"username": caller.user, "groups": caller.groups});
-        let mut line = json!({
-            "time": self.now.to_rfc3339_opts(SecondsFormat::Micros, true),
-            "auditID": self.id,
-            "verb": info.verb,
-            "user": who(self.user),
-            "path": info.path,
-            "code": self.code,
-        });
-        if let Some(acting) = self.acting {
-            line["impersonatedUser"] = who(acting);
-        }
-        if self.dry_run {
-            line["dryRun"] = json!(true);
-        }
-        line
+    fn line(&self) -> Vec<u8> {
+        let line = Line {
+            audit_id: self.id,
+            code: self.code,
+            dry_run: self.dry_run.then_some(true),
+            impersonated_user: self.acting.map(Who::of),
+            path: &self.info.path,
+            time: self.now.to_rfc3339_opts(SecondsFormat::Micros, true),
+            user: Who::of(self.user),
+            verb: &self.info.verb,
+        };
+        let mut text = Vec::with_capacity(512);
+        // Texts and numbers can always be encoded, and memory be written to.
+        let _ = serde_json::to_writer(&mut text, &line);
+        text.push(b'\n');
+        text
     }
 }
 
@@ -88,7 +118,7 @@ impl Audit {
     /// Writes a line.
     pub fn write(&self, entry: &Entry<'_>) {
         let Some(log) = &self.0 else { return };
-        let line = format!("{}\n", entry.to_value());
+        let line = entry.line();
         log.lock()
             .unwrap_or_else(PoisonError::into_inner)
             .write(&line);
@@ -96,10 +126,8 @@ impl Audit {
 }
 
 impl Log {
-    fn write(&mut self, line: &str) {
-        let written = self
-            .rotate()
-            .and_then(|()| self.file.write_all(line.as_bytes()));
+    fn write(&mut self, line: &[u8]) {
+        let written = self.rotate().and_then(|()| self.file.write_all(line));
         match written {
             Ok(()) => {
                 self.size += line.len() as u64;
@@ -166,7 +194,7 @@ mod tests {
         };
         audit.write(&entry);
         let text = std::fs::read_to_string(dir.path().join(FILE)).expect("read");
-        let line: Value = serde_json::from_str(text.trim_end()).expect("JSON");
+        let line: serde_json::Value = serde_json::from_str(text.trim_end()).expect("JSON");
         assert_eq!(line["verb"], "create");
         for _ in 0..6 {
             let log = audit.0.as_ref().expect("open");
