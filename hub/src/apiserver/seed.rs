@@ -10,6 +10,7 @@ use super::registry::{
 };
 use super::store::Key;
 use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -17,14 +18,18 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// Who owns the fields of what a server makes by itself.
 const MANAGER: &str = "kube-apiserver";
 
+/// Objects that wait for the disk at once, which then takes them together.
+const AT_ONCE: usize = 32;
+
 /// How often one object may change under a start.
 const ATTEMPTS: usize = 8;
 
 /// Makes or mends the roles and bindings; namespaces must be there.
 pub async fn ensure_roles(registry: &Registry) -> Result<(), ApiError> {
-    for object in bootstrap_objects() {
+    let all = stream::iter(bootstrap_objects()).map(Ok);
+    all.try_for_each_concurrent(AT_ONCE, |object| async move {
         let Some(context) = context(registry.catalogue(), &object) else {
-            continue;
+            return Ok(());
         };
         let mut done = ensure(registry, &context, &object).await;
         for _ in 1..ATTEMPTS {
@@ -33,9 +38,9 @@ pub async fn ensure_roles(registry: &Registry) -> Result<(), ApiError> {
                 _ => break,
             }
         }
-        done?;
-    }
-    Ok(())
+        done
+    })
+    .await
 }
 
 /// Whether somebody else was at the object; a second look helps.
