@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// A chunk is cut in two when it grows past this.
-const CHUNK: usize = 256;
+const CHUNK: usize = 128;
 
 /// Objects in the order of their keys. Cheap to clone; a clone never changes.
 #[derive(Clone, Default)]
