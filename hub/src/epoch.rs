@@ -124,19 +124,22 @@ pub async fn await_denied(client: &Client, subject: &AgentSubject) -> Result<(),
 }
 
 /// Copies the epoch of the CRD that is `live` into `desired`, so that a repair does not close watches.
-pub fn carry(live: &CustomResourceDefinition, desired: &mut CustomResourceDefinition) {
-    for version in &mut desired.spec.versions {
-        let lived = live.spec.versions.iter().find(|v| v.name == version.name);
-        let epoch = lived
-            .and_then(|v| v.schema.as_ref()?.open_api_v3_schema.as_ref())
-            .and_then(|schema| split(schema.description.as_deref().unwrap_or_default()).1);
-        let schema = version.schema.as_mut();
-        if let (Some(epoch), Some(schema)) =
-            (epoch, schema.and_then(|s| s.open_api_v3_schema.as_mut()))
-        {
-            let base = schema.description.take().unwrap_or_default();
-            schema.description = Some(stamp(split(&base).0, epoch));
-        }
+pub fn carry(live: &Value, desired: &mut Value) {
+    const DESCRIPTION: &str = "/schema/openAPIV3Schema/description";
+    let lived = live["spec"]["versions"].as_array();
+    let versions = desired["spec"]["versions"].as_array_mut();
+    for version in versions.into_iter().flatten() {
+        let mut lived = lived.into_iter().flatten();
+        let lived = lived.find(|one| one["name"] == version["name"]);
+        let said = lived.and_then(|one| one.pointer(DESCRIPTION)?.as_str());
+        let (Some(epoch), Some(schema)) = (
+            said.and_then(|said| split(said).1),
+            version.pointer_mut("/schema/openAPIV3Schema"),
+        ) else {
+            continue;
+        };
+        let base = schema["description"].as_str().unwrap_or_default();
+        schema["description"] = json!(stamp(split(base).0, epoch));
     }
 }
 
@@ -255,14 +258,16 @@ mod tests {
 
     #[test]
     fn a_repair_keeps_the_epoch_and_nothing_else() {
-        let mut desired = crd(Some("New words."));
-        carry(&crd(Some("Old words.\nWatch epoch: 5")), &mut desired);
+        let carried = |live: &str| {
+            let value = |words| serde_json::to_value(crd(Some(words))).expect("JSON");
+            let mut desired = value("New words.");
+            carry(&value(live), &mut desired);
+            description(&serde_json::from_value(desired).expect("a CRD"))
+        };
         assert_eq!(
-            description(&desired).as_deref(),
+            carried("Old words.\nWatch epoch: 5").as_deref(),
             Some("New words.\nWatch epoch: 5")
         );
-        let mut fresh = crd(Some("New words."));
-        carry(&crd(Some("Old words.")), &mut fresh);
-        assert_eq!(description(&fresh).as_deref(), Some("New words."));
+        assert_eq!(carried("Old words.").as_deref(), Some("New words."));
     }
 }

@@ -135,7 +135,8 @@ mod tests {
         let mut keys = BTreeSet::new();
         for desired in installation().desired() {
             assert!(keys.insert(desired.key()), "{} twice", desired.key());
-            let labels = &desired.value()["metadata"]["labels"];
+            let value = desired.value();
+            let labels = &value["metadata"]["labels"];
             assert_eq!(
                 labels[common::labels::PART_OF],
                 "towline",

@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn policies_hold_only_fields_the_api_knows() {
         for desired in desired() {
-            let value = desired.value().clone();
+            let value = desired.value();
             let back = match desired.key().kind.as_str() {
                 "ValidatingAdmissionPolicy" => {
                     let typed: ValidatingAdmissionPolicy =
@@ -280,7 +280,8 @@ mod tests {
     #[test]
     fn every_policy_denies_and_fails_closed() {
         for desired in desired() {
-            let spec = &desired.value()["spec"];
+            let value = desired.value();
+            let spec = &value["spec"];
             match desired.key().kind.as_str() {
                 "ValidatingAdmissionPolicy" => assert_eq!(spec["failurePolicy"], "Fail"),
                 _ => assert_eq!(spec["validationActions"], json!(["Deny"])),

@@ -1,35 +1,66 @@
 //! The definitions of Karmada's kinds, and the wait until they are served.
 
 use super::object::Desired;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ListParams};
-use kube::{Client, ResourceExt as _};
-use serde_json::Value;
+use flate2::read::GzDecoder;
+use kube::Client;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::io::Read as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
+const LIST: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const POLL: Duration = Duration::from_millis(50);
 
-/// Made once: deriving the schemas is the dearest thing that a hub does at its start.
-static ALL: LazyLock<Vec<Desired>> =
-    LazyLock::new(|| common::api::all_crds().iter().map(object).collect());
+/// The definitions as [`common::api::all_crds`] makes them, in one list: deriving the schemas would be
+/// the dearest thing that a hub does at its start. A test holds it.
+static TABLE: &[u8] = include_bytes!("crds.json.gz");
+
+static ALL: LazyLock<Vec<Desired>> = LazyLock::new(|| {
+    let mut text = String::new();
+    GzDecoder::new(TABLE)
+        .read_to_string(&mut text)
+        .expect("invariant: the table is compressed text");
+    let all: Vec<&RawValue> = serde_json::from_str(&text).expect("invariant: the table is JSON");
+    let all = all.into_iter();
+    all.map(|one| Desired::of_text(one.get().into())).collect()
+});
 
 /// Every definition a hub needs.
 pub fn desired() -> Vec<Desired> {
     ALL.clone()
 }
 
-/// Takes over what is kept in a live definition and is not ours to reset: the epoch in its description.
-pub fn carry_epoch(live: &Value, desired: &mut Value) {
-    let parse = |value: &Value| -> Option<CustomResourceDefinition> {
-        serde_json::from_value(value.clone()).ok()
-    };
-    let (Some(live), Some(mut carried)) = (parse(live), parse(desired)) else {
-        return;
-    };
-    crate::epoch::carry(&live, &mut carried);
-    *desired = to_value(&carried);
+/// As much of a definition as tells whether it is served: read with its schemas, all of them take a
+/// megabyte.
+#[derive(Deserialize)]
+struct Definition {
+    metadata: Named,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    r#type: String,
+    status: String,
+}
+
+#[derive(Deserialize)]
+struct Definitions {
+    items: Vec<Definition>,
 }
 
 /// Waits until all are served; returns the names of those that are not when patience ends.
@@ -37,17 +68,18 @@ pub async fn await_established(
     client: &Client,
     patience: Duration,
 ) -> Result<Vec<String>, kube::Error> {
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let wanted: Vec<String> = ALL.iter().map(|d| d.key().name).collect();
     let deadline = Instant::now() + patience;
     loop {
-        let live = crds.list(&ListParams::default()).await?.items;
+        let list = http::Request::get(LIST).body(Vec::new());
+        let list = list.expect("invariant: the path is a constant");
+        let live = client.request::<Definitions>(list).await?.items;
         let missing: Vec<String> = wanted
             .iter()
             .filter(|name| {
                 !live
                     .iter()
-                    .any(|crd| crd.name_any() == **name && served(crd))
+                    .any(|crd| crd.metadata.name == **name && served(crd))
             })
             .cloned()
             .collect();
@@ -58,21 +90,37 @@ pub async fn await_established(
     }
 }
 
-fn served(crd: &CustomResourceDefinition) -> bool {
-    let conditions = crd
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_deref());
-    conditions
-        .unwrap_or_default()
-        .iter()
-        .any(|condition| condition.type_ == "Established" && condition.status == "True")
+fn served(crd: &Definition) -> bool {
+    let mut conditions = crd.status.conditions.iter().flatten();
+    conditions.any(|condition| condition.r#type == "Established" && condition.status == "True")
 }
 
-fn object(crd: &CustomResourceDefinition) -> Desired {
-    Desired::new(to_value(crd))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use serde_json::Value;
+    use std::io::Write as _;
 
-fn to_value(crd: &CustomResourceDefinition) -> Value {
-    serde_json::to_value(crd).expect("invariant: a definition is JSON")
+    /// Regenerate with `UPDATE_MANIFESTS=1 cargo test -p hub manifest`.
+    #[test]
+    fn the_table_is_what_the_manifests_are_made_of() {
+        let object = |crd| serde_json::to_value(crd).expect("a definition is JSON");
+        let made = common::api::all_crds().into_iter().map(object);
+        let made: Vec<Value> = made.map(|crd| Desired::new(crd).value()).collect();
+        if std::env::var_os("UPDATE_MANIFESTS").is_some() {
+            let mut table = GzEncoder::new(Vec::new(), Compression::best());
+            let text = serde_json::to_vec(&made).expect("JSON");
+            table.write_all(&text).expect("memory");
+            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/install/crds.json.gz");
+            std::fs::write(path, table.finish().expect("memory")).expect("write");
+            return;
+        }
+        let found: Vec<Value> = desired().iter().map(Desired::value).collect();
+        assert!(
+            found == made,
+            "hub/src/install/crds.json.gz is not what is made; run UPDATE_MANIFESTS=1 cargo test -p hub manifest"
+        );
+    }
 }

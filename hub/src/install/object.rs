@@ -4,6 +4,7 @@ use common::labels::{MANAGED_BY, PART_OF, PART_OF_VALUE};
 use kube::Client;
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind, TypeMeta};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
@@ -31,47 +32,64 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// A desired object. Clones share it: definitions of kinds are large.
+/// A desired object. Clones share it, and it is kept as text: definitions of kinds are large.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Desired {
-    value: Arc<Value>,
+    text: Arc<str>,
+    key: ObjectKey,
     resource: ApiResource,
+}
+
+/// What every object has.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(flatten)]
+    types: TypeMeta,
+    metadata: Place,
+}
+
+#[derive(Deserialize)]
+struct Place {
+    name: String,
+    namespace: Option<String>,
 }
 
 impl Desired {
     /// Wraps a whole object and labels it as ours.
-    ///
-    /// The value is built in this crate, so what every object has is an invariant and no error.
     pub fn new(mut value: Value) -> Self {
         let labels = &mut value["metadata"]["labels"];
         labels[PART_OF] = json!(PART_OF_VALUE);
         labels[MANAGED_BY] = json!(MANAGED_BY_VALUE);
-        let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
-        let types = TypeMeta {
-            api_version: text("apiVersion"),
-            kind: text("kind"),
-        };
-        let kind = GroupVersionKind::try_from(types)
+        Self::of_text(value.to_string().into())
+    }
+
+    /// One that was made before, as it was encoded.
+    ///
+    /// It was built in this crate, so what every object has is an invariant and no error.
+    pub(super) fn of_text(text: Arc<str>) -> Self {
+        let head: Head = serde_json::from_str(&text)
+            .expect("invariant: builders write apiVersion, kind and a name");
+        let kind = GroupVersionKind::try_from(head.types)
             .expect("invariant: builders write apiVersion and kind");
         Self {
+            key: ObjectKey {
+                kind: kind.kind.clone(),
+                namespace: head.metadata.namespace,
+                name: head.metadata.name,
+            },
             resource: ApiResource::from_gvk(&kind),
-            value: Arc::new(value),
+            text,
         }
     }
 
     /// The object as JSON.
-    pub fn value(&self) -> &Value {
-        &self.value
+    pub fn value(&self) -> Value {
+        serde_json::from_str(&self.text).expect("invariant: it was encoded here")
     }
 
     /// Kind, namespace and name.
     pub fn key(&self) -> ObjectKey {
-        let metadata = &self.value["metadata"];
-        ObjectKey {
-            kind: self.resource.kind.clone(),
-            namespace: metadata["namespace"].as_str().map(str::to_owned),
-            name: metadata["name"].as_str().unwrap_or_default().to_owned(),
-        }
+        self.key.clone()
     }
 
     /// Where objects of this kind are served.
@@ -81,8 +99,8 @@ impl Desired {
 
     /// A handle on the object's kind, in its namespace.
     pub fn api(&self, client: Client) -> Api<DynamicObject> {
-        match self.key().namespace {
-            Some(namespace) => Api::namespaced_with(client, &namespace, &self.resource),
+        match &self.key.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
             None => Api::all_with(client, &self.resource),
         }
     }
@@ -92,7 +110,7 @@ impl Desired {
 pub fn yaml(desired: &[Desired]) -> String {
     let documents = desired
         .iter()
-        .map(|desired| serde_yaml::to_string(desired.value()).expect("invariant: JSON is YAML"));
+        .map(|desired| serde_yaml::to_string(&desired.value()).expect("invariant: JSON is YAML"));
     documents
         .map(|document| format!("---\n{document}"))
         .collect()

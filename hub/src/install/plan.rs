@@ -3,7 +3,6 @@
 //! Whether an object would change is asked of the API server itself, by a dry run of the apply: it alone
 //! knows its defaults and who owns which field. [`decide`] is the pure half.
 
-use super::crds;
 use super::object::{Desired, ObjectKey};
 use common::labels::INIT_FIELD_MANAGER;
 use kube::api::{Patch, PatchParams};
@@ -113,14 +112,14 @@ async fn look(client: &Client, desired: &Desired) -> Result<(Step, Value), Error
     let key = desired.key();
     let live = desired.api(client.clone()).get_opt(&key.name).await;
     let live = live.map_err(|source| failed("get", desired, source))?;
-    let mut value = desired.value().clone();
+    let mut value = desired.value();
     let Some(live) = live else {
         let action = Action::Create;
         return Ok((Step { key, action }, value));
     };
     let live = to_value(&live);
     if key.kind == "CustomResourceDefinition" {
-        crds::carry_epoch(&live, &mut value);
+        crate::epoch::carry(&live, &mut value);
     }
     // Between look and apply nobody else's write may be lost.
     value["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
