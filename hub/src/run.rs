@@ -12,7 +12,7 @@ use crate::controller::queue::Queue;
 use crate::controller::registration::{self, Registrar};
 use crate::controller::rights::{self, Rights};
 use crate::controller::{self, cluster};
-use crate::install::repair::Repair;
+use crate::install::repair::{Known, Repair};
 use common::admin::{self, AdminState, Check};
 use common::client::{self, ClientOptions, kubeconfig_client};
 use common::leader::{self, Election};
@@ -97,9 +97,11 @@ impl InProcess {
         })
     }
 
-    /// Runs the controllers until `shutdown`; may be run again, with nothing remembered.
-    pub async fn run(&self, shutdown: &CancellationToken) -> Result<(), Error> {
-        self.0.live("towline-hub", shutdown).await
+    /// Runs the controllers until `shutdown`; may be run again, with nothing remembered. What is in
+    /// `known` was put in place just now.
+    pub async fn run(&self, shutdown: &CancellationToken, known: Known) -> Result<(), Error> {
+        self.0.leading.ok();
+        self.0.term("towline-hub", shutdown.clone(), known).await
     }
 }
 
@@ -141,7 +143,8 @@ impl Hub {
     async fn live(&self, identity: &str, shutdown: &CancellationToken) -> Result<(), Error> {
         let Some(election) = self.config.election else {
             self.leading.ok();
-            return self.term(identity, shutdown.clone()).await;
+            let known = Known::default();
+            return self.term(identity, shutdown.clone(), known).await;
         };
         let client = connect(&self.config, "election").await?;
         let election = Election {
@@ -189,16 +192,21 @@ impl Hub {
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                ended = self.term(identity, term.clone()) => ended?,
+                ended = self.term(identity, term.clone(), Known::default()) => ended?,
                 () = lost => {}
             }
         }
     }
 
     /// Everything a leader does, until `stop`.
-    async fn term(&self, identity: &str, stop: CancellationToken) -> Result<(), Error> {
+    async fn term(
+        &self,
+        identity: &str,
+        stop: CancellationToken,
+        known: Known,
+    ) -> Result<(), Error> {
         let mut parts = Parts::new(stop.clone());
-        let (repair, in_force) = Repair::new(self.client.clone());
+        let (repair, in_force) = Repair::new(self.client.clone(), known);
         parts.drop_at_end("repair", repair.run());
         parts.drop_at_end(
             "proof of the policies",

@@ -12,6 +12,7 @@ use crate::apiserver::keys::Keys;
 use crate::apiserver::serve::{self as api, Options, Running};
 use crate::config::{self, ClusterArgs, Config};
 use crate::install::cluster_info::ClusterInfo;
+use crate::install::repair::Known;
 use crate::install::{Installation, crds, plan};
 use crate::run::{self, InProcess};
 use clap::Args;
@@ -172,7 +173,7 @@ impl Hub {
         let mut tell = Some(tell);
         loop {
             authorities.borrow_and_update();
-            self.install(&client).await?;
+            let known = self.install(&client).await?;
             let kubeconfig = self.kubeconfig()?;
             let term = shutdown.child_token();
             let ready = async {
@@ -189,7 +190,7 @@ impl Hub {
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                ended = controllers.run(&term) => ended?,
+                ended = controllers.run(&term, known) => ended?,
                 () = ready => {}
             }
             if shutdown.is_cancelled() {
@@ -199,7 +200,7 @@ impl Hub {
     }
 
     /// Everything that `towline init` makes on another API server, and cluster-info as it is now.
-    async fn install(&self, client: &Client) -> Result<(), Error> {
+    async fn install(&self, client: &Client) -> Result<Known, Error> {
         let installation = Installation {
             cluster_info: Some(ClusterInfo {
                 servers: self.place.servers(),
@@ -207,8 +208,10 @@ impl Hub {
             }),
             built_in: true,
         };
+        let mut known = Known::default();
         for desired in installation.guards() {
-            plan::enforce(client, &desired).await?;
+            let enforced = plan::enforce(client, &desired).await?;
+            known.insert(desired.key(), enforced.mark);
         }
         let missing = crds::await_established(client, READY_WITHIN).await;
         let missing = missing.map_err(|error| Error::Kinds(Box::new(error)))?;
@@ -216,9 +219,10 @@ impl Hub {
             return Err(Error::Unserved(missing.join(", ")));
         }
         for desired in installation.grants() {
-            plan::enforce(client, &desired).await?;
+            let enforced = plan::enforce(client, &desired).await?;
+            known.insert(desired.key(), enforced.mark);
         }
-        Ok(())
+        Ok(known)
     }
 
     fn kubeconfig(&self) -> Result<PathBuf, Error> {

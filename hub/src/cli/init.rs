@@ -143,7 +143,8 @@ async fn enforce(
     steps: &mut Vec<Step>,
 ) -> Result<(), CliError> {
     for desired in wanted {
-        steps.push(plan::enforce(client, desired).await.map_err(step_failed)?);
+        let enforced = plan::enforce(client, desired).await;
+        steps.push(enforced.map_err(step_failed)?.step);
     }
     Ok(())
 }

@@ -5,10 +5,12 @@
 
 use super::object::{Desired, ObjectKey};
 use common::labels::INIT_FIELD_MANAGER;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Client, Error as KubeError};
 use serde_json::Value;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 /// An applied object that changed meanwhile is looked at again this often.
 const CONFLICT_RETRIES: usize = 5;
@@ -52,6 +54,49 @@ pub struct Step {
     pub action: Action,
 }
 
+/// What was done with an object, and how it is known from then on.
+#[derive(Debug, Clone)]
+pub struct Enforced {
+    /// What was done.
+    pub step: Step,
+    /// The object as it should be.
+    pub mark: Mark,
+}
+
+/// Another one as soon as anything of an object changed that [`decide`] looks at. With it an object
+/// that is as it was found need not be compared again, which costs a dry run of the apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark(u64);
+
+impl Mark {
+    /// Of an object with this metadata.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        let mut hasher = DefaultHasher::new();
+        metadata.uid.hash(&mut hasher);
+        metadata.labels.hash(&mut hasher);
+        metadata.annotations.hash(&mut hasher);
+        // What has a generation changes without it in its metadata and status alone.
+        match metadata.generation {
+            Some(generation) if generation > 0 => generation.hash(&mut hasher),
+            _ => metadata.resource_version.hash(&mut hasher),
+        }
+        let deleting = metadata.deletion_timestamp.is_some();
+        deleting.hash(&mut hasher);
+        metadata.finalizers.hash(&mut hasher);
+        for owner in metadata.owner_references.iter().flatten() {
+            owner.uid.hash(&mut hasher);
+        }
+        for entry in metadata.managed_fields.iter().flatten() {
+            let operation = entry.operation.as_deref();
+            if entry.manager.as_deref() == Some(INIT_FIELD_MANAGER) && operation == Some("Apply") {
+                entry.api_version.hash(&mut hasher);
+                entry.fields_v1.as_ref().map(|set| &set.0).hash(&mut hasher);
+            }
+        }
+        Self(hasher.finish())
+    }
+}
+
 /// A request that failed, with the object it was about.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {verb} {key}")]
@@ -85,19 +130,31 @@ pub fn decide(live: Option<&Value>, applied: Option<&Value>) -> Action {
 
 /// Looks at one object.
 pub async fn examine(client: &Client, desired: &Desired) -> Result<Step, Error> {
-    Ok(look(client, desired).await?.0)
+    Ok(look(client, desired).await?.step)
+}
+
+/// Whether an object is still what it was when it had this mark.
+pub async fn stands(client: &Client, desired: &Desired, mark: Mark) -> Result<bool, Error> {
+    let key = desired.key();
+    let api = desired.api(client.clone());
+    let live = api.get_metadata_opt(&key.name).await;
+    let live = live.map_err(|source| failed("get", desired, source))?;
+    Ok(live.is_some_and(|live| Mark::of(&live.metadata) == mark))
 }
 
 /// Brings one object to what it should be, and says what was done.
-pub async fn enforce(client: &Client, desired: &Desired) -> Result<Step, Error> {
+pub async fn enforce(client: &Client, desired: &Desired) -> Result<Enforced, Error> {
     let mut tries = 0;
     loop {
-        let (step, value) = look(client, desired).await?;
-        if step.action == Action::Unchanged {
-            return Ok(step);
+        let Look { step, mark, value } = look(client, desired).await?;
+        if let (Action::Unchanged, Some(mark)) = (&step.action, mark) {
+            return Ok(Enforced { step, mark });
         }
         match apply(client, desired, &value, false).await {
-            Ok(_) => return Ok(step),
+            Ok(applied) => {
+                let mark = Mark::of(&applied.metadata);
+                return Ok(Enforced { step, mark });
+            }
             // The resourceVersion that `look` put in was overtaken.
             Err(KubeError::Api(status)) if status.code == 409 && tries < CONFLICT_RETRIES => {
                 tries += 1;
@@ -107,16 +164,29 @@ pub async fn enforce(client: &Client, desired: &Desired) -> Result<Step, Error> 
     }
 }
 
-/// The step, and the object as it must be applied.
-async fn look(client: &Client, desired: &Desired) -> Result<(Step, Value), Error> {
+/// What is to be done with an object.
+struct Look {
+    step: Step,
+    /// Of the object that is there.
+    mark: Option<Mark>,
+    /// The object as it must be applied.
+    value: Value,
+}
+
+async fn look(client: &Client, desired: &Desired) -> Result<Look, Error> {
     let key = desired.key();
     let live = desired.api(client.clone()).get_opt(&key.name).await;
     let live = live.map_err(|source| failed("get", desired, source))?;
     let mut value = desired.value();
     let Some(live) = live else {
         let action = Action::Create;
-        return Ok((Step { key, action }, value));
+        return Ok(Look {
+            step: Step { key, action },
+            mark: None,
+            value,
+        });
     };
+    let mark = Some(Mark::of(&live.metadata));
     let live = to_value(&live);
     if key.kind == "CustomResourceDefinition" {
         crate::epoch::carry(&live, &mut value);
@@ -124,13 +194,17 @@ async fn look(client: &Client, desired: &Desired) -> Result<(Step, Value), Error
     // Between look and apply nobody else's write may be lost.
     value["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     let applied = match apply(client, desired, &value, true).await {
-        Ok(applied) => applied,
+        Ok(applied) => to_value(&applied),
         // Overtaken at once; the caller's apply will notice too, and look again.
         Err(KubeError::Api(status)) if status.code == 409 => value.clone(),
         Err(source) => return Err(failed("apply (dry run)", desired, source)),
     };
     let action = decide(Some(&live), Some(&applied));
-    Ok((Step { key, action }, value))
+    Ok(Look {
+        step: Step { key, action },
+        mark,
+        value,
+    })
 }
 
 async fn apply(
@@ -138,16 +212,15 @@ async fn apply(
     desired: &Desired,
     value: &Value,
     dry_run: bool,
-) -> Result<Value, KubeError> {
+) -> Result<DynamicObject, KubeError> {
     // Forced: what init makes is not shared; a field that somebody changed is taken back.
     let mut params = PatchParams::apply(INIT_FIELD_MANAGER).force();
     params.dry_run = dry_run;
     let name = desired.key().name;
-    let patched = desired
+    desired
         .api(client.clone())
         .patch(&name, &params, &Patch::Apply(value))
-        .await?;
-    Ok(to_value(&patched))
+        .await
 }
 
 fn failed(verb: &'static str, desired: &Desired, source: KubeError) -> Error {
@@ -158,7 +231,7 @@ fn failed(verb: &'static str, desired: &Desired, source: KubeError) -> Error {
     }
 }
 
-fn to_value(object: &kube::api::DynamicObject) -> Value {
+fn to_value(object: &DynamicObject) -> Value {
     serde_json::to_value(object).expect("invariant: a decoded object is JSON")
 }
 

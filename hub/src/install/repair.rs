@@ -8,7 +8,7 @@ mod pace;
 
 use super::cluster_info::ClusterInfo;
 use super::object::{Desired, ObjectKey};
-use super::plan::{self, Action};
+use super::plan::{self, Action, Mark};
 use super::{Installation, MARKER, proof};
 use common::errors::chain;
 use common::labels::{PART_OF, PART_OF_VALUE};
@@ -52,10 +52,15 @@ enum Error {
     Damaged(#[source] super::cluster_info::Invalid),
 }
 
+/// Objects that are as they should be.
+pub type Known = BTreeMap<ObjectKey, Mark>;
+
 /// The loop's state.
 pub struct Repair {
     client: Client,
     in_force: watch::Sender<bool>,
+    /// Objects that were as they should be, as they were then.
+    known: Known,
     /// Whether the last repair failed.
     failing: bool,
     /// Why the proof fails, as it was said last.
@@ -64,12 +69,14 @@ pub struct Repair {
 
 impl Repair {
     /// A loop over one hub, and the channel that says whether the policies are proved; false at first.
-    pub fn new(client: Client) -> (Self, watch::Receiver<bool>) {
+    /// `known` was compared by somebody just now.
+    pub fn new(client: Client, known: Known) -> (Self, watch::Receiver<bool>) {
         let (in_force, policy_in_force) = watch::channel(false);
         (
             Self {
                 client,
                 in_force,
+                known,
                 failing: false,
                 unproven: None,
             },
@@ -96,6 +103,8 @@ impl Repair {
         let mut installation = first;
         loop {
             installation = self.keep(&installation).await;
+            // What stands was compared with what was wanted before.
+            self.known.clear();
             tracing::info!("`towline init` was run again; what it says now is kept");
         }
     }
@@ -129,12 +138,16 @@ impl Repair {
         let mut events = self.events(wanted.values());
         let mut pace = Pace::default();
         let mut compare_at = Instant::now();
+        if wanted.keys().all(|key| self.known.contains_key(key)) {
+            compare_at += COMPARE_EVERY;
+        }
         let mut prove_at = Instant::now();
         let mut wary_until = Instant::now();
         loop {
             let now = Instant::now();
             if now >= compare_at {
                 compare_at = now + COMPARE_EVERY;
+                self.known.clear();
                 wanted.keys().for_each(|key| pace.suspect(key.clone(), now));
             }
             // Guards first; what gives rights waits until the guards are proved.
@@ -188,7 +201,10 @@ impl Repair {
                         wary_until = now + WARY_FOR;
                         prove_at = prove_at.min(now + RETRY_EVERY);
                     }
-                    if !seen.is_resumed() {
+                    if seen.after_gap() {
+                        self.known.retain(|key, _| !seen.is_about(key));
+                    }
+                    if !seen.is_resumed() && !self.knows(&seen) {
                         let suspects = wanted.keys().filter(|key| seen.is_about(key));
                         suspects.for_each(|key| pace.suspect(key.clone(), now));
                     }
@@ -198,13 +214,31 @@ impl Repair {
         }
     }
 
+    /// Whether an event tells of an object that is as it was when it was compared.
+    fn knows(&self, seen: &Seen) -> bool {
+        match seen {
+            Seen::One(key, Some(mark)) => self.known.get(key) == Some(mark),
+            _ => false,
+        }
+    }
+
     /// Puts one object back; says whether something had to be done or went wrong.
     async fn put_back(&mut self, desired: &Desired) -> bool {
-        let outcome = plan::enforce(&self.client, desired).await;
-        if outcome.is_ok() {
-            self.failing = false;
+        let key = desired.key();
+        if let Some(mark) = self.known.remove(&key)
+            && plan::stands(&self.client, desired, mark)
+                .await
+                .is_ok_and(|stands| stands)
+        {
+            self.known.insert(key, mark);
+            return false;
         }
-        match outcome {
+        let outcome = plan::enforce(&self.client, desired).await;
+        if let Ok(enforced) = &outcome {
+            self.failing = false;
+            self.known.insert(key, enforced.mark);
+        }
+        match outcome.map(|enforced| enforced.step) {
             Ok(step) if step.action == Action::Unchanged => false,
             Ok(step) => {
                 let detail = match &step.action {
@@ -277,11 +311,14 @@ type Metadata = PartialObjectMeta<DynamicObject>;
 
 /// What a watch tells about.
 enum Seen {
-    One(ObjectKey),
+    /// This one, as it is now if it is there.
+    One(ObjectKey, Option<Mark>),
     /// Of these objects some may have changed unseen.
     Any {
         kind: String,
         namespace: Option<String>,
+        /// Whether the API server was away, and may be another one by now.
+        gap: bool,
     },
     /// None of these changed while the API server was away; it may be another one by now.
     Resumed {
@@ -293,11 +330,18 @@ enum Seen {
 impl Seen {
     fn is_about(&self, object: &ObjectKey) -> bool {
         match self {
-            Self::One(key) => key == object,
-            Self::Any { kind, namespace } | Self::Resumed { kind, namespace } => {
+            Self::One(key, _) => key == object,
+            Self::Any {
+                kind, namespace, ..
+            }
+            | Self::Resumed { kind, namespace } => {
                 *kind == object.kind && *namespace == object.namespace
             }
         }
+    }
+
+    fn after_gap(&self) -> bool {
+        matches!(self, Self::Any { gap: true, .. } | Self::Resumed { .. })
     }
 
     fn is_resumed(&self) -> bool {
@@ -306,19 +350,24 @@ impl Seen {
 }
 
 fn seen(event: Event<Metadata>, kind: &str, namespace: Option<&str>) -> Option<Seen> {
-    let one = |name: String| {
-        Some(Seen::One(ObjectKey {
+    let one = |name: String, mark| {
+        let key = ObjectKey {
             kind: kind.to_owned(),
             namespace: namespace.map(str::to_owned),
             name,
-        }))
+        };
+        Some(Seen::One(key, mark))
     };
     match event {
-        Event::Applied(object) => one(object.metadata.name.unwrap_or_default()),
-        Event::Undecodable(Undecodable { key, .. }) | Event::Deleted(key) => one(key.name),
-        Event::Listed { .. } => Some(Seen::Any {
+        Event::Applied(object) => {
+            let mark = Mark::of(&object.metadata);
+            one(object.metadata.name.unwrap_or_default(), Some(mark))
+        }
+        Event::Undecodable(Undecodable { key, .. }) | Event::Deleted(key) => one(key.name, None),
+        Event::Listed { gap } => Some(Seen::Any {
             kind: kind.to_owned(),
             namespace: namespace.map(str::to_owned),
+            gap: gap.is_some(),
         }),
         Event::Resumed { .. } => Some(Seen::Resumed {
             kind: kind.to_owned(),
