@@ -53,10 +53,11 @@ fn main() -> ExitCode {
         Command::Kubeconfig(args) => {
             hub::serve::print_kubeconfig(&args, &clock()).map(|text| print!("{text}"))
         }
-        Command::Backup(args) => blocking(backup::backup(&args)).map(|said| println!("{said}")),
-        Command::Restore(args) => {
-            blocking(backup::restore(args, &clock())).map(|said| println!("{said}"))
+        Command::Backup(args) => {
+            blocking(async move { backup::backup(&args).await }).map(|said| println!("{said}"))
         }
+        Command::Restore(args) => blocking(async move { backup::restore(args, &clock()).await })
+            .map(|said| println!("{said}")),
         Command::Ca(Ca::Rotate(args)) => authority::rotate(&args, &clock())
             .map(|said| println!("{said}"))
             .map_err(Into::into),
@@ -78,7 +79,7 @@ fn start(args: RunArgs) -> anyhow::Result<()> {
     let config = args.into_config()?;
     common::telemetry::init(&config.telemetry)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), ?config, "starting");
-    blocking(async {
+    blocking(async move {
         let shutdown = CancellationToken::new();
         stop_on_signals(shutdown.clone())?;
         anyhow::Ok(hub::run::run(config, &identity(), clock(), shutdown).await?)
@@ -88,7 +89,7 @@ fn start(args: RunArgs) -> anyhow::Result<()> {
 fn serve(args: ServeArgs) -> anyhow::Result<()> {
     common::telemetry::init(args.telemetry())?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), ?args, "starting");
-    blocking(async {
+    blocking(async move {
         let shutdown = CancellationToken::new();
         stop_on_signals(shutdown.clone())?;
         let tell = |text: String| {
@@ -100,17 +101,19 @@ fn serve(args: ServeArgs) -> anyhow::Result<()> {
     })
 }
 
-/// Runs something on a runtime of its own.
-fn blocking<T>(task: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+/// Runs something on a runtime of its own, and on its threads: one more that allocates costs memory.
+fn blocking<T: Send + 'static>(
+    task: impl Future<Output = anyhow::Result<T>> + Send + 'static,
+) -> anyhow::Result<T> {
     common::tls::install_provider();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("failed to start the runtime")?;
-    let ended = runtime.block_on(task);
+    let ended = runtime.block_on(runtime.spawn(task));
     // A lookup of names may still block a thread; nothing waits for it.
     runtime.shutdown_background();
-    ended
+    ended.unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()))
 }
 
 /// Different for every process, and telling where it runs.
