@@ -202,9 +202,10 @@ async fn compare_one(left: &Server, right: &Server, profile: &Profile, case: &Ca
     };
     let source = case.source.replace("$id", &case.id);
     let mut one = normal::normalise(one, &source);
-    let two = normal::normalise(two, &source);
+    let mut two = normal::normalise(two, &source);
     if right.is_builtin() {
         profile.leave_out(&mut one);
+        profile.leave_besides(&mut two);
     }
     if let Some(dir) = std::env::var_os("TOWLINE_API_TRANSCRIPTS") {
         let path = Path::new(&dir).join(format!("{}.txt", case.title().replace(['/', ' '], "_")));

@@ -118,6 +118,14 @@ impl Normal<'_> {
                 rules.sort_by_key(Value::to_string);
             }
         }
+        if let Some(Value::Array(groups)) = object.get_mut("groups") {
+            // Definitions of other cases come and go.
+            let of_case = |group: &Value| {
+                let name = group["name"].as_str().unwrap_or_default();
+                !name.ends_with(".example.com") || self.source.contains(name)
+            };
+            groups.retain(of_case);
+        }
         if let Some(Value::Array(causes)) = object.get_mut("causes") {
             // The server takes managers as its map gives them.
             causes.sort_by_key(|cause| match cause["reason"].as_str() {

@@ -12,6 +12,8 @@ use crate::env::repository;
 pub(crate) struct Profile {
     rows: BTreeSet<String>,
     resources: BTreeMap<String, BTreeSet<String>>,
+    groups: BTreeSet<String>,
+    besides: BTreeSet<String>,
 }
 
 impl Profile {
@@ -23,13 +25,23 @@ impl Profile {
         let mut profile = Self {
             rows: BTreeSet::new(),
             resources: BTreeMap::new(),
+            groups: BTreeSet::new(),
+            besides: BTreeSet::new(),
         };
+        let besides = text
+            .lines()
+            .filter(|line| line.starts_with("The kinds of a hub"));
+        for word in besides.flat_map(|line| line.split('`').skip(1).step_by(2)) {
+            profile.besides.insert(word.to_owned());
+        }
         for line in text.lines().filter(|line| line.starts_with("| `")) {
             let cells: Vec<&str> = line.split('|').map(str::trim).collect();
             let row = cells.get(1).unwrap_or(&"").trim_matches('`');
             profile.rows.insert(row.to_owned());
             let version = cells.get(2).unwrap_or(&"");
-            if version.starts_with('`') && version.ends_with('`') {
+            if cells.len() == 4 && version.starts_with('`') && version.ends_with('`') {
+                profile.groups.insert(version.trim_matches('`').to_owned());
+            } else if version.starts_with('`') && version.ends_with('`') {
                 let names = cells.get(3).unwrap_or(&"").split_whitespace();
                 let names = names.map(|name| name.trim_matches('`').to_owned());
                 let version = version.trim_matches('`').to_owned();
@@ -66,9 +78,17 @@ impl Profile {
         }
     }
 
-    /// Takes resources that are left out from the lists of a real server, in either form.
+    /// Takes the groups that are there besides from the lists of the built-in server.
+    pub(crate) fn leave_besides(&self, transcript: &mut Transcript) {
+        for seen in transcript {
+            without_groups(&mut seen.body, &self.besides);
+        }
+    }
+
+    /// Takes groups and resources that are left out from the lists of a real server, in either form.
     pub(crate) fn leave_out(&self, transcript: &mut Transcript) {
         for seen in transcript {
+            without_groups(&mut seen.body, &self.groups);
             for group in list(&mut seen.body, "items") {
                 let name = group["metadata"]["name"].as_str();
                 let name = name.map(|name| format!("{name}/")).unwrap_or_default();
@@ -91,6 +111,14 @@ impl Profile {
                 resources.retain(|resource| !left_out(resource));
             }
         }
+    }
+}
+
+/// Takes groups from a list of groups.
+fn without_groups(body: &mut Value, names: &BTreeSet<String>) {
+    if let Some(groups) = body.get_mut("groups").and_then(Value::as_array_mut) {
+        let named = |group: &Value| group["name"].as_str().is_some_and(|n| names.contains(n));
+        groups.retain(|group| !named(group));
     }
 }
 

@@ -53,13 +53,15 @@ pub(crate) struct Raw {
 
 /// Reads the bytes, whatever they are about.
 pub(crate) fn read(body: &Body, expected: &Expected) -> Result<Raw, ApiError> {
-    read_or(body, expected, |why| {
-        ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): {why} ({})",
-            expected.kind,
-            summary(&body.bytes)
-        ))
-    })
+    read_or(body, expected, |why| unrecognized(body, expected, &why))
+}
+
+fn unrecognized(body: &Body, expected: &Expected, why: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {why} ({})",
+        expected.kind,
+        summary(&body.bytes)
+    ))
 }
 
 /// The same, where bytes that are no object are told as `unrecognized` says.
@@ -244,6 +246,11 @@ pub(crate) fn as_kind(
 ) -> Result<Value, ApiError> {
     let raw = read(body, expected)?;
     let mut value = raw.value;
+    let version = text(&value, &["apiVersion"]);
+    if !expected.custom && version.matches('/').count() > 1 {
+        let why = format!("unexpected GroupVersion string: {version}");
+        return Err(unrecognized(body, expected, &why));
+    }
     check_kind(
         &mut value,
         expected,
