@@ -1,14 +1,24 @@
 //! Rules in CEL (`x-kubernetes-validations`).
 
+mod check;
+mod cost;
+mod declared;
+mod judge;
+mod lexer;
+mod library;
+mod macros;
+mod parser;
 mod parts;
 mod price;
+mod syntax;
+mod types;
+mod values;
 
 use super::validate::old::Old;
 use super::{Kind, Schema};
 use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use chrono::{DateTime, Duration};
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::{Key, Map, OptionalValue};
 use kube_cel::cel::{Context, Program, Value as Cel};
@@ -17,6 +27,9 @@ use price::{Budget, Price, Size};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
+use std::thread;
+
+pub(crate) use judge::Scope;
 
 /// One rule, compiled when it is first used.
 #[derive(Debug, Clone)]
@@ -124,11 +137,21 @@ impl CelRule {
     }
 }
 
-/// Why a rule cannot be read, if so; CustomResourceDefinitions with such a rule are refused.
-pub(crate) fn why_not(rule: &str) -> Option<String> {
-    let error = price::compile(rule).err()?;
-    // The line that is shown is set off by a blank.
-    Some(error.replace("\n|", "\n |"))
+/// For reading an expression, which may be deeper than it may be for running.
+const STACK: usize = 256 * 1024 * 1024;
+
+/// Reads an expression: a chain of operators is as deep as it is long, and is read, and dropped, by
+/// walking down.
+fn on_a_large_stack<T: Send>(read: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    thread::scope(|scope| {
+        let reader = thread::Builder::new().stack_size(STACK);
+        let reader = reader
+            .spawn_scoped(scope, read)
+            .map_err(|error| format!("no thread to read it: {error}"))?;
+        reader
+            .join()
+            .unwrap_or_else(|_| Err("expression cannot be read".to_owned()))
+    })
 }
 
 impl Schema {
@@ -361,7 +384,11 @@ fn to_cel(schema: &Schema, value: &Value) -> Cel {
                     Some(child) => to_cel(child, inner),
                     None => free(inner),
                 };
-                let name = if is_map { key.clone() } else { escaped(key) };
+                let name = if is_map {
+                    key.clone()
+                } else {
+                    escaped(key).unwrap_or_else(|| key.clone())
+                };
                 map.insert(Key::String(Arc::new(name)), seen);
             }
             Cel::Map(Map { map: Arc::new(map) })
@@ -380,11 +407,8 @@ fn text_to_cel(schema: &Schema, text: &str) -> Cel {
         return plain();
     }
     match schema.format() {
-        Some("date-time") => {
-            DateTime::parse_from_rfc3339(text).map_or_else(|_| plain(), Cel::Timestamp)
-        }
-        Some("duration") => super::decode::leaf::parse_duration(text)
-            .map_or_else(plain, |nanos| Cel::Duration(Duration::nanoseconds(nanos))),
+        Some("date-time") => values::timestamp(text).map_or_else(plain, Cel::Timestamp),
+        Some("duration") => values::duration(text).map_or_else(plain, Cel::Duration),
         Some("byte") => STANDARD
             .decode(text)
             .map_or_else(|_| plain(), |bytes| Cel::Bytes(Arc::new(bytes))),
@@ -392,7 +416,7 @@ fn text_to_cel(schema: &Schema, text: &str) -> Cel {
     }
 }
 
-const RESERVED: [&str; 18] = [
+const RESERVED: [&str; 21] = [
     "true",
     "false",
     "null",
@@ -411,17 +435,24 @@ const RESERVED: [&str; 18] = [
     "package",
     "namespace",
     "return",
+    "var",
+    "void",
+    "while",
 ];
 
-/// The name of a field as CEL can say it.
-fn escaped(name: &str) -> String {
+/// The name of a field as CEL can say it; nothing if it cannot.
+fn escaped(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {
-        return format!("__{name}__");
+        return Some(format!("__{name}__"));
     }
-    name.replace("__", "__underscores__")
-        .replace('.', "__dot__")
-        .replace('-', "__dash__")
-        .replace('/', "__slash__")
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(fits)
+    {
+        return None;
+    }
+    let name = name.replace("__", "__underscores__");
+    let name = name.replace('.', "__dot__").replace('-', "__dash__");
+    Some(name.replace('/', "__slash__"))
 }
 
 #[cfg(test)]

@@ -5,17 +5,15 @@
 //! and from how large the lists, texts and objects are that it is about to see. It is what the rule could
 //! cost at the worst; a rule that is cut short by its first answer pays as if it were not.
 
+use super::on_a_large_stack;
 use kube_cel::cel::Program;
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 use serde_json::Value;
-use std::thread;
 
 /// Longest expression.
 const MOST_TEXT: usize = 16 * 1024;
 /// How deep an expression may be; whoever walks over it does so on its stack.
 const MOST_DEEP: usize = 250;
-/// For reading an expression, which may be deeper than it may be for running.
-const STACK: usize = 256 * 1024 * 1024;
 /// What all rules of one request may cost: steps of the interpreter.
 const MOST_STEPS: f64 = 3_000_000.0;
 /// How long a text may become by replacing, joining and formatting.
@@ -267,33 +265,41 @@ fn float(number: usize) -> f64 {
 
 /// An expression and its price; why there is none otherwise.
 pub(super) fn compile(text: &str) -> Result<(Program, Price), String> {
+    short_enough(text)?;
+    // A chain of operators is as deep as it is long, and is read, and dropped, by walking down.
+    on_a_large_stack(|| {
+        let program = Program::compile(text).map_err(|error| error.to_string())?;
+        let price = Price::of(program.expression());
+        if price.deep > MOST_DEEP {
+            return Err(too_deep());
+        }
+        Ok((program, price))
+    })
+}
+
+/// Whether an expression is not longer than it may be.
+pub(super) fn short_enough(text: &str) -> Result<(), String> {
     if text.len() > MOST_TEXT {
         return Err(format!(
             "expression code point size exceeds limit: size: {}, limit {MOST_TEXT}",
             text.len()
         ));
     }
-    let read = || {
-        let program = Program::compile(text).map_err(|error| error.to_string())?;
-        let price = Price::of(program.expression());
-        if price.deep > MOST_DEEP {
-            return Err(format!(
-                "expression is nested {} deep; the limit is {MOST_DEEP}",
-                price.deep
-            ));
-        }
-        Ok((program, price))
-    };
-    // A chain of operators is as deep as it is long, and is read, and dropped, by walking down.
-    thread::scope(|scope| {
-        let reader = thread::Builder::new().stack_size(STACK);
-        let reader = reader
-            .spawn_scoped(scope, read)
-            .map_err(|error| format!("no thread to read it: {error}"))?;
-        reader
-            .join()
-            .unwrap_or_else(|_| Err("expression cannot be read".to_owned()))
-    })
+    Ok(())
+}
+
+/// What is told of an expression that is nested too deep.
+pub(super) fn too_deep() -> String {
+    format!("expression recursion limit exceeded: {MOST_DEEP}")
+}
+
+/// What is wrong with a text that is no expression.
+pub(super) fn why_not(text: &str) -> String {
+    match Program::compile(text) {
+        // The line that is shown is set off by a blank.
+        Err(error) => error.to_string().replace("\n|", "\n |"),
+        Ok(_) => "Syntax error: this is no expression".to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! What all versions agree on is told as if it stood above them: that is where the server keeps it.
 
 mod defaulted;
+mod rules;
 mod schema;
 mod structural;
 
@@ -42,7 +43,7 @@ pub(super) fn check(object: &Value, old: Option<&Value>, errors: &mut Errors) {
         errors.push(required("spec.scope".to_owned(), ""));
     }
     one_of(spec, "scope", &["Cluster", "Namespaced"], "spec", errors);
-    versions(spec, errors);
+    versions(spec, old.map(|old| &old["spec"]), errors);
     for key in ["plural", "singular", "kind", "listKind"] {
         if text(&spec["names"], key).is_empty() {
             errors.push(required(format!("spec.names.{key}"), ""));
@@ -75,7 +76,7 @@ fn shared<'a>(versions: &'a [Value], key: &str) -> Option<&'a Value> {
     (same && !nothing).then_some(first)
 }
 
-fn versions(spec: &Value, errors: &mut Errors) {
+fn versions(spec: &Value, old: Option<&Value>, errors: &mut Errors) {
     let versions = list(spec, "versions");
     let mut known = BTreeSet::new();
     let mut unique = true;
@@ -110,7 +111,11 @@ fn versions(spec: &Value, errors: &mut Errors) {
             "selectableFields",
         ] {
             if shared(versions, key).is_none() {
-                part(version, key, &at, errors);
+                let before = old.map_or(&[][..], |old| list(old, "versions"));
+                let unchanged = before.iter().any(|before| {
+                    before["name"] == version["name"] && before["schema"] == version["schema"]
+                });
+                part(version, key, unchanged, &at, errors);
             }
         }
     }
@@ -143,7 +148,7 @@ fn versions(spec: &Value, errors: &mut Errors) {
         "selectableFields",
     ] {
         if shared(versions, key).is_some() {
-            part(first, key, "spec", errors);
+            part(first, key, false, "spec", errors);
         }
     }
 }
@@ -205,7 +210,7 @@ fn deprecation(version: &Value, warning: &str, path: &str, errors: &mut Errors) 
 }
 
 /// One part of a version, where it is told.
-fn part(version: &Value, key: &str, path: &str, errors: &mut Errors) {
+fn part(version: &Value, key: &str, unchanged: bool, path: &str, errors: &mut Errors) {
     match key {
         "schema" => {
             let given = &version["schema"]["openAPIV3Schema"];
@@ -219,6 +224,7 @@ fn part(version: &Value, key: &str, path: &str, errors: &mut Errors) {
                 schema::check(
                     given,
                     status,
+                    unchanged,
                     &format!("{path}.{below}.openAPIV3Schema"),
                     errors,
                 );

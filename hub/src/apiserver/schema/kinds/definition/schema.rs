@@ -1,9 +1,8 @@
 //! The schemas of a CustomResourceDefinition.
 
-use super::super::check::{Errors, has, list, map, required, text, typed};
-use super::{defaulted, structural};
-use crate::apiserver::error::{FieldError, FieldErrorKind};
-use crate::apiserver::schema::cel;
+use super::super::check::{Errors, has, list, map, required, text};
+use super::{defaulted, rules, structural};
+use crate::apiserver::error::FieldError;
 use serde_json::{Value, json};
 
 /// What may stand beside the type at the root where the status is written by itself.
@@ -34,7 +33,14 @@ const AT_ROOT_TOO: [&str; 12] = [
     "x-kubernetes-validations",
 ];
 
-pub(super) fn check(schema: &Value, status: bool, path: &str, errors: &mut Errors) {
+/// `unchanged` is for what was taken before: its rules may be as dear as they were.
+pub(super) fn check(
+    schema: &Value,
+    status: bool,
+    unchanged: bool,
+    path: &str,
+    errors: &mut Errors,
+) {
     if status {
         let given = map_of(schema)
             .find(|key| !AT_ROOT.contains(&key.as_str()) && !AT_ROOT_TOO.contains(&key.as_str()));
@@ -54,15 +60,20 @@ pub(super) fn check(schema: &Value, status: bool, path: &str, errors: &mut Error
     // What cannot be read as a structural schema is told by the plain checks.
     let mut plain = Errors::new();
     node(schema, path, &mut plain);
+    let mut of_rules = Errors::new();
     if !unreadable(schema) {
         let mut shape = Errors::new();
         structural::check(schema, path, &mut shape);
         if shape.is_empty() {
             defaulted::check(schema, path, true, &mut shape);
         }
+        if shape.is_empty() {
+            of_rules = rules::check(schema, path, unchanged, &plain);
+        }
         errors.extend(shape);
     }
     errors.extend(plain);
+    errors.extend(of_rules);
 }
 
 fn map_of(schema: &Value) -> impl Iterator<Item = &String> {
@@ -140,7 +151,7 @@ fn node(schema: &Value, path: &str, errors: &mut Errors) {
     }
     types_of_merging(schema, path, errors);
     list_maps(schema, path, errors);
-    rules(schema, path, errors);
+    forms_of_rules(schema, path, errors);
 }
 
 fn unsupported(schema: &Value, path: &str, errors: &mut Errors) {
@@ -274,7 +285,7 @@ const REASONS: [&str; 4] = [
     "FieldValueRequired",
 ];
 
-fn rules(schema: &Value, path: &str, errors: &mut Errors) {
+fn forms_of_rules(schema: &Value, path: &str, errors: &mut Errors) {
     for (index, rule) in list(schema, "x-kubernetes-validations").iter().enumerate() {
         let at = format!("{path}.x-kubernetes-validations[{index}]");
         let (expression, message) = (text(rule, "rule").trim(), text(rule, "message"));
@@ -303,20 +314,33 @@ fn rules(schema: &Value, path: &str, errors: &mut Errors) {
             let at = format!("{at}.reason");
             errors.push(FieldError::not_supported(at, json!(reason), &REASONS));
         }
-        if !expression.is_empty()
-            && let Some(why) = cel::why_not(expression)
-        {
-            let shown = typed(&[
-                ("Rule", &rule["rule"]),
-                ("Message", &json!(message)),
-                ("MessageExpression", &json!(text(rule, "messageExpression"))),
-                ("Reason", &rule["reason"]),
-                ("FieldPath", &json!(text(rule, "fieldPath"))),
-                ("OptionalOldSelf", &rule["optionalOldSelf"]),
-            ]);
-            let detail = format!("compilation failed: {why}");
-            let at = format!("{at}.rule");
-            errors.push(FieldError::new(at, FieldErrorKind::Invalid, shown, detail));
+        let told = text(rule, "messageExpression");
+        if !told.is_empty() && told.trim().is_empty() {
+            let at = format!("{at}.messageExpression");
+            let detail = "messageExpression must be non-empty if specified";
+            errors.push(required(at, detail));
         }
+        field_path(
+            schema,
+            text(rule, "fieldPath"),
+            &format!("{at}.fieldPath"),
+            errors,
+        );
+    }
+}
+
+fn field_path(schema: &Value, given: &str, at: &str, errors: &mut Errors) {
+    let mut told = |detail: &str| errors.push(FieldError::invalid(at, json!(given), detail));
+    if given.is_empty() {
+        return;
+    }
+    if given.trim().is_empty() {
+        told("must be non-empty if specified");
+    }
+    if given.contains(['\n', '\r']) {
+        told("must not contain line breaks");
+    }
+    if rules::steps(schema, given).is_none() {
+        told("must be a valid path");
     }
 }
