@@ -283,13 +283,14 @@ impl Normal<'_> {
     }
 }
 
-/// The length of a pattern of `x` (a hexadecimal digit), `9` (a digit) and itself.
+/// The length of a pattern of `x` (a hexadecimal digit), `9` (a digit), `a` (a letter) and itself.
 fn fits(bytes: &[u8], pattern: &str) -> Option<usize> {
     let pattern = pattern.as_bytes();
     let fits = bytes.len() >= pattern.len()
         && pattern.iter().zip(bytes).all(|(p, b)| match p {
             b'x' => b.is_ascii_hexdigit(),
             b'9' => b.is_ascii_digit(),
+            b'a' => b.is_ascii_alphabetic(),
             p => p == b,
         });
     fits.then_some(pattern.len())
@@ -299,6 +300,7 @@ fn time(bytes: &[u8]) -> Option<(usize, &'static str)> {
     [
         ("9999-99-99T99:99:99.999999Z", "<microtime>"),
         ("9999-99-99T99:99:99Z", "<time>"),
+        ("aaa, 99 aaa 9999 99:99:99 +9999", "<time>"),
     ]
     .into_iter()
     .find_map(|(pattern, shown)| Some((fits(bytes, pattern)?, shown)))

@@ -1,6 +1,6 @@
 //! From the schema in a CustomResourceDefinition to nodes.
 
-use super::cel::CelRule;
+use super::cel::{CelRule, Scope};
 use super::rules::{Pattern, Rules};
 use super::{Kind, ListType, MapType, Schema};
 use crate::apiserver::facts;
@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 impl Schema {
     /// The schema of a whole custom resource, from its `openAPIV3Schema`.
     pub fn of_crd(openapi: &Value, preserve_unknown: bool) -> Self {
-        let mut schema = node(openapi);
+        let mut schema = node_at(openapi, true);
         schema.kind = Kind::Object;
         schema.preserve_unknown |= preserve_unknown;
         make_whole(&mut schema);
@@ -73,6 +73,12 @@ fn make_whole(schema: &mut Schema) {
 }
 
 fn node(openapi: &Value) -> Schema {
+    let embedded = openapi["x-kubernetes-embedded-resource"] == Value::Bool(true);
+    node_at(openapi, embedded)
+}
+
+/// One node; `whole` at the root of an object.
+fn node_at(openapi: &Value, whole: bool) -> Schema {
     let Some(given) = openapi.as_object() else {
         return Schema {
             preserve_unknown: true,
@@ -123,7 +129,7 @@ fn node(openapi: &Value) -> Schema {
             })),
             _ => None,
         },
-        rules: rules(given),
+        rules: rules(openapi, given, whole),
         ..Schema::default()
     };
     if flag("x-kubernetes-embedded-resource") {
@@ -178,7 +184,7 @@ const DEMANDS: [&str; 20] = [
     "x-kubernetes-validations",
 ];
 
-fn rules(given: &Map<String, Value>) -> Option<Box<Rules>> {
+fn rules(openapi: &Value, given: &Map<String, Value>, whole: bool) -> Option<Box<Rules>> {
     if !DEMANDS.iter().any(|demand| given.contains_key(*demand)) {
         return None;
     }
@@ -212,7 +218,15 @@ fn rules(given: &Map<String, Value>) -> Option<Box<Rules>> {
         not: given.get("not").map(|not| Box::new(node(not))),
         metadata: None,
         cel: list("x-kubernetes-validations")
-            .map(|rules| rules.iter().map(CelRule::new).collect())
+            .filter(|rules| !rules.is_empty())
+            .map(|rules| {
+                let scope = Scope::of(openapi, whole).unwrap_or_else(Scope::of_anything);
+                let scope = Arc::new(scope);
+                rules
+                    .iter()
+                    .map(|rule| CelRule::new(rule, &scope))
+                    .collect()
+            })
             .unwrap_or_default(),
     };
     Some(Box::new(rules))

@@ -9,7 +9,7 @@ mod library;
 mod macros;
 mod parser;
 mod parts;
-mod price;
+mod run;
 mod syntax;
 mod types;
 mod values;
@@ -21,9 +21,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::{Key, Map, OptionalValue};
-use kube_cel::cel::{Context, Program, Value as Cel};
+use kube_cel::cel::{Context, Value as Cel};
 use parts::Parts;
-use price::{Budget, Price, Size};
+use run::{Program, Stop};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -40,19 +40,22 @@ pub(super) struct CelRule {
     reason: Arc<str>,
     field_path: Arc<str>,
     optional_old: bool,
+    scope: Arc<Scope>,
     compiled: Arc<OnceLock<Compiled>>,
 }
 
 #[derive(Debug)]
 struct Compiled {
-    rule: Result<(Program, Price), String>,
-    message: Option<(Program, Price)>,
+    rule: Result<Program, String>,
+    message: Option<Program>,
     uses_old: bool,
     /// What the rule and its message read.
     parts: Parts,
 }
 
-/// What is told when the rules of one object have cost what they may.
+/// What all rules of one object may cost.
+const MOST_OF_ALL: u64 = 10_000_000;
+/// What is told when they have.
 const UNPAID: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
@@ -60,7 +63,8 @@ const UNPAID: &str =
 const LONGEST_MESSAGE: usize = 5 * 1024;
 
 impl CelRule {
-    pub(super) fn new(given: &Value) -> Self {
+    /// A rule over values of a scope.
+    pub(super) fn new(given: &Value, scope: &Arc<Scope>) -> Self {
         let text = |key: &str| Arc::from(given.get(key).and_then(Value::as_str).unwrap_or(""));
         Self {
             rule: text("rule"),
@@ -69,24 +73,23 @@ impl CelRule {
             reason: text("reason"),
             field_path: text("fieldPath"),
             optional_old: given.get("optionalOldSelf").and_then(Value::as_bool) == Some(true),
+            scope: scope.clone(),
             compiled: Arc::default(),
         }
     }
 
     fn compiled(&self) -> &Compiled {
         self.compiled.get_or_init(|| {
-            let rule = price::compile(&self.rule);
-            let uses_old = rule
-                .as_ref()
-                .is_ok_and(|(program, _)| program.references().has_variable("oldSelf"));
-            let message = (!self.message_expression.is_empty())
-                .then(|| price::compile(&self.message_expression).ok())
-                .flatten();
+            let rule = self.scope.program(&self.rule, self.optional_old);
+            let uses_old = rule.as_ref().is_ok_and(Program::uses_old);
+            let expression = &self.message_expression;
+            let message = (!expression.is_empty())
+                .then(|| self.scope.program(expression, self.optional_old).ok());
             let mut parts = Parts::of(&self.rule);
-            parts.add(&self.message_expression);
+            parts.add(expression);
             Compiled {
                 rule,
-                message,
+                message: message.flatten(),
                 uses_old,
                 parts,
             }
@@ -101,30 +104,41 @@ impl CelRule {
         }
     }
 
-    fn message(&self, context: &Context<'_>, size: Size, budget: &mut Budget) -> String {
-        let told = self
-            .compiled()
-            .message
-            .as_ref()
-            .and_then(|(program, price)| {
-                if !budget.pay(price.steps(size)?) {
-                    return None;
-                }
-                match program.execute(context).ok()? {
-                    Cel::String(text) => Some(text.trim().to_owned()),
-                    _ => None,
-                }
-            });
-        told.filter(|text| {
-            !text.is_empty() && text.len() <= LONGEST_MESSAGE && !text.contains('\n')
-        })
-        .unwrap_or_else(|| {
+    /// What is told of a value for which it does not hold; why nothing can be told, if the message
+    /// costs too much.
+    fn message(&self, this: &Cel, old: Option<&Cel>, budget: &mut u64) -> Result<String, String> {
+        let plain = || {
             if self.message.is_empty() {
                 format!("failed rule: {}", self.shown())
             } else {
                 self.shown().to_owned()
             }
-        })
+        };
+        let Some(program) = &self.compiled().message else {
+            return Ok(plain());
+        };
+        let (told, cost) = program.run(this.clone(), old.cloned());
+        let Some(left) = budget.checked_sub(cost) else {
+            return Err(
+                "messageExpression evaluation failed due to running out of cost budget, no further \
+                 validation rules will be run"
+                    .to_owned(),
+            );
+        };
+        *budget = left;
+        let text = match told {
+            Ok(Cel::String(text)) => text.trim().to_owned(),
+            Err(Stop::Cost) => {
+                let shown = Value::from(self.message_expression.as_ref());
+                return Err(format!(
+                    "no further validation rules will be run due to call cost exceeds limit for \
+                     messageExpression: {shown}"
+                ));
+            }
+            _ => return Ok(plain()),
+        };
+        let fits = !text.is_empty() && text.len() <= LONGEST_MESSAGE && !text.contains('\n');
+        Ok(if fits { text } else { plain() })
     }
 
     fn kind(&self) -> FieldErrorKind {
@@ -188,7 +202,7 @@ pub(super) fn check(
     errors: &mut Vec<FieldError>,
 ) {
     let mut visit = Visit {
-        budget: Budget::default(),
+        budget: MOST_OF_ALL,
         paid: true,
         errors,
     };
@@ -197,7 +211,7 @@ pub(super) fn check(
 
 /// The rules of one object, as they are checked one after another.
 struct Visit<'a> {
-    budget: Budget,
+    budget: u64,
     /// Whether all rules could be paid so far; the first that cannot ends the visit.
     paid: bool,
     errors: &'a mut Vec<FieldError>,
@@ -259,12 +273,9 @@ impl Visit<'_> {
         }
         let shown = if path.is_empty() { "<nil>" } else { path };
         let type_name = Value::from(type_name(typed));
-        let size = match old.value() {
-            Some(old) => Size::of(value).and(Size::of(old)),
-            None => Size::of(value),
-        };
-        if !self.pay(Some(size.steps()), shown, &type_name) {
-            return;
+        if self.budget == 0 {
+            self.paid = false;
+            return self.told(shown, &type_name, UNPAID.to_owned());
         }
         let mut parts = Parts::default();
         for rule in &rules.cel {
@@ -275,63 +286,81 @@ impl Visit<'_> {
         let before = old.value().map(seen);
         for rule in &rules.cel {
             let compiled = rule.compiled();
-            let (program, price) = match &compiled.rule {
+            let program = match &compiled.rule {
                 Ok(program) => program,
                 Err(why) => {
-                    let detail = format!("rule compile error: {why}");
-                    let error = FieldError::invalid(shown, type_name.clone(), detail);
-                    self.errors.push(error);
+                    self.told(shown, &type_name, format!("rule compile error: {why}"));
                     continue;
                 }
             };
             if compiled.uses_old && before.is_none() && !rule.optional_old {
                 continue;
             }
-            if !self.pay(price.steps(size), shown, &type_name) {
-                return;
-            }
-            let mut context = functions().new_inner_scope();
-            context.add_variable_from_value("self", this.clone());
-            if rule.optional_old {
+            let before = if rule.optional_old {
                 let optional = before
                     .clone()
                     .map_or_else(OptionalValue::none, OptionalValue::of);
-                context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(optional)));
-            } else if let Some(before) = &before {
-                context.add_variable_from_value("oldSelf", before.clone());
-            }
-            match program.execute(&context) {
+                Some(Cel::Opaque(Arc::new(optional)))
+            } else {
+                before.clone()
+            };
+            let (outcome, cost) = program.run(this.clone(), before.clone());
+            let Some(left) = self.budget.checked_sub(cost) else {
+                self.paid = false;
+                return self.told(shown, &type_name, UNPAID.to_owned());
+            };
+            self.budget = left;
+            match outcome {
                 Ok(Cel::Bool(true)) => {}
                 Ok(_) => {
                     if !compiled.uses_old && old.is_same(value) {
                         continue;
                     }
                     let at = below(path, &rule.field_path);
+                    let message = match rule.message(&this, before.as_ref(), &mut self.budget) {
+                        Ok(message) => message,
+                        Err(why) => {
+                            let error = FieldError::invalid(at, type_name.clone(), why);
+                            self.errors.push(error);
+                            self.paid = false;
+                            return;
+                        }
+                    };
                     let bad = match value {
                         Value::Object(_) | Value::Array(_) => BadValue::Omitted,
                         scalar => BadValue::Is(scalar.clone()),
                     };
-                    let message = rule.message(&context, size, &mut self.budget);
                     let error = FieldError::new(at, rule.kind(), bad, message);
                     self.errors.push(error);
                 }
-                Err(why) => {
-                    let detail = format!("{why} evaluating rule: {}", rule.shown());
-                    let error = FieldError::invalid(shown, type_name.clone(), detail);
-                    self.errors.push(error);
+                Err(Stop::Cost) => {
+                    let detail = format!(
+                        "'operation cancelled: actual cost limit exceeded': no further validation \
+                         rules will be run due to call cost exceeds limit for rule: {}",
+                        rule.shown()
+                    );
+                    self.paid = false;
+                    return self.told(shown, &type_name, detail);
+                }
+                Err(Stop::Error(why)) => {
+                    let detail = if why.starts_with("no such overload") {
+                        format!(
+                            "'{why}': call arguments did not match a supported operator, function \
+                             or macro signature for rule: {}",
+                            rule.shown()
+                        )
+                    } else {
+                        format!("{why} evaluating rule: {}", rule.shown())
+                    };
+                    self.told(shown, &type_name, detail);
                 }
             }
         }
     }
 
-    /// Pays for a rule, or says that none runs any more.
-    fn pay(&mut self, steps: Option<f64>, path: &str, type_name: &Value) -> bool {
-        self.paid = self.paid && steps.is_some_and(|steps| self.budget.pay(steps));
-        if !self.paid {
-            let error = FieldError::invalid(path, type_name.clone(), UNPAID);
-            self.errors.push(error);
-        }
-        self.paid
+    fn told(&mut self, path: &str, type_name: &Value, detail: String) {
+        let error = FieldError::invalid(path, type_name.clone(), detail);
+        self.errors.push(error);
     }
 }
 

@@ -328,7 +328,7 @@ impl Checker<'_> {
                 }
             },
             Type::List(of) => Type::list(self.fresh(of, names)),
-            Type::Type(of) => Type::of_type(self.fresh(of, names)),
+            Type::Meta(of) => Type::of_type(self.fresh(of, names)),
             Type::Map(of) => {
                 let key = self.fresh(&of.0, names);
                 Type::map(key, self.fresh(&of.1, names))

@@ -45,6 +45,11 @@ impl Declared {
         }
     }
 
+    /// Of any type and size.
+    pub(super) fn anything() -> Self {
+        Self::plain(Type::Dyn, LARGEST_REQUEST, 1)
+    }
+
     /// What stands below it: a field, or one of its values.
     pub(super) fn below(&self, step: &str) -> Option<&Self> {
         match (&self.shape, step) {

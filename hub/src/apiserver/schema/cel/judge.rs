@@ -1,13 +1,19 @@
 //! What a rule is found to be when its definition is made, without any object.
 
+use super::check::Checked;
 use super::declared::Declared;
-use super::parser::{Unread, parse};
-use super::syntax::told;
+use super::parser::{MOST_DEEP, Unread, parse};
+use super::run::Program;
+use super::syntax::{Tree, told};
 use super::types::Type;
-use super::{check, cost, on_a_large_stack, price};
+use super::{check, cost, on_a_large_stack};
 use serde_json::Value;
 
+/// Longest expression.
+const MOST_TEXT: usize = 16 * 1024;
+
 /// The type under which rules of a schema see its values.
+#[derive(Debug)]
 pub(crate) struct Scope {
     declared: Declared,
 }
@@ -46,28 +52,56 @@ impl Scope {
         super::declared::most_often(self.declared.least)
     }
 
-    /// Reads an expression; what is wrong with it otherwise, in the reference's words.
-    pub(crate) fn judge(&self, text: &str, optional_old: bool) -> Result<Judged, String> {
-        on_a_large_stack(|| self.judged(text, optional_old))
+    /// What rules see of which nothing is known.
+    pub(crate) fn of_anything() -> Self {
+        let declared = Declared::anything();
+        Self { declared }
     }
 
-    fn judged(&self, text: &str, optional_old: bool) -> Result<Judged, String> {
-        price::short_enough(text)?;
-        let tree = match parse(text) {
-            Ok(tree) => tree,
-            Err(Unread::Deep) => return Err(price::too_deep()),
-            Err(Unread::Faults(faults)) => return Err(told(text, faults)),
-            Err(Unread::Syntax) => {
-                return Err(price::why_not(text));
-            }
-        };
+    /// Judges an expression; what is wrong with it otherwise, in the reference's words.
+    pub(crate) fn judge(&self, text: &str, optional_old: bool) -> Result<Judged, String> {
+        on_a_large_stack(|| {
+            let (tree, checked) = self.read(text, optional_old)?;
+            Ok(Judged {
+                gives: checked.of(&tree.root).clone(),
+                cost: cost::most(&tree, &checked, &self.declared),
+                uses_old: checked.uses_old,
+            })
+        })
+    }
+
+    /// An expression that can be run; why it cannot otherwise.
+    pub(super) fn program(&self, text: &str, optional_old: bool) -> Result<Program, String> {
+        on_a_large_stack(|| {
+            let (tree, checked) = self.read(text, optional_old)?;
+            Ok(Program::new(tree, checked))
+        })
+    }
+
+    fn read(&self, text: &str, optional_old: bool) -> Result<(Tree, Checked), String> {
+        if text.len() > MOST_TEXT {
+            return Err(format!(
+                "expression code point size exceeds limit: size: {}, limit {MOST_TEXT}",
+                text.len()
+            ));
+        }
+        let tree = parse(text).map_err(|why| match why {
+            Unread::Deep => format!("expression recursion limit exceeded: {MOST_DEEP}"),
+            Unread::Faults(faults) => told(text, faults),
+            Unread::Syntax => why_not(text),
+        })?;
         let checked = check::check(&tree, &self.declared, optional_old)
             .map_err(|faults| told(text, faults))?;
-        Ok(Judged {
-            gives: checked.of(&tree.root).clone(),
-            cost: cost::most(&tree, &checked, &self.declared),
-            uses_old: checked.uses_old,
-        })
+        Ok((tree, checked))
+    }
+}
+
+/// What is wrong with a text that is no expression.
+fn why_not(text: &str) -> String {
+    match kube_cel::cel::Program::compile(text) {
+        // The line that is shown is set off by a blank.
+        Err(error) => error.to_string().replace("\n|", "\n |"),
+        Ok(_) => "Syntax error: this is no expression".to_owned(),
     }
 }
 

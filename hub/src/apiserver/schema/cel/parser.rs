@@ -7,7 +7,7 @@ use super::syntax::{Entry, Fault, Item, Kind, Node, Tree};
 use std::sync::Arc;
 
 /// How deep an expression may be; whoever walks over it does so on its stack.
-const MOST_DEEP: usize = 250;
+pub(super) const MOST_DEEP: usize = 250;
 
 /// Why there is no tree.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ pub(super) enum Type {
     List(Arc<Type>),
     Map(Arc<(Type, Type)>),
     /// The type of a type.
-    Type(Arc<Type>),
+    Meta(Arc<Type>),
     /// A kind of value that only functions know.
     Opaque(Arc<str>, Vec<Type>),
     /// An object with known fields, by its name.
@@ -42,7 +42,7 @@ impl Type {
     }
 
     pub(super) fn of_type(of: Self) -> Self {
-        Self::Type(Arc::new(of))
+        Self::Meta(Arc::new(of))
     }
 
     pub(super) fn optional(of: Self) -> Self {
@@ -82,7 +82,7 @@ impl Type {
 
     fn parts(&self) -> Vec<&Self> {
         match self {
-            Self::List(of) | Self::Type(of) => vec![of],
+            Self::List(of) | Self::Meta(of) => vec![of],
             Self::Map(of) => vec![&of.0, &of.1],
             Self::Opaque(_, of) => of.iter().collect(),
             _ => Vec::new(),
@@ -106,7 +106,7 @@ impl fmt::Display for Type {
             Self::Uint => "uint",
             Self::List(of) => return write!(f, "list({of})"),
             Self::Map(of) => return write!(f, "map({}, {})", of.0, of.1),
-            Self::Type(of) => return write!(f, "type({of})"),
+            Self::Meta(of) => return write!(f, "type({of})"),
             Self::Object(name) | Self::Free(name) => name,
             Self::Opaque(name, of) if of.is_empty() => name,
             Self::Opaque(name, of) => {
@@ -142,7 +142,7 @@ impl Known {
         match of {
             Type::Free(_) if settled => Type::Dyn,
             Type::List(of) => Type::list(self.applied(of, settled)),
-            Type::Type(of) => Type::of_type(self.applied(of, settled)),
+            Type::Meta(of) => Type::of_type(self.applied(of, settled)),
             Type::Map(of) => Type::map(self.applied(&of.0, settled), self.applied(&of.1, settled)),
             Type::Opaque(name, of) => {
                 let of = of.iter().map(|of| self.applied(of, settled));
@@ -202,7 +202,7 @@ impl Known {
         };
         match (from, to) {
             (Type::Null, other) | (other, Type::Null) => nullable(other),
-            (Type::Type(_), Type::Type(_)) => true,
+            (Type::Meta(_), Type::Meta(_)) => true,
             (Type::List(_), Type::List(_)) | (Type::Map(_), Type::Map(_)) => {
                 self.lists(from.parts(), to.parts())
             }
@@ -274,7 +274,7 @@ fn takes_as_much(a: &Type, b: &Type) -> bool {
     match (a, b) {
         (Type::Opaque(one, _), Type::Opaque(other, _)) => one == other && parts(),
         (Type::List(_), Type::List(_)) | (Type::Map(_), Type::Map(_)) => parts(),
-        (Type::Type(_), Type::Type(_)) => true,
+        (Type::Meta(_), Type::Meta(_)) => true,
         _ => a == b,
     }
 }
