@@ -40,6 +40,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::Path;
 use std::sync::Arc;
 use stored::Draft;
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use writer::Writer;
 
@@ -165,8 +166,11 @@ impl Store {
         let shared = writer.shared();
         let abandon = Abandon(inbox.clone());
         let thread = std::thread::Builder::new().name("store".to_owned());
+        let runtime = Handle::try_current();
         let started = thread.spawn(move || {
             let _abandon = abandon;
+            // Its intervals are those of the runtime that opened it, so that paused tests move them too.
+            let _entered = runtime.as_ref().map(Handle::enter);
             writer.run();
         });
         started.map_err(|source| OpenError::Io {

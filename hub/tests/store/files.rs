@@ -1,13 +1,15 @@
-//! The files themselves: a database of each format that was ever released opens, and churn does not
-//! make them grow.
+//! The files themselves: a database of each format that was ever released opens, churn does not make them
+//! grow, and room that is not used any more is given back.
 
 use super::child::{LEASES, MAPS};
+use super::time::Held;
 use hub::apiserver::store::{
     Change, Class, Expect, Key, Limits, Options, Scope, Store, Table, Write, restore,
 };
 use serde_json::json;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 use tempfile::TempDir;
 
 const WORKS: &str = "work.karmada.io/works";
@@ -109,6 +111,58 @@ async fn turn(store: &Store, name: &str, round: u64) {
         class: Class::Durable,
     };
     store.commit(write).await.expect("nobody else writes it");
+}
+
+async fn commit(store: &Store, resource: &str, name: &str, class: Class, change: Change) {
+    let key = Key::new("ns", name);
+    let found = store.get(resource, &key);
+    let write = Write {
+        resource: resource.into(),
+        key,
+        expect: found.map_or(Expect::Absent, |found| Expect::Revision(found.revision())),
+        change,
+        class,
+    };
+    store.commit(write).await.expect("nobody else writes it");
+}
+
+/// A hub with agents is never idle, and what was deleted on it leaves room all the same.
+#[tokio::test(start_paused = true)]
+async fn room_is_given_back_while_agents_renew() {
+    let _held = Held::time();
+    let dir = TempDir::new().expect("directory");
+    let history = Limits {
+        seconds: 60,
+        ..Limits::default()
+    };
+    let options = Options {
+        history,
+        ..Options::default()
+    };
+    let store = Store::open(dir.path(), options).expect("opens");
+    let filler = "x".repeat(1 << 20);
+    let names: Vec<_> = (0..12).map(|number| format!("m{number}")).collect();
+    for name in &names {
+        let object = json!({"data": {"filler": filler}, "metadata": {"name": name}});
+        commit(&store, MAPS, name, Class::Durable, Change::Put(object)).await;
+    }
+    for name in &names {
+        commit(&store, MAPS, name, Class::Durable, Change::Delete).await;
+    }
+    let size = || {
+        let file = fs::metadata(dir.path().join("hub.db"));
+        file.expect("there").len() >> 20
+    };
+    let mut sizes = Vec::new();
+    for beat in 0..60 {
+        tokio::time::advance(Duration::from_secs(10)).await;
+        let lease = json!({"metadata": {"name": "l"}, "spec": {"renewTime": beat}});
+        commit(&store, LEASES, "l", Class::Renewal, Change::Put(lease)).await;
+        sizes.push(size());
+    }
+    let largest = sizes.iter().max().expect("some");
+    assert!(*largest >= 12 && size() <= 5, "in MiB: {sizes:?}");
+    store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

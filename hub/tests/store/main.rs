@@ -1,14 +1,16 @@
 //! The store under a kill and under a power cut, again and again: what was answered is there, no
-//! revision comes twice, watchers go on. And under a disk that fills.
+//! revision comes twice, watchers go on. And under a disk that fills, and over a day.
 //!
 //! `STORE_KILLS` is how many kills of each sort there are; a few if it is not set.
 
 mod child;
+mod day;
 mod files;
 mod full;
 mod model;
 mod random;
 mod served;
+mod time;
 
 use model::Model;
 use std::ffi::OsStr;

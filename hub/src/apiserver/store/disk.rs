@@ -134,20 +134,29 @@ impl Disk {
         self.connection.execute_batch("PRAGMA shrink_memory")
     }
 
-    /// Gives pages back to the file system that nothing uses, if they are many.
-    pub(super) fn give_back(&self) -> Result<(), rusqlite::Error> {
+    /// Gives some of the pages back to the file system that nothing uses, if they are many; says whether
+    /// they still are.
+    pub(super) fn give_back(&self) -> Result<bool, rusqlite::Error> {
+        if !self.has_many_unused()? {
+            return Ok(false);
+        }
+        let some = format!("PRAGMA incremental_vacuum({MANY_PAGES})");
+        let mut statement = self.connection.prepare(&some)?;
+        // Each page is a row: one step gives one page back.
+        let mut pages = statement.query([])?;
+        while pages.next()?.is_some() {}
+        self.has_many_unused()
+    }
+
+    fn has_many_unused(&self) -> Result<bool, rusqlite::Error> {
         let count = |pragma| {
             let read = self
                 .connection
                 .pragma_query_value(None, pragma, |row| row.get(0));
             read.map(|pages: i64| pages)
         };
-        let free = count("freelist_count")?;
-        if free > MANY_PAGES && free > count("page_count")? / 2 {
-            let some = format!("PRAGMA incremental_vacuum({MANY_PAGES})");
-            self.connection.execute_batch(&some)?;
-        }
-        Ok(())
+        let unused = count("freelist_count")?;
+        Ok(unused > MANY_PAGES && unused > count("page_count")? / 2)
     }
 
     /// Tries whether the disk has room for more than a small write.

@@ -27,7 +27,8 @@ const LATE: Duration = Duration::from_secs(5);
 /// How often the writer looks after history and the disk while anything is left to do.
 const TICK: Duration = Duration::from_secs(1);
 
-/// After so long without a write the log's file is made empty.
+/// After so long without a write the log's file is made empty; as often it is looked at how much of the
+/// database nothing uses.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// After so long without a write what lies in SQLite's log is copied into its file.
@@ -60,6 +61,9 @@ pub(super) struct Writer {
     opened: Instant,
     ticked: Instant,
     wrote: Instant,
+    /// When it was last looked at what nothing uses, and whether there is more to give back.
+    looked: Instant,
+    giving_back: bool,
 }
 
 impl Writer {
@@ -111,6 +115,8 @@ impl Writer {
             opened: now,
             ticked: now,
             wrote: now,
+            looked: now,
+            giving_back: false,
         };
         writer.trim_all();
         Ok(writer)
@@ -153,6 +159,7 @@ impl Writer {
         !self.late.is_empty()
             || !self.forgotten.is_empty()
             || self.disk.log_pages() > 0
+            || self.giving_back
             || self.is_full()
             || self.feeds().iter().any(|(_, feed)| feed.has_history())
     }
@@ -312,12 +319,22 @@ impl Writer {
         } else if !self.forgotten.is_empty() {
             self.commit(&[], Vec::new());
         }
-        if self.disk.log_pages() > 0 && self.wrote.elapsed() >= IDLE {
-            if let Err(error) = self.disk.give_back() {
-                tracing::warn!(%error, "the database was not made smaller");
-            }
+        // A hub with agents is never idle.
+        let idle = self.disk.log_pages() > 0 && self.wrote.elapsed() >= IDLE;
+        if idle || self.giving_back || self.looked.elapsed() >= IDLE {
+            self.give_back();
+        }
+        if idle {
             self.checkpoint(Checkpoint::Truncate);
         }
+    }
+
+    fn give_back(&mut self) {
+        self.looked = Instant::now();
+        self.giving_back = self.disk.give_back().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the database was not made smaller");
+            false
+        });
     }
 
     fn some_late(&self) -> Vec<Arc<Stored>> {
