@@ -158,7 +158,11 @@ pub fn track(
         return;
     }
     let rules = manager.rules(schema);
-    let empty = old.is_none().then(|| schema.zero()).unwrap_or_default();
+    let empty = if old.is_none() {
+        schema.zero()
+    } else {
+        Default::default()
+    };
     let before = old.unwrap_or(&empty);
     let readable = |object: &Value| check::check(object, rules.of, true).is_ok();
     if !readable(new) || !readable(before) {

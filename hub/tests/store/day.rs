@@ -76,7 +76,8 @@ async fn send(client: &Client, method: Method, path: &str, body: &Value) -> Valu
         })
         .expect("a request");
     let answer = client.request(request).await;
-    answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    assert!(answer.is_ok(), "{method} {path}: {answer:?}");
+    answer.expect("was looked at")
 }
 
 /// A hub's API server over a day.
@@ -316,13 +317,15 @@ impl Day {
 
 /// Lets time pass until something holds.
 async fn until(what: &str, holds: impl AsyncFn() -> bool) {
-    for _ in 0..600 {
-        if holds().await {
-            return;
-        }
+    let mut seconds = 0;
+    while !holds().await {
+        assert!(
+            seconds < 600,
+            "not within ten minutes of the test's time: {what}"
+        );
+        seconds += 1;
         tokio::time::advance(Duration::from_secs(1)).await;
     }
-    panic!("not within ten minutes of the test's time: {what}");
 }
 
 fn filler(number: u64, most: u64) -> String {

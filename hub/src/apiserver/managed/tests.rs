@@ -338,7 +338,7 @@ proptest! {
         for (when, step) in (1u32..).zip(steps) {
             let data: Value = step.data.iter()
                 .map(|(key, value)| (format!("k{key}"), json!(value.to_string())))
-                .collect::<serde_json::Map<_, _>>().into();
+                .collect::<Map<_, _>>().into();
             let name = names[step.manager];
             let config = config_map(data.clone());
             if world.object.is_none() || step.applies {
