@@ -5,6 +5,7 @@
 
 mod authority;
 mod full;
+mod kept;
 mod moved;
 mod restored;
 mod rig;

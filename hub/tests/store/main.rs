@@ -5,6 +5,7 @@
 
 mod child;
 mod day;
+mod directory;
 mod files;
 mod full;
 mod model;
