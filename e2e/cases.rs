@@ -6,6 +6,7 @@ mod attack;
 mod attack_isolation;
 mod churn;
 mod demo;
+mod helm;
 mod hub;
 mod init_flags;
 mod init_install;

@@ -77,7 +77,7 @@ impl LabArgs {
         if self.for_tests {
             let oldest = LabOptions::versions(1, Version::V1_33, Version::V1_30);
             parts.extend(oldest.parts());
-            parts.push(Part::Informer);
+            parts.extend([Part::Informer, Part::Helm]);
             // Without root no test of a real node runs.
             if missing_for_a_real_node().is_empty() {
                 parts.extend(Part::of_the_node());

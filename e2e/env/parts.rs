@@ -91,6 +91,8 @@ pub(crate) enum Part {
     Pause,
     /// Informers of client-go.
     Informer,
+    /// Installs charts.
+    Helm,
 }
 
 impl Part {
@@ -106,6 +108,7 @@ impl Part {
                 "containers".into()
             }
             Self::Informer => "informer".into(),
+            Self::Helm => "helm".into(),
         }
     }
 
@@ -125,6 +128,7 @@ impl Part {
             Self::Runc => "runc",
             Self::Pause => "pause",
             Self::Informer => "informer",
+            Self::Helm => "helm",
         }
     }
 
@@ -138,6 +142,7 @@ impl Part {
             }
             Self::Runc => "github.com/opencontainers/runc".into(),
             Self::Pause => "./pause".into(),
+            Self::Helm => "helm.sh/helm/v4/cmd/helm".into(),
             _ => format!("k8s.io/kubernetes/cmd/{}", self.binary()),
         }
     }
