@@ -26,7 +26,7 @@ impl Registry {
         metadata::wipe_system_fields(&mut object);
         self.default(context, &mut object);
         tracking::created(self, context, &mut object);
-        self.insert(context, object).await
+        self.insert(context, object, false).await
     }
 
     /// Puts the defaults of a kind.
@@ -36,11 +36,13 @@ impl Registry {
         strategies::of(&context.resource).default(&facts, object);
     }
 
-    /// Makes an object that was read, defaulted and tracked.
+    /// Makes an object that was read, defaulted and tracked; one that `replaces` what may be gone may name
+    /// a version.
     pub(super) async fn insert(
         &self,
         context: &Context,
         object: Value,
+        replaces: bool,
     ) -> Result<Outcome, ApiError> {
         let generates = metadata::name(&object).is_empty()
             && object["metadata"]["generateName"]
@@ -48,15 +50,20 @@ impl Registry {
                 .is_some_and(|base| !base.is_empty());
         let attempts = if generates { ATTEMPTS } else { 1 };
         for _ in 1..attempts {
-            match self.insert_once(context, object.clone()).await {
+            match self.insert_once(context, object.clone(), replaces).await {
                 Err(error) if error.reason == "AlreadyExists" => {}
                 other => return other,
             }
         }
-        self.insert_once(context, object).await
+        self.insert_once(context, object, replaces).await
     }
 
-    async fn insert_once(&self, context: &Context, object: Value) -> Result<Outcome, ApiError> {
+    async fn insert_once(
+        &self,
+        context: &Context,
+        object: Value,
+        replaces: bool,
+    ) -> Result<Outcome, ApiError> {
         let mut object = object;
         let resource = &context.resource;
         let strategy = strategies::of(resource);
@@ -84,7 +91,7 @@ impl Registry {
             .await?;
         let version = metadata::resource_version(&object).parse::<u64>();
         let has_version = version.is_ok_and(|version| version != 0);
-        if has_version {
+        if has_version && !replaces {
             return Err(ApiError::plain(
                 500,
                 "",
@@ -111,6 +118,10 @@ impl Registry {
             };
         }
         let exists = exists();
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            // A replacement may name the version of what is gone; a dry run shows it.
+            metadata.remove("resourceVersion");
+        }
         match self
             .commit(context, key.clone(), Expect::Absent, object, None)
             .await

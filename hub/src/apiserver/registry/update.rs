@@ -118,15 +118,9 @@ impl Registry {
             }
             return Err(uid_conflict(context, uid, ""));
         }
-        let mut object = (change.make)(None)?;
+        let object = (change.make)(None)?;
         named_version(&object)?;
-        if !change.force_create
-            && let Some(metadata) = object["metadata"].as_object_mut()
-        {
-            // The version of what was there before hinders nobody.
-            metadata.remove("resourceVersion");
-        }
-        match self.insert(context, object).await {
+        match self.insert(context, object, !change.force_create).await {
             Err(error) if error.reason == "AlreadyExists" && !context.dry_run => Ok(Round::Again),
             other => other.map(Round::Done),
         }
