@@ -17,8 +17,20 @@ use tokio_util::sync::CancellationToken;
 
 const PAGE: u32 = 500;
 
-/// Raw, so that nothing in it can keep the Cluster from being served.
-type Object = Value;
+/// What a decision looks at, raw, so that nothing in it can keep the Cluster from being served. The rest of
+/// a status is long, and a page of it decoded would be tens of megabytes.
+#[derive(Debug, Deserialize)]
+struct Object {
+    metadata: Value,
+    #[serde(default)]
+    status: Option<Status>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Value,
+}
 
 #[derive(Debug, Deserialize)]
 struct NamespaceView {
@@ -73,7 +85,7 @@ impl Known {
     fn changed(&mut self, event: &Event<Object>) -> Option<String> {
         match event {
             Event::Applied(object) => {
-                let name = object["metadata"]["name"].as_str()?;
+                let name = object.metadata["name"].as_str()?;
                 let print = fingerprint(object);
                 let before = self.0.insert(name.to_owned(), print);
                 (before != Some(print)).then(|| name.to_owned())
@@ -95,10 +107,11 @@ impl Known {
 
 /// Changes when a decision could.
 fn fingerprint(object: &Object) -> u64 {
-    let metadata = &object["metadata"];
-    let conditions = object["status"]["conditions"].as_array();
+    let metadata = &object.metadata;
+    let conditions = object.status.as_ref().map(|status| &status.conditions);
     let status = |type_: &str| {
         let found = conditions?
+            .as_array()?
             .iter()
             .find(|condition| condition["type"] == type_)?;
         Some(&found["status"])
@@ -136,13 +149,14 @@ mod tests {
     fn only_what_matters_wakes_the_controller() {
         let mut known = Known::default();
         let cluster = |ready: &str, nodes: u32| {
-            Event::Applied(json!({
+            let object = json!({
                 "metadata": {"name": "m1", "uid": "u", "generation": 1},
                 "status": {
                     "conditions": [{"type": "Ready", "status": ready}],
                     "nodeSummary": {"totalNum": nodes},
                 },
-            }))
+            });
+            Event::Applied(serde_json::from_value(object).expect("a Cluster"))
         };
         assert_eq!(known.changed(&cluster("True", 1)).as_deref(), Some("m1"));
         assert_eq!(known.changed(&cluster("True", 2)), None);
