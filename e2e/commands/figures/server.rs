@@ -57,6 +57,8 @@ impl Server {
         let took = self.start_again().await?;
         // What `towline init` had made on it is gone too.
         if !self.plane.options.builtin {
+            // Its accounts went with the data, so its tokens are nobody's.
+            self.plane.manager.restart()?;
             self.fleet.cli(&["init"]).await?.ok()?;
             self.fleet.hub.restart()?;
         }
