@@ -2,7 +2,7 @@
 //! over goes away. After three hours the files are as large as they ever get.
 //!
 //! `STORE_DAY_CLUSTERS` is how many clusters there are, and their agents renew every ten seconds then; if it
-//! is not set there is one, which renews every two minutes. Fifty take some ten minutes.
+//! is not set there is one, which renews every two minutes.
 
 use super::time::Held;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};

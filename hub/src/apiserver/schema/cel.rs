@@ -445,33 +445,9 @@ fn text_to_cel(schema: &Schema, text: &str) -> Cel {
     }
 }
 
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 /// The name of a field as CEL can say it; nothing if it cannot.
 fn escaped(name: &str) -> Option<String> {
-    if RESERVED.contains(&name) {
+    if parser::KEYWORDS.contains(&name) || parser::RESERVED.contains(&name) {
         return Some(format!("__{name}__"));
     }
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');

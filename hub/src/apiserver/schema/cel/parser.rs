@@ -90,7 +90,8 @@ struct Parser<'a> {
 
 type Read = Result<Node, Unread>;
 
-const RESERVED: [&str; 17] = [
+/// Words that are names of fields alone.
+pub(super) const RESERVED: [&str; 17] = [
     "as",
     "break",
     "const",
@@ -110,7 +111,7 @@ const RESERVED: [&str; 17] = [
     "while",
 ];
 /// Words that are never names, not even of fields.
-const KEYWORDS: [&str; 4] = ["in", "true", "false", "null"];
+pub(super) const KEYWORDS: [&str; 4] = ["in", "true", "false", "null"];
 
 impl Parser<'_> {
     fn word(&self) -> &Word {

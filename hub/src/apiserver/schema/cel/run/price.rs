@@ -116,22 +116,24 @@ fn all(value: &Cel) -> u64 {
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    reason = "sizes are small and not negative"
-)]
 fn scaled(count: u64, each: f64) -> u64 {
-    (count as f64 * each).ceil() as u64
+    cut(product(count, each).ceil())
+}
+
+fn scaled_down(count: u64, each: f64) -> u64 {
+    cut(product(count, each))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes are small")]
+fn product(count: u64, each: f64) -> f64 {
+    count as f64 * each
 }
 
 #[expect(
     clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
     clippy::cast_sign_loss,
     reason = "sizes are small and not negative"
 )]
-fn scaled_down(count: u64, each: f64) -> u64 {
-    (count as f64 * each) as u64
+fn cut(size: f64) -> u64 {
+    size as u64
 }
