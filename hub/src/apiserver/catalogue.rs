@@ -372,14 +372,15 @@ impl Catalogue {
         })
     }
 
-    /// Serves exactly the kinds of these CustomResourceDefinitions beside the built-in ones; those
-    /// that are not Established (or are being deleted and no longer served) are left out.
+    /// [`Self::serve`] of definitions that are still to be read.
+    #[cfg(test)]
     pub fn set_crds<'a>(&self, definitions: impl IntoIterator<Item = &'a Value>) {
         let all: Vec<Served> = definitions.into_iter().map(|one| self.read(one)).collect();
         self.serve(all);
     }
 
-    /// The same, of definitions that were read.
+    /// Serves exactly the kinds of these CustomResourceDefinitions beside the built-in ones; those
+    /// that are not Established (or are being deleted and no longer served) are left out.
     pub fn serve(&self, definitions: Vec<Served>) {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |(a, b): (&Served, &Served)| a.mark == b.mark;
