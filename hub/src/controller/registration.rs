@@ -2,12 +2,13 @@
 //!
 //! The order is judge, token, reservation, Cluster, namespace and permissions, approval; each step can be
 //! repeated, and after each the world is read again. A request is taken one at a time up to the point
-//! where its name and cluster id are its own. What an agent may then do is in [`crate::permissions`]; who
-//! was there before is shut out by [`crate::epoch`].
+//! where its name and cluster id are its own, and one at a time of each cluster ([`claims`]). What an agent
+//! may then do is in [`crate::permissions`]; who was there before is shut out by [`crate::epoch`].
 
 pub(crate) use observe::clusters;
 
 mod apply;
+mod claims;
 pub(crate) mod condition;
 mod decide;
 mod observe;
@@ -18,6 +19,7 @@ use crate::controller::queue::Queue;
 use crate::controller::{Failure, Reconcile, Requeue};
 use crate::judge::{Denial, Verdict};
 use crate::{epoch, permissions};
+use claims::{Claim, Claims};
 use common::denial::DenialReason;
 use common::identity::SIGNER;
 use common::time::SharedClock;
@@ -28,9 +30,10 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, PartialObjectMeta};
 use kube::{Client, ResourceExt as _};
+use observe::Progress;
 use std::pin::pin;
 use std::time::Duration;
-use tokio::sync::{Mutex, watch as signal};
+use tokio::sync::watch as signal;
 
 /// A registration takes seven steps; more are conflicts.
 const STEPS_MAX: usize = 24;
@@ -108,8 +111,7 @@ pub struct Registrar {
     clock: SharedClock,
     /// Whether the admission policies are proven to be in force.
     admitting: signal::Receiver<bool>,
-    /// Held while a name and a cluster id are being claimed.
-    claiming: Mutex<()>,
+    claims: Claims,
 }
 
 impl Registrar {
@@ -119,7 +121,7 @@ impl Registrar {
             client,
             clock,
             admitting,
-            claiming: Mutex::new(()),
+            claims: Claims::default(),
         }
     }
 
@@ -139,7 +141,6 @@ impl Reconcile for Registrar {
     async fn reconcile(&self, name: &str) -> Result<Requeue, Error> {
         let mut granted = false;
         for _ in 0..STEPS_MAX {
-            let claim = self.claiming.lock().await;
             let Some(raw) = self.read(name).await? else {
                 return Ok(Requeue::Never);
             };
@@ -151,9 +152,15 @@ impl Reconcile for Registrar {
                 );
                 return Ok(Requeue::Never);
             };
-            if observe::verdict(&csr) == Verdict::Ignore {
-                return Ok(Requeue::Never);
-            }
+            let claim = match observe::verdict(&csr) {
+                Verdict::Ignore => return Ok(Requeue::Never),
+                Verdict::Bootstrap(request) => {
+                    let claims = matches!(observe::progress(&csr), Progress::Pending);
+                    self.claims.of(&request.subject.cluster, claims).await
+                }
+                Verdict::Renewal(subject) => self.claims.of(&subject.cluster, false).await,
+                Verdict::Deny(_) => Claim::default(),
+            };
             let observed = observe::observe(&self.client, &csr, granted).await?;
             let step = decide(self.clock.now(), &observed);
             match &step {
@@ -161,10 +168,15 @@ impl Reconcile for Registrar {
                 Step::Recheck(after) => return Ok(Requeue::After(*after)),
                 Step::Deny { .. } => {}
                 _ if !*self.admitting.borrow() => return Ok(Requeue::After(NOT_ADMITTING)),
-                // The claim is made: others need not wait for watches to close.
-                Step::CloseWatches { .. } => drop(claim),
                 _ => {}
             }
+            // The name and the id are its own: what follows concerns no other cluster. And nobody need
+            // wait for watches to close.
+            let _claim = match &step {
+                Step::Reserve { .. } | Step::CreateCluster { .. } | Step::TakeOver { .. } => claim,
+                Step::CloseWatches { .. } => Claim::default(),
+                _ => claim.settled(),
+            };
             let applied = apply::apply(&self.client, self.clock.now(), &raw, &step).await;
             granted |= matches!(step, Step::Grant { .. }) && applied.is_ok();
             match applied {

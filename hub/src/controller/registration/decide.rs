@@ -12,8 +12,9 @@ use common::identity::{AgentSubject, RegistrationId};
 use common::names::ClusterName;
 use std::time::Duration;
 
-/// How often a spent token is looked at until its agents have shown a sign of life.
-const SPENT_TOKEN_POLL: Duration = Duration::from_secs(2);
+/// How often a spent token is looked at until its agents have shown a sign of life: at first, and in the
+/// long run. Each request by the token looks, and a token may have thousands.
+const SPENT_TOKEN_POLL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -328,11 +329,18 @@ fn after_signing(
             } else if token.is_expired(now) {
                 Step::Done
             } else {
-                Step::Recheck(SPENT_TOKEN_POLL)
+                Step::Recheck(spent_token_poll(now, observed.created))
             }
         }
         _ => Step::Done,
     }
+}
+
+/// A quarter of the time it has waited already: who takes long may take longer.
+fn spent_token_poll(now: DateTime<Utc>, created: DateTime<Utc>) -> Duration {
+    let waited = now.signed_duration_since(created).to_std();
+    let (first, longest) = SPENT_TOKEN_POLL;
+    (waited.unwrap_or_default() / 4).clamp(first, longest)
 }
 
 fn reservation(request: &RegistrationRequest) -> Reservation {
