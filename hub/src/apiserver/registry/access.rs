@@ -78,13 +78,17 @@ impl Registry {
 
     /// The same, encoded; shared with the store when nothing has to be rewritten.
     pub(crate) fn shown(&self, resource: &Resource, stored: &Arc<Stored>) -> Bytes {
-        let as_it_is = is_of(stored.json(), &resource.api_version())
-            && !self.is_older_than_schema(resource, stored);
-        if as_it_is {
+        if self.is_shown_as_stored(resource, stored) {
             stored.bytes()
         } else {
             encode(&self.view(resource, stored))
         }
+    }
+
+    /// Whether a request for this version is answered with the very text that is stored.
+    pub(super) fn is_shown_as_stored(&self, resource: &Resource, stored: &Stored) -> bool {
+        is_of(stored.json(), &resource.api_version())
+            && !self.is_older_than_schema(resource, stored)
     }
 
     /// Whether an object may lack defaults that its kind has by now.

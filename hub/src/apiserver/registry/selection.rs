@@ -6,6 +6,7 @@ use crate::apiserver::catalogue::Resource;
 use crate::apiserver::error::{ApiError, quote};
 use crate::apiserver::store::{Scope, Stored};
 use crate::apiserver::strategies::{self, Strategy};
+use memchr::memmem::Finder;
 use std::sync::Arc;
 
 /// The selectors of a request, and the part of the kind that can match them.
@@ -19,6 +20,8 @@ pub(super) struct Selection {
     pub(super) namespace: String,
     /// The only name that can match.
     name: Option<String>,
+    /// What the text of a matching object has in it somewhere.
+    needle: Option<Finder<'static>>,
 }
 
 impl Selection {
@@ -40,6 +43,7 @@ impl Selection {
             only.clone_into(&mut namespace);
         }
         let name = fields.exact("metadata.name").map(str::to_owned);
+        let needle = needle(resource, &fields);
         Ok(Self {
             labels,
             fields,
@@ -49,6 +53,7 @@ impl Selection {
             name: Some(context.name.clone())
                 .filter(|name| !name.is_empty())
                 .or(name),
+            needle,
         })
     }
 
@@ -86,6 +91,12 @@ impl Selection {
         if self.fields.is_empty() {
             return true;
         }
+        if let Some(needle) = &self.needle
+            && registry.is_shown_as_stored(&self.resource, stored)
+            && needle.find(stored.json()).is_none()
+        {
+            return false;
+        }
         let needs_value = self
             .fields
             .fields()
@@ -100,6 +111,28 @@ impl Selection {
                 .unwrap_or_default(),
         })
     }
+}
+
+/// What finds objects that may be selected: reading thousands of large ones takes much longer than looking
+/// through their text for a value that they must have.
+fn needle(resource: &Resource, fields: &FieldSelector) -> Option<Finder<'static>> {
+    // Fields of built-in kinds may be told by more than their text.
+    let value = resource
+        .is_custom()
+        .then(|| plain_value(fields))
+        .flatten()?;
+    Some(Finder::new(value).into_owned())
+}
+
+/// A value that some field of the content has to have, if there is only one way to write it.
+fn plain_value(fields: &FieldSelector) -> Option<&str> {
+    let content = fields
+        .fields()
+        .filter(|field| !matches!(*field, "metadata.name" | "metadata.namespace"));
+    let mut values = content.filter_map(|field| fields.exact(field));
+    // What is empty may be absent.
+    let plain = |c: char| !c.is_control() && !matches!(c, '"' | '\\');
+    values.find(|value| !value.is_empty() && value.chars().all(plain))
 }
 
 /// Definitions write paths with a dot in front.
@@ -134,4 +167,27 @@ pub(super) fn at_revision(object: serde_json::Value, revision: u64) -> serde_jso
     let mut object = object;
     object["metadata"]["resourceVersion"] = serde_json::json!(revision.to_string());
     object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_value_that_must_be_there_in_these_words_is_looked_for() {
+        for (selector, value) in [
+            ("spec.id=x", Some("x")),
+            ("spec.id==\u{e4} b", Some("\u{e4} b")),
+            ("metadata.name=a,spec.b=,spec.id=x", Some("x")),
+            ("spec.id!=x", None),
+            ("spec.id=", None),
+            ("spec.id=a\"b", None),
+            ("spec.id=a\\\\b", None),
+            ("metadata.name=a,metadata.namespace=b", None),
+            ("", None),
+        ] {
+            let fields = FieldSelector::parse(selector).expect("a selector");
+            assert_eq!(plain_value(&fields), value, "{selector}");
+        }
+    }
 }
