@@ -17,7 +17,8 @@ use tokio::time::Instant;
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 /// Watches without a deadline of their own end between these.
 const DEADLINE: std::ops::Range<u64> = 1800..3600;
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// Between two bookmarks, each time anew: watches that began at once must not be told at once for ever.
+const BOOKMARK_EVERY: std::ops::RangeInclusive<f64> = 45.0..=60.0;
 /// A last bookmark comes so long before the deadline.
 const BOOKMARK_LAST: Duration = Duration::from_secs(2);
 
@@ -125,13 +126,14 @@ fn refused(error: &ApiError) -> WatchStream {
     Box::pin(stream::iter([frame]))
 }
 
-/// A minute from now, or shortly before the end.
+/// Within a minute from now, or shortly before the end.
 fn next_bookmark(deadline: Instant) -> Instant {
     let now = Instant::now();
     let last = deadline
         .checked_sub(BOOKMARK_LAST)
         .filter(|last| *last > now);
-    let regular = now + BOOKMARK_EVERY;
+    let pause = rand::rng().random_range(BOOKMARK_EVERY);
+    let regular = now + Duration::from_secs_f64(pause);
     match last {
         Some(last) => regular.min(last),
         None => regular,
