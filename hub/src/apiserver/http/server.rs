@@ -1,11 +1,13 @@
 //! Connections: TLS, HTTP/1.1 and HTTP/2, and their orderly end.
 
+use super::respond::Body;
 use super::router::Router;
 use crate::apiserver::authn::Peer;
 use crate::apiserver::keys::Keys;
 use common::time::SharedClock;
+use http::Request;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::DigitallySignedStruct;
 use rustls::DistinguishedName;
@@ -19,12 +21,14 @@ use rustls::{ServerConfig, SignatureScheme as Scheme};
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -42,6 +46,9 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long connections may take to end.
 const END_WITHIN: Duration = Duration::from_secs(10);
+/// How a connection ended.
+type Ended = Result<(), String>;
+
 /// Pause when no connection can be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -188,19 +195,20 @@ impl Server {
         }
     }
 
+    /// Serves one connection to its end. There are thousands that mostly lie still: what only their
+    /// beginning or a request needs is boxed, and given back.
     async fn serve(
         &self,
         stream: TcpStream,
         strangers: &Semaphore,
         stop: CancellationToken,
     ) -> Result<(), String> {
-        let text = |error: &dyn fmt::Display| error.to_string();
-        stream.set_nodelay(true).map_err(|e| text(&e))?;
+        stream.set_nodelay(true).map_err(|e| e.to_string())?;
         let acceptor = TlsAcceptor::from(self.tls.clone());
-        let stream = timeout(HANDSHAKE, acceptor.accept(stream))
+        let stream = timeout(HANDSHAKE, Box::pin(acceptor.accept(stream)))
             .await
-            .map_err(|e| text(&e))?
-            .map_err(|e| text(&e))?;
+            .map_err(|e| e.to_string())?
+            .map_err(|e| e.to_string())?;
         let (_, session) = stream.get_ref();
         let chain = session.peer_certificates().unwrap_or_default();
         let peer = Arc::new(Peer::of(chain, &self.keys.authorities(), self.clock.now()));
@@ -212,37 +220,50 @@ impl Server {
         };
         let is_h2 = session.alpn_protocol() == Some(b"h2");
         let router = self.router.clone();
-        let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let service = service_fn(move |request: Request<Incoming>| {
             let (router, peer) = (router.clone(), peer.clone());
-            async move { Ok::<_, Infallible>(router.handle(request, &peer).await) }
+            Box::pin(async move { Ok::<_, Infallible>(router.handle(request, &peer).await) })
         });
-        let io = TokioIo::new(stream);
         if is_h2 {
-            let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            builder
-                .timer(TokioTimer::new())
-                .max_concurrent_streams(STREAMS)
-                .keep_alive_interval(PING_EVERY)
-                .keep_alive_timeout(PING_TIMEOUT);
-            let connection = builder.serve_connection(io, service);
-            let mut connection = std::pin::pin!(connection);
-            tokio::select! {
-                ended = connection.as_mut() => return ended.map_err(|e| text(&e)),
-                () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
-            }
-            connection.await.map_err(|e| text(&e))
+            Box::pin(http2(stream, service, stop)).await
         } else {
-            let mut builder = hyper::server::conn::http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-            let connection = builder.serve_connection(io, service).with_upgrades();
-            let mut connection = std::pin::pin!(connection);
-            tokio::select! {
-                ended = connection.as_mut() => return ended.map_err(|e| text(&e)),
-                () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
-            }
-            connection.await.map_err(|e| text(&e))
+            Box::pin(http1(stream, service, stop)).await
         }
     }
+}
+
+async fn http2<S>(stream: TlsStream<TcpStream>, service: S, stop: CancellationToken) -> Ended
+where
+    S: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
+{
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
+        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await.map_err(|e| e.to_string())
+}
+
+async fn http1<S>(stream: TlsStream<TcpStream>, service: S, stop: CancellationToken) -> Ended
+where
+    S: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
+{
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection.with_upgrades());
+    tokio::select! {
+        ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
+        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await.map_err(|e| e.to_string())
 }
 
 async fn accept(
