@@ -80,6 +80,14 @@ fn events(kind: Arc<str>, watcher: Watcher) -> BoxStream<'static, News> {
     .boxed()
 }
 
+/// Whether a change leaves owners and life as they were. Most do: renewals of Leases, statuses.
+fn changes_nothing(event: &Event) -> bool {
+    let (now, before) = (&event.object, event.previous.as_ref());
+    event.kind == Kind::Modified
+        && !now.deleting()
+        && before.is_some_and(|before| !before.deleting() && now.owned_like(before))
+}
+
 impl Collector {
     /// Reads every kind and follows it; `None` if history was missed meanwhile.
     fn begin(&mut self) -> Option<SelectAll<BoxStream<'static, News>>> {
@@ -103,6 +111,9 @@ impl Collector {
     }
 
     fn hear(&mut self, kind: &Arc<str>, event: &Event) {
+        if changes_nothing(event) {
+            return;
+        }
         let node = Node::of(kind, &event.object);
         if event.kind == Kind::Deleted {
             self.graph.remove(&node);
@@ -158,11 +169,9 @@ impl Collector {
                 Ok(true) => {
                     self.waiting.remove(&node);
                 }
+                // Whoever was faster may have changed nothing that is heard of here: it waits on.
                 Ok(false) => {}
-                Err(error) if is_race(&error) => {
-                    // The event of the other write brings it back.
-                    self.waiting.remove(&node);
-                }
+                Err(error) if is_race(&error) => {}
                 Err(error) => warn("garbage collection", &error),
             }
         }

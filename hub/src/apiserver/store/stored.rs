@@ -133,6 +133,11 @@ impl Stored {
         self.owners.len > 2
     }
 
+    /// Whether both name the same owners in the same words; cheap.
+    pub fn owned_like(&self, other: &Self) -> bool {
+        self.part(self.owners) == other.part(other.owners)
+    }
+
     /// `metadata.ownerReferences`, decoded.
     pub fn owners(&self) -> Vec<Value> {
         if self.owners.is_empty() {
