@@ -27,8 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// First wait between two looks at the CSR, and the longest.
-const POLL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+/// First wait between two looks at the CSR, and the longest. A hub that approves does so at once; one whose
+/// operators do takes minutes.
+const POLL: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// First wait after a failure, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 /// How long the hub may refuse the token before that counts: an API server that has just started does not
@@ -82,6 +83,7 @@ impl Registrar {
             handed,
             progress: progress.map_err(Error::Credentials)?,
             hub: None,
+            client: None,
             started: Instant::now(),
             poll: Backoff::new(POLL.0, POLL.1),
             retry: Backoff::new(RETRY.0, RETRY.1),
@@ -106,6 +108,8 @@ struct Run<'a> {
     handed: &'a Handed,
     progress: Progress,
     hub: Option<VerifiedHub>,
+    /// What the last step asked by; none after a failure.
+    client: Option<kube::Client>,
     started: Instant,
     poll: Backoff,
     retry: Backoff,
@@ -138,12 +142,14 @@ impl Run<'_> {
                 Err(Obstacle::Lasting(Error::Hub { action, problem }))
                     if is_refusal(&problem) && self.settles() =>
                 {
+                    self.client = None;
                     tracing::warn!(%problem, "failed to {action}, trying again");
                     let pause = self.retry.next(&mut rand::rng());
                     self.pause(pause).await?;
                 }
                 Err(Obstacle::Lasting(error)) => return Err(error),
                 Err(Obstacle::Passing { action, source }) => {
+                    self.client = None;
                     self.tell(action, source.as_ref()).await;
                     self.obstacle = Some((action, source));
                     let pause = self.retry.next(&mut rand::rng());
@@ -280,7 +286,10 @@ impl Run<'_> {
     }
 
     /// A client that asks with the bootstrap token, at the hub the pending registration is for.
-    fn token_client(&self) -> Result<kube::Client, Error> {
+    fn token_client(&mut self) -> Result<kube::Client, Error> {
+        if let Some(client) = &self.client {
+            return Ok(client.clone());
+        }
         let (Some(pending), Some(bootstrap)) = (&self.progress.stored.pending, self.bootstrap())
         else {
             return Err(self.bootstrap_error());
@@ -290,7 +299,8 @@ impl Run<'_> {
             ..target(pending, self.handed, self.handed.proxy.clone())
         };
         let options = ClientOptions::new("agent registration").with_timeout(REQUEST_TIMEOUT);
-        hub_client(&target, &options).map_err(Error::HubClient)
+        let client = hub_client(&target, &options).map_err(Error::HubClient)?;
+        Ok(self.client.insert(client).clone())
     }
 
     fn outcome(&mut self, expired: Option<Error>) -> Result<Outcome, Error> {
