@@ -121,6 +121,16 @@ async fn measure(
         add(&format!("{what}, p99"), seen.latency.p99, Unit::Millis);
         add(&format!("{what}, all at once"), seen.rate, Unit::PerSecond);
     }
+    // What is measured next is about what lies there then, and not about the rounds.
+    eprintln!("deleting what was written …");
+    for count in &args.writers {
+        writers::clear(&server, *count).await?;
+    }
+    sleep(REST).await;
+    for (name, mib) in server.memory()? {
+        let what = format!("memory after the writes, all of it deleted, {name}");
+        add(&what, mib, Unit::MiB);
+    }
     if args.clusters > 0 {
         let fill = Fill::new(&server).await?;
         fill.clusters(args.clusters, args.works).await?;

@@ -103,9 +103,7 @@ impl Fleet {
         sleep(REST).await;
         let before = of_all(&self.hub.pids(), resident)?;
         eprintln!("registering {count} agents …");
-        let began = Instant::now();
-        let crew = Crew::register(&self.hub, scratch, count, args.at_once).await?;
-        let registered = began.elapsed();
+        let (crew, registered) = Crew::register(&self.hub, scratch, count, args.at_once).await?;
         self.names = crew.names();
         let crew = crew.work(&self.board).await?;
         wait_for("every Cluster to be Ready", WITHIN, async || {

@@ -8,14 +8,21 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
+use std::cell::Cell;
+use std::pin::pin;
 use std::time::Duration;
+use tokio::time::{Instant, interval_at};
 
 use super::server::{Server, send};
 use super::writers::make_namespace;
 use crate::env::wait_for;
 
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
-const AT_ONCE: usize = 32;
+/// A real server is only as fast as many ask it at once; more than so many only wait.
+const AT_ONCE: usize = 96;
+const CONNECTIONS: usize = 12;
+/// How often it is told how far it has come.
+const TELL: Duration = Duration::from_secs(5);
 /// For the slowest part on a machine that does other things as well.
 const WITHIN: Duration = Duration::from_secs(900);
 /// Clusters, their namespaces and what every namespace has: told apart from what is filled in.
@@ -30,7 +37,7 @@ impl Fill {
     /// Over connections of its own.
     pub(super) async fn new(server: &Server) -> Result<Self> {
         let mut clients = Vec::new();
-        for _ in 0..8 {
+        for _ in 0..CONNECTIONS {
             clients.push(server.writer().await?);
         }
         Ok(Self { clients })
@@ -43,7 +50,7 @@ impl Fill {
     /// So many Clusters, and Works that are spread over them.
     pub(super) async fn clusters(&self, count: usize, works: usize) -> Result<()> {
         let status = &status();
-        every(count, async |number| {
+        every("Clusters", count, async |number| {
             let client = self.client(number);
             let name = name(number);
             let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
@@ -54,7 +61,7 @@ impl Fill {
         })
         .await?;
         self.wait_for_namespaces(count).await?;
-        every(works, async |number| {
+        every("Works", works, async |number| {
             let namespace = format!("{EXECUTION_PREFIX}{}", name(number % count));
             let path = format!("/apis/work.karmada.io/v1alpha1/namespaces/{namespace}/works");
             send(
@@ -101,10 +108,14 @@ impl Fill {
                 .await?;
         }
         let path = format!("/api/v1/namespaces/{REST}/configmaps");
-        every(objects.saturating_sub(there), async |number| {
-            let map = map(&format!("m-{number}"), REST);
-            send(self.client(number), Method::POST, &path, bytes(&map)).await
-        })
+        every(
+            "ConfigMaps",
+            objects.saturating_sub(there),
+            async |number| {
+                let map = map(&format!("m-{number}"), REST);
+                send(self.client(number), Method::POST, &path, bytes(&map)).await
+            },
+        )
         .await
     }
 
@@ -118,12 +129,34 @@ impl Fill {
     }
 }
 
-/// Does something for each of so many numbers, some at a time.
-async fn every(count: usize, one: impl AsyncFn(usize) -> Result<()>) -> Result<()> {
-    let one = &one;
-    stream::iter((0..count).map(anyhow::Ok))
-        .try_for_each_concurrent(AT_ONCE, |number| async move { one(number).await })
-        .await
+/// Does something for each of so many numbers, some at a time, and tells how far it is.
+async fn every(what: &str, count: usize, one: impl AsyncFn(usize) -> Result<()>) -> Result<()> {
+    let (one, done) = (&one, &Cell::new(0_usize));
+    let began = Instant::now();
+    let tell = || {
+        let (done, seconds) = (done.get(), began.elapsed().as_secs_f64());
+        eprintln!("  {done} of {count} {what} after {seconds:.0} s");
+    };
+    let all = stream::iter((0..count).map(anyhow::Ok)).try_for_each_concurrent(
+        AT_ONCE,
+        |number| async move {
+            let made = one(number).await;
+            made.with_context(|| format!("failed to make number {number} of {count} {what}"))?;
+            done.set(done.get() + 1);
+            Ok(())
+        },
+    );
+    let mut all = pin!(all);
+    let mut looks = interval_at(began + TELL, TELL);
+    loop {
+        tokio::select! {
+            ended = &mut all => {
+                tell();
+                return ended;
+            }
+            _ = looks.tick() => tell(),
+        }
+    }
 }
 
 fn name(number: usize) -> String {

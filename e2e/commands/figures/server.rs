@@ -57,8 +57,6 @@ impl Server {
         let took = self.start_again().await?;
         // What `towline init` had made on it is gone too.
         if !self.plane.options.builtin {
-            // Its accounts went with the data, so its tokens are nobody's.
-            self.plane.manager.restart()?;
             self.fleet.cli(&["init"]).await?.ok()?;
             self.fleet.hub.restart()?;
         }
@@ -67,6 +65,8 @@ impl Server {
 
     /// Kills it and starts it on what it has; returns after how long it was ready.
     pub(super) async fn start_again(&mut self) -> Result<Duration> {
+        // It ends when its server is away for long, and its tokens may be those of other data.
+        self.plane.manager.kill();
         self.plane.apiserver.kill();
         self.plane.etcd.kill();
         let began = Instant::now();
@@ -80,7 +80,12 @@ impl Server {
             );
             sleep(LOOK).await;
         }
-        Ok(began.elapsed())
+        let took = began.elapsed();
+        self.plane.manager.restart()?;
+        if self.fleet.hub.ended()?.is_some() {
+            self.fleet.hub.restart()?;
+        }
+        Ok(took)
     }
 
     async fn is_ready(&self) -> bool {

@@ -1,22 +1,28 @@
 //! Rounds of writes by clients that each have a connection of their own and wait for every answer.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use common::names::CLUSTER_NAMESPACE;
 use common::time::{Clock as _, SystemClock};
 use futures::future::try_join_all;
 use http::Method;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
+use kube::api::{Api, DeleteParams};
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;
 
 use super::server::{Server, send};
 use crate::commands::latency::Latency;
+use crate::env::wait_for;
 
 /// Leases that are renewed, each by one of the writers.
 const LEASES: usize = 1000;
 /// About the size of a Work of one small manifest.
 const DATA: usize = 900;
+
+/// For the slowest server.
+const GONE_WITHIN: Duration = Duration::from_secs(600);
 
 /// What a round came to.
 pub(super) struct Round {
@@ -38,7 +44,7 @@ impl Round {
 
 /// Creates ConfigMaps for so long.
 pub(super) async fn creates(server: &Server, count: usize, within: Duration) -> Result<Round> {
-    let namespace = format!("creates-{count}");
+    let namespace = namespace_of(count);
     make_namespace(&server.writer().await?, &namespace).await?;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let body = |writer: usize, number: usize| {
@@ -49,6 +55,23 @@ pub(super) async fn creates(server: &Server, count: usize, within: Duration) -> 
     round(server, count, within, async |client, writer, number| {
         let body = body(writer, number).to_string().into_bytes();
         send(client, Method::POST, &path, body).await
+    })
+    .await
+}
+
+fn namespace_of(count: usize) -> String {
+    format!("creates-{count}")
+}
+
+/// Deletes what a round of creations left, a hundred thousand objects perhaps, and waits until it is gone.
+pub(super) async fn clear(server: &Server, count: usize) -> Result<()> {
+    let client = server.writer().await?;
+    let namespaces: Api<Namespace> = Api::all(client);
+    let name = namespace_of(count);
+    let deleted = namespaces.delete(&name, &DeleteParams::default()).await;
+    deleted.with_context(|| format!("failed to delete namespace {name}"))?;
+    wait_for(&format!("the end of {name}"), GONE_WITHIN, async || {
+        Ok(namespaces.get_metadata_opt(&name).await?.is_none())
     })
     .await
 }

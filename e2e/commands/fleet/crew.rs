@@ -60,13 +60,13 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Registers so many agents, some at a time.
+    /// Registers so many agents, some at a time; returns how long that took, once they had their tokens.
     pub(super) async fn register(
         hub: &Hub,
         scratch: &Scratch,
         count: usize,
         at_once: usize,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Duration)> {
         let flags = Flags::try_parse_from([
             "towline-agent",
             "--cluster-success-threshold=1s",
@@ -95,6 +95,7 @@ impl Crew {
         let port = handed.first().map_or(0, |(_, servers, ..)| {
             servers.first().map_or(0, common::client::HostPort::port)
         });
+        let began = Instant::now();
         let registered = handed
             .into_iter()
             .map(|(pins, servers, token, cluster)| async move {
@@ -112,17 +113,21 @@ impl Crew {
                 let registration = enrol(&handed, config, clock, scratch.path()).await?;
                 anyhow::Ok((registration, handed))
             });
-        let agents = stream::iter(registered)
-            .buffered(at_once.max(1))
+        // As they come: the slowest must not keep the next one from beginning.
+        let mut agents: Vec<_> = stream::iter(registered)
+            .buffer_unordered(at_once.max(1))
             .try_collect()
             .await?;
-        Ok(Self {
+        agents.sort_by(|(a, _): &(Registration, Handed), (b, _)| a.cluster.cmp(&b.cluster));
+        let took = began.elapsed();
+        let crew = Self {
             config: config.clone(),
             clock: clock.clone(),
             agents,
             stop: CancellationToken::new(),
             port,
-        })
+        };
+        Ok((crew, took))
     }
 
     /// Their names, sorted.
