@@ -5,7 +5,9 @@ use bytes::Bytes;
 use http::Method;
 use hub::apiserver::http::info::{Query, RequestInfo};
 use hub::apiserver::http::negotiate;
-use hub::apiserver::registry::{Body, Continue, DeleteOptions, ListOptions, MediaType, PatchKind};
+use hub::apiserver::registry::{
+    Body, Continue, DeleteOptions, FieldSelector, ListOptions, MediaType, PatchKind,
+};
 use libfuzzer_sys::fuzz_target;
 
 const METHODS: [Method; 6] = [
@@ -69,6 +71,14 @@ fn read_line(method: &Method, path: &str, query: &Query) {
         &info.subresource,
     ] {
         assert!(!part.contains(['/', '\\', '%']), "{info:?}");
+    }
+    // A right on a name selects nothing but that name.
+    if !info.name_in_path && !info.name.is_empty() {
+        let Ok(options) = ListOptions::parse(query.pairs()) else {
+            return;
+        };
+        let selector = FieldSelector::parse(&options.field_selector).expect("a selector");
+        assert_eq!(selector.exact("metadata.name"), Some(info.name.as_str()));
     }
     // Whoever reads what was read sees the same: nothing is hidden behind another encoding.
     let again = RequestInfo::read(method, &info.path, query);

@@ -3,6 +3,7 @@
 //! The path is read once, and who may and what happens are both decided by this reading, so that no
 //! trick with a path can make the two differ.
 
+use crate::apiserver::registry::FieldSelector;
 use http::Method;
 use percent::decode;
 
@@ -146,19 +147,10 @@ fn verb(method: &Method) -> &'static str {
 
 /// The name that a field selector allows alone; rights may be given for that name.
 fn named_by(selector: &str) -> Option<String> {
-    let mut found = None;
-    for term in selector.split(',') {
-        let (key, value) = term.split_once('=')?;
-        let value = value.strip_prefix('=').unwrap_or(value);
-        if key == "metadata.name" {
-            let plain = is_plain(value);
-            if !plain || found.is_some_and(|other: &str| other != value) {
-                return None;
-            }
-            found = Some(value);
-        }
-    }
-    found.map(str::to_owned)
+    // Read by whoever selects, or one of them finds a name where the other finds none.
+    let selector = FieldSelector::parse(selector).ok()?;
+    let name = selector.exact("metadata.name")?;
+    is_plain(name).then(|| name.to_owned())
 }
 
 /// A name that can stand in a path.
@@ -349,6 +341,17 @@ mod tests {
                 "GET",
                 "/api/v1/secrets?fieldSelector=metadata.name%3Dx%00",
                 "list /v1 - secrets - -",
+            ),
+            // A comma that is part of a value separates nothing.
+            (
+                "GET",
+                "/api/v1/secrets?fieldSelector=type!%3Dz%5C,metadata.name%3Dx",
+                "list /v1 - secrets - -",
+            ),
+            (
+                "GET",
+                "/api/v1/secrets?fieldSelector=type%3Dz,metadata.name%3D%3Dx",
+                "list /v1 - secrets x -",
             ),
             ("HEAD", "/api/v1/secrets", "list /v1 - secrets - -"),
             (

@@ -6,6 +6,7 @@ use super::value::{at, texts};
 use crate::apiserver::error::{ApiError, FieldError, GroupKind, quote};
 use crate::apiserver::facts::facts;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 pub(crate) const EXACT: &str = "Exact";
 pub(crate) const NOT_OLDER: &str = "NotOlderThan";
@@ -86,7 +87,7 @@ impl ListOptions {
     /// From the query of a request.
     pub fn parse(query: &[(String, String)]) -> Result<Self, ApiError> {
         let mut options = Self::default();
-        for (key, value) in query {
+        for (key, value) in firsts(query) {
             match key.as_str() {
                 "labelSelector" => options.label_selector.clone_from(value),
                 "fieldSelector" => options.field_selector.clone_from(value),
@@ -187,6 +188,12 @@ impl ListOptions {
 }
 
 /// As Go reads it.
+/// Of each parameter the first: that is the one by which rights were judged.
+fn firsts(query: &[(String, String)]) -> impl Iterator<Item = &(String, String)> {
+    let mut seen = BTreeSet::new();
+    query.iter().filter(move |(key, _)| seen.insert(key))
+}
+
 fn number(text: &str) -> Result<i64, ApiError> {
     text.parse().map_err(|_| {
         ApiError::bad_request(format!(
@@ -296,7 +303,7 @@ fn from_body(body: &Body) -> Result<Value, ApiError> {
 
 fn from_query(query: &[(String, String)]) -> Result<Value, ApiError> {
     let mut value = json!({});
-    for (key, text) in query {
+    for (key, text) in firsts(query) {
         match key.as_str() {
             "gracePeriodSeconds" => value[key] = json!(number(text)?),
             "orphanDependents" => value[key] = json!(boolean(text)),
@@ -318,6 +325,20 @@ mod tests {
             .filter_map(|pair| pair.split_once('='))
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect()
+    }
+
+    #[test]
+    fn of_what_is_said_twice_the_first_counts() {
+        let read = ListOptions::parse(&of(
+            "fieldSelector=metadata.name%3Dx&fieldSelector=&limit=1&limit=2",
+        ));
+        let read = read.expect("options");
+        assert_eq!(
+            (read.field_selector.as_str(), read.limit),
+            ("metadata.name%3Dx", 1)
+        );
+        let read = DeleteOptions::parse(&of("gracePeriodSeconds=1&gracePeriodSeconds=2"), None);
+        assert_eq!(read.expect("options").grace_period_seconds, Some(1));
     }
 
     #[test]

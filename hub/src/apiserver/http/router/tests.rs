@@ -267,3 +267,65 @@ async fn requests_are_counted_by_kind_and_nobody_can_invent_a_counter() {
     assert!(!page.contains("invented"), "{page}");
     rig.running.end().await;
 }
+
+/// Gives a group these rights, and waits until one of it may do what it asks.
+async fn allow(rig: &Rig, group: &str, rules: Value, peer: &Peer, path: &str) {
+    let role = json!({"metadata": {"name": group}, "rules": rules});
+    let binding = json!({
+        "metadata": {"name": group},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": group},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
+    });
+    let mut changes = rig.running.router.parts().authorizer.changes();
+    for (plural, object) in [("clusterroles", &role), ("clusterrolebindings", &binding)] {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/{plural}");
+        assert_eq!(rig.ask(&Peer::Itself, "POST", &path, object).await.0, 201);
+    }
+    while rig.ask(peer, "GET", path, &NONE).await.0 != 200 {
+        changes.changed().await.expect("follows");
+    }
+}
+
+#[tokio::test]
+async fn a_right_on_one_name_selects_nothing_else() {
+    let rig = Rig::begin().await;
+    for name in ["mine", "theirs"] {
+        let map = json!({"metadata": {"name": name}});
+        assert_eq!(rig.ask(&Peer::Itself, "POST", MAPS, &map).await.0, 201);
+    }
+    let bob = somebody("bob", &["namers"]);
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["mine"],
+        "verbs": ["list", "watch", "deletecollection"]}]);
+    let mine = format!("{MAPS}?fieldSelector=metadata.name%3Dmine");
+    allow(&rig, "namers", rules, &bob, &mine).await;
+    let (_, list) = rig.ask(&bob, "GET", &mine, &NONE).await;
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(1));
+    for more in ["&fieldSelector=", "&fieldSelector=metadata.name%3Dtheirs"] {
+        let path = format!("{mine}{more}");
+        let (code, list) = rig.ask(&bob, "GET", &path, &NONE).await;
+        assert_eq!(
+            (code, &list["items"][0]["metadata"]["name"]),
+            (200, &json!("mine"))
+        );
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{path}");
+        assert_eq!(
+            rig.ask(&bob, "DELETE", &path, &json!({"dryRun": ["All"]}))
+                .await
+                .1["items"],
+            list["items"]
+        );
+    }
+    for selector in [
+        "fieldSelector=&fieldSelector=metadata.name%3Dmine",
+        "fieldSelector=metadata.namespace!%3Dx%5C,metadata.name%3Dmine",
+        "fieldSelector=metadata.namespace!%3Dx%5C%5C%5C,metadata.name%3Dmine",
+        "fieldSelector=metadata.name!%3Dmine",
+    ] {
+        for (method, also) in [("GET", ""), ("GET", "&watch=1"), ("DELETE", "")] {
+            let path = format!("{MAPS}?{selector}{also}");
+            let (code, said) = rig.ask(&bob, method, &path, &NONE).await;
+            assert_eq!(code, 403, "{method} {path}: {said}");
+        }
+    }
+    rig.running.end().await;
+}
