@@ -1,10 +1,12 @@
 //! The audit log: one line of JSON for each write and each refusal, without any body, in files that are
-//! rotated.
+//! rotated. Anybody can be refused as often as they like, so of too many refusals of one user within a
+//! minute the rest is only counted: nobody pushes out of the files what was done before.
 
 use super::caller::Caller;
 use super::http::info::RequestInfo;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -16,6 +18,10 @@ const ROTATE_AT: u64 = 16 * 1024 * 1024;
 /// Files that were put aside and are kept.
 const KEPT: usize = 4;
 const FILE: &str = "audit.log";
+/// Refusals of one user that are written within a minute.
+const REFUSALS: u64 = 60;
+/// How much of a path is written.
+const PATH_MAX: usize = 1024;
 
 /// What one request did.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +53,9 @@ struct Line<'a> {
     dry_run: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     impersonated_user: Option<Who<'a>>,
+    /// How many refusals of this user before it stand nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<u64>,
     path: &'a str,
     time: String,
     user: Who<'a>,
@@ -69,13 +78,19 @@ impl<'a> Who<'a> {
 }
 
 impl Entry<'_> {
-    fn line(&self) -> Vec<u8> {
+    const fn is_refusal(&self) -> bool {
+        matches!(self.code, 401 | 403)
+    }
+
+    fn line(&self, left_out: u64) -> Vec<u8> {
+        let path = &self.info.path;
         let line = Line {
             audit_id: self.id,
             code: self.code,
             dry_run: self.dry_run.then_some(true),
             impersonated_user: self.acting.map(Who::of),
-            path: &self.info.path,
+            left_out: (left_out > 0).then_some(left_out),
+            path: &path[..path.floor_char_boundary(PATH_MAX)],
             time: self.now.to_rfc3339_opts(SecondsFormat::Micros, true),
             user: Who::of(self.user),
             verb: &self.info.verb,
@@ -99,6 +114,34 @@ struct Log {
     size: u64,
     /// Whether the last line could not be written, so that this is said once.
     failing: bool,
+    refusals: Refusals,
+}
+
+/// How many refusals there were, by user, in one minute of the clock.
+#[derive(Debug, Default)]
+struct Refusals {
+    minute: i64,
+    counts: HashMap<String, u64>,
+    /// Those of before that were only counted.
+    left_out: HashMap<String, u64>,
+}
+
+impl Refusals {
+    /// Whether one more is written, and if so how many were not before it.
+    fn one_more(&mut self, user: &str, minute: i64) -> Option<u64> {
+        if minute != self.minute {
+            self.minute = minute;
+            for (user, count) in self.counts.drain().filter(|(_, count)| *count > REFUSALS) {
+                *self.left_out.entry(user).or_default() += count - REFUSALS;
+            }
+        }
+        let count = self.counts.entry(user.to_owned()).or_insert(0);
+        *count += 1;
+        if *count > REFUSALS {
+            return None;
+        }
+        Some(self.left_out.remove(user).unwrap_or_default())
+    }
 }
 
 impl Audit {
@@ -111,6 +154,7 @@ impl Audit {
             file,
             size,
             failing: false,
+            refusals: Refusals::default(),
         };
         Ok(Self(Some(Arc::new(Mutex::new(log)))))
     }
@@ -118,10 +162,16 @@ impl Audit {
     /// Writes a line.
     pub fn write(&self, entry: &Entry<'_>) {
         let Some(log) = &self.0 else { return };
-        let line = entry.line();
-        log.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .write(&line);
+        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left_out = 0;
+        if entry.is_refusal() {
+            let minute = entry.now.timestamp().div_euclid(60);
+            match log.refusals.one_more(&entry.user.user, minute) {
+                Some(before) => left_out = before,
+                None => return,
+            }
+        }
+        log.write(&entry.line(left_out));
     }
 }
 
@@ -172,6 +222,58 @@ fn append(path: &Path) -> io::Result<(File, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_without_end_push_nothing_out() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let audit = Audit::open(dir.path()).expect("opened");
+        let info = RequestInfo {
+            path: "/é".repeat(2000),
+            ..RequestInfo::default()
+        };
+        let (nobody, bob) = (Caller::anonymous(), Caller::system());
+        let write = |user: &Caller, second: i64, code| {
+            audit.write(&Entry {
+                id: "x",
+                now: DateTime::from_timestamp(second, 0).expect("a time"),
+                info: &info,
+                user,
+                acting: None,
+                dry_run: false,
+                code,
+            });
+        };
+        (0..1000).for_each(|_| write(&nobody, 0, 403));
+        write(&bob, 1, 403);
+        write(&nobody, 2, 201);
+        write(&nobody, 60, 401);
+        write(&nobody, 61, 401);
+        let text = std::fs::read_to_string(dir.path().join(FILE)).expect("read");
+        let lines = text.lines().skip(60);
+        let lines = lines.map(|line| serde_json::from_str(line).expect("JSON"));
+        let lines: Vec<serde_json::Value> = lines.collect();
+        let said: Vec<_> = lines
+            .iter()
+            .map(|line| (&line["code"], &line["leftOut"]))
+            .collect();
+        let none = serde_json::Value::Null;
+        let codes = [403, 201, 401, 401].map(serde_json::Value::from);
+        let left_out = serde_json::Value::from(940);
+        assert_eq!(
+            said,
+            [
+                (&codes[0], &none),
+                (&codes[1], &none),
+                (&codes[2], &left_out),
+                (&codes[3], &none)
+            ]
+        );
+        assert!(
+            lines[0]["path"]
+                .as_str()
+                .is_some_and(|path| path.len() <= PATH_MAX)
+        );
+    }
 
     #[test]
     fn lines_are_kept_and_files_put_aside() {

@@ -1,5 +1,5 @@
-//! How many requests of one user are under way, and how many watches open: one that sends without end
-//! must not starve the others.
+//! How many requests of one user are under way, how many watches and connections are open, and how much of
+//! answers nobody has taken yet: one that sends without end must not starve the others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,19 +8,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 const REQUESTS: usize = 200;
 /// Watches of one user at once. An agent has two or three, a large controller some dozens.
 const WATCHES: usize = 1_000;
+/// Connections of one user at once. An agent has three.
+const CONNECTIONS: usize = 500;
+/// Answers of one user that are being sent, in MiB; a larger one may be alone.
+const ANSWERS: usize = 256;
 
-/// Counts requests, or watches, by user. Clones share the counts.
+/// Counts requests, or what else one may have too much of, by user. Clones share the counts.
 #[derive(Debug, Clone)]
 pub struct InFlight {
     counts: Arc<Mutex<HashMap<String, usize>>>,
     most: usize,
 }
 
-/// One request that is under way, or one watch; it counts until it is dropped.
+/// What is counted, until it is dropped.
 #[derive(Debug)]
 pub struct Ticket {
     of: InFlight,
     user: String,
+    count: usize,
 }
 
 impl InFlight {
@@ -34,6 +39,16 @@ impl InFlight {
         Self::of(WATCHES)
     }
 
+    /// Of connections.
+    pub fn connections() -> Self {
+        Self::of(CONNECTIONS)
+    }
+
+    /// Of MiB in answers.
+    pub fn answers() -> Self {
+        Self::of(ANSWERS)
+    }
+
     fn of(most: usize) -> Self {
         Self {
             counts: Arc::default(),
@@ -43,15 +58,21 @@ impl InFlight {
 
     /// Lets one more in, unless the user has too many.
     pub fn enter(&self, user: &str) -> Option<Ticket> {
+        self.take(user, 1)
+    }
+
+    /// Lets so much more in, unless the user has too much then; what comes alone is let in however much.
+    pub fn take(&self, user: &str, count: usize) -> Option<Ticket> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(user.to_owned()).or_insert(0);
-        if *count >= self.most {
+        let has = counts.entry(user.to_owned()).or_insert(0);
+        if *has > 0 && *has + count > self.most {
             return None;
         }
-        *count += 1;
+        *has += count;
         Some(Ticket {
             of: self.clone(),
             user: user.to_owned(),
+            count,
         })
     }
 }
@@ -64,7 +85,7 @@ impl Drop for Ticket {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.user) {
-            *count -= 1;
+            *count -= self.count;
             if *count == 0 {
                 counts.remove(&self.user);
             }
@@ -87,5 +108,18 @@ mod tests {
         assert!(in_flight.enter("a").is_some());
         drop(tickets);
         assert!(in_flight.counts.lock().expect("unpoisoned").is_empty());
+    }
+
+    #[test]
+    fn what_is_too_much_may_be_alone() {
+        let answers = InFlight::answers();
+        let large = answers.take("a", ANSWERS + 1);
+        assert!(large.is_some() && answers.take("a", 1).is_none());
+        drop(large);
+        let all = answers.take("a", ANSWERS - 1);
+        let last = answers.take("a", 1);
+        assert!(all.is_some() && last.is_some() && answers.take("a", 1).is_none());
+        drop((all, last));
+        assert!(answers.counts.lock().expect("unpoisoned").is_empty());
     }
 }

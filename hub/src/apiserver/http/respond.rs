@@ -16,10 +16,13 @@ use http::header::{
 use http::{Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Frame, SizeHint};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::io::Write as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// The body of an answer: whole, or a watch.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -45,6 +48,36 @@ pub struct Reply {
 /// A whole body.
 pub fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).boxed_unsync()
+}
+
+/// A body, and what is kept until it was sent or nobody wants it any more.
+pub fn kept(body: Body, with: impl Send + Unpin + 'static) -> Body {
+    Kept { body, _with: with }.boxed_unsync()
+}
+
+struct Kept<T> {
+    body: Body,
+    _with: T,
+}
+
+impl<T: Unpin> hyper::body::Body for Kept<T> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Text that is no object.

@@ -22,9 +22,11 @@ use common::time::SharedClock;
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
+use hyper::body::Body as _;
 use std::fmt::Display;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +35,8 @@ const BODY_MAX: usize = 3 * 1024 * 1024;
 /// How much of a body that is too long is read all the same: a client that is still sending when the
 /// answer comes may never see it.
 const DRAIN_MAX: usize = 4 * BODY_MAX;
+/// Bodies from this size on are read one after another.
+const LARGE: usize = 128 * 1024;
 /// Longest time of a request that is no watch.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Verbs that change nothing.
@@ -68,6 +72,10 @@ pub struct Router {
     parts: Arc<Parts>,
     requests: InFlight,
     watches: InFlight,
+    connections: InFlight,
+    answers: InFlight,
+    /// For what keeps a thread busy: there is always one for what does not.
+    turns: Arc<Semaphore>,
     metrics: Metrics,
 }
 
@@ -108,6 +116,9 @@ impl Router {
             parts: Arc::new(parts),
             requests: InFlight::requests(),
             watches: InFlight::watches(),
+            connections: InFlight::connections(),
+            answers: InFlight::answers(),
+            turns: Arc::new(Semaphore::new(turns())),
             metrics,
         }
     }
@@ -207,10 +218,16 @@ impl Router {
             _ => REQUEST_TIMEOUT,
         };
         let authenticated = self.parts.authenticator.authenticate(peer, &head.headers);
-        let acting = authenticated.and_then(|real| self.acting(real, &head.headers, &info));
+        let acting = authenticated
+            .map_err(|error| (None, error))
+            .and_then(|real| self.acting(real, &head.headers, &info));
         let (real, caller) = match acting {
             Ok(callers) => callers,
-            Err(error) => return plain.refusal(&error),
+            Err((real, error)) => {
+                let real = real.unwrap_or_else(Caller::anonymous);
+                self.audit(audit_id, &info, &real, &real, &query, error.code);
+                return plain.refusal(&error);
+            }
         };
         let ticket = match enter(&self.requests, &caller) {
             Ok(ticket) => ticket,
@@ -236,6 +253,10 @@ impl Router {
                 Method::GET | Method::HEAD => Bytes::new(),
                 _ => read_body(body, &head.headers).await?,
             };
+            let _turn = match body.len() >= LARGE {
+                true => self.turn(&caller).await,
+                false => None,
+            };
             if info.path == backup::PAGE && info.verb == "get" {
                 return backup::answer(&self.parts).await;
             }
@@ -254,27 +275,66 @@ impl Router {
                 0,
             ))
         });
-        drop(ticket);
-        let response = answered.unwrap_or_else(|error| plain.error(&error));
+        let response = answered
+            .and_then(|response| match info.verb.as_str() {
+                // A watch has its own, and is no longer under way once it has begun.
+                "watch" => Ok(response),
+                _ => self.sending(response, &caller, ticket),
+            })
+            .unwrap_or_else(|error| plain.error(&error));
         let code = response.status().as_u16();
         self.audit(audit_id, &info, &real, &caller, &query, code);
         response
     }
 
-    /// The caller, and whom it acts as.
+    /// The caller, and whom it acts as; who it was that may not act as somebody else.
     fn acting(
         &self,
         real: Caller,
         headers: &HeaderMap,
         info: &RequestInfo,
-    ) -> Result<(Arc<Caller>, Arc<Caller>), ApiError> {
+    ) -> Result<(Arc<Caller>, Arc<Caller>), (Option<Caller>, ApiError)> {
         let authorizer = &self.parts.authorizer;
-        let acting = impersonated(&real, headers, authorizer, &attributes(info))?;
+        let acting = match impersonated(&real, headers, authorizer, &attributes(info)) {
+            Ok(acting) => acting,
+            Err(error) => return Err((Some(real), error)),
+        };
         let real = Arc::new(real);
         Ok(match acting {
             Some(acting) => (real, Arc::new(acting)),
             None => (real.clone(), real),
         })
+    }
+
+    /// Waits until this caller may keep a thread busy; whoever may do everything does not wait.
+    pub(super) async fn turn(&self, caller: &Caller) -> Option<OwnedSemaphorePermit> {
+        if caller.is_in(MASTERS) {
+            return None;
+        }
+        self.turns.clone().acquire_owned().await.ok()
+    }
+
+    /// Lets a connection be, unless its user has too many.
+    pub(super) fn connecting(&self, caller: &Caller) -> Result<Option<Ticket>, ApiError> {
+        enter(&self.connections, caller)
+    }
+
+    /// An answer that counts until it was sent: whoever asks and does not read fills the memory here.
+    fn sending(
+        &self,
+        response: Response<Body>,
+        caller: &Caller,
+        ticket: Option<Ticket>,
+    ) -> Result<Response<Body>, ApiError> {
+        let Some(ticket) = ticket else {
+            return Ok(response);
+        };
+        let size = response.body().size_hint().exact().unwrap_or_default();
+        let weight = match usize::try_from(size >> 20).unwrap_or(usize::MAX) {
+            0 => None,
+            size => Some(self.answers.take(&caller.user, size).ok_or_else(too_many)?),
+        };
+        Ok(response.map(|body| respond::kept(body, (ticket, weight))))
     }
 
     /// Lets a watch begin, unless its user has too many; it counts as long as the ticket lives.
@@ -370,10 +430,17 @@ fn enter(of: &InFlight, caller: &Caller) -> Result<Option<Ticket>, ApiError> {
     if caller.is_in(MASTERS) {
         return Ok(None);
     }
-    let ticket = of.enter(&caller.user).ok_or_else(|| {
-        ApiError::too_many_requests("too many requests, please try again later", 1)
-    })?;
-    Ok(Some(ticket))
+    of.enter(&caller.user).map(Some).ok_or_else(too_many)
+}
+
+/// How many threads may be busy with lists and large bodies.
+fn turns() -> usize {
+    let threads = std::thread::available_parallelism();
+    threads.map_or(1, |threads| threads.get().saturating_sub(1).max(1))
+}
+
+fn too_many() -> ApiError {
+    ApiError::too_many_requests("too many requests, please try again later", 1)
 }
 
 /// What the authorizer is asked about a request.

@@ -9,6 +9,7 @@ use http::Request;
 use hyper::body::Incoming;
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::DigitallySignedStruct;
 use rustls::DistinguishedName;
 use rustls::SignatureScheme;
@@ -34,6 +35,8 @@ use tokio_util::task::TaskTracker;
 
 /// Connections at once; more wait.
 const CONNECTIONS: usize = 20_000;
+/// Files that are no connections: where so many may be open that more connections fit not, fewer are let in.
+const OTHER_FILES: usize = 128;
 /// How many of them may have shown no certificate that holds: a crowd of strangers leaves room for agents.
 const STRANGERS: usize = 5_000;
 /// How long a client may take to shake hands, and to send the head of a request.
@@ -162,8 +165,9 @@ impl Server {
     /// Serves until `stop`, then lets requests end.
     pub async fn run(self, listener: TcpListener, stop: CancellationToken) {
         let server = Arc::new(self);
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
-        let strangers = Arc::new(Semaphore::new(STRANGERS));
+        let most = CONNECTIONS.min(open_files().saturating_sub(OTHER_FILES));
+        let room = Arc::new(Semaphore::new(most));
+        let strangers = Arc::new(Semaphore::new(STRANGERS.min(most / 2)));
         let connections = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
@@ -212,10 +216,16 @@ impl Server {
         let (_, session) = stream.get_ref();
         let chain = session.peer_certificates().unwrap_or_default();
         let peer = Arc::new(Peer::of(chain, &self.keys.authorities(), self.clock.now()));
-        let _room = match *peer {
-            Peer::Known { .. } | Peer::Itself => None,
+        let _room = match &*peer {
+            Peer::Known { caller, .. } => {
+                let ticket = self.router.connecting(caller);
+                let ticket = ticket.map_err(|_| format!("{} has too many", caller.user))?;
+                (None, ticket)
+            }
+            Peer::Itself => (None, None),
             Peer::Unknown | Peer::Refused(_) => {
-                Some(strangers.try_acquire().map_err(|_| "too many strangers")?)
+                let room = strangers.try_acquire().map_err(|_| "too many strangers")?;
+                (Some(room), None)
             }
         };
         let is_h2 = session.alpn_protocol() == Some(b"h2");
@@ -264,6 +274,23 @@ where
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     connection.await.map_err(|e| e.to_string())
+}
+
+/// How many files may be open; first as many as the system lets this process have. With what shells and
+/// systemd give, a thousand idle connections would be all.
+fn open_files() -> usize {
+    let most = getrlimit(Resource::Nofile);
+    let all = Rlimit {
+        current: most.maximum,
+        ..most
+    };
+    let current = match setrlimit(Resource::Nofile, all) {
+        Ok(()) => all.current,
+        Err(_) => most.current,
+    };
+    current.map_or(usize::MAX, |most| {
+        usize::try_from(most).unwrap_or(usize::MAX)
+    })
 }
 
 async fn accept(

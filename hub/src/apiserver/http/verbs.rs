@@ -226,7 +226,11 @@ impl Call<'_> {
     async fn list(&self) -> Result<Response<Body>, ApiError> {
         let reply = self.shaped()?;
         let options = ListOptions::parse(self.asked.query.pairs())?;
-        let list = self.registry().list(&self.context(), &options).await?;
+        let turn = self.router.turn(self.caller);
+        let context = self.context();
+        let listed = self.registry().list_at(&context, &options, turn);
+        // Its turn is over when all of it is encoded.
+        let (list, _turn) = listed.await?;
         Ok(reply.list(&list, self.resource))
     }
 

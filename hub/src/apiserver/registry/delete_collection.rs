@@ -2,6 +2,7 @@
 
 use super::{Context, DeleteOptions, ListOptions, ListResult, Registry};
 use crate::apiserver::error::ApiError;
+use std::future::ready;
 
 impl Registry {
     /// The end of all selected objects, which are the answer.
@@ -11,7 +12,7 @@ impl Registry {
         options: DeleteOptions,
         selected: &ListOptions,
     ) -> Result<ListResult, ApiError> {
-        let list = self.page(context, selected).await?;
+        let (list, ()) = self.page(context, selected, ready(())).await?;
         for stored in &list.objects {
             let mut one = context.clone();
             stored.name().clone_into(&mut one.name);

@@ -6,6 +6,7 @@ use super::token::Continue;
 use super::{Context, ListOptions, ListResult, Registry, fresh};
 use crate::apiserver::error::ApiError;
 use crate::apiserver::store::{Key, Snapshot, Stored};
+use std::future::ready;
 use std::sync::Arc;
 
 const PAGE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
@@ -26,23 +27,36 @@ impl Registry {
         context: &Context,
         options: &ListOptions,
     ) -> Result<ListResult, ApiError> {
+        let (list, ()) = self.list_at(context, options, ready(())).await?;
+        Ok(list)
+    }
+
+    /// The same, of which nothing is put together before it is this one's `turn`; and what that gave.
+    pub async fn list_at<T>(
+        &self,
+        context: &Context,
+        options: &ListOptions,
+        turn: impl Future<Output = T>,
+    ) -> Result<(ListResult, T), ApiError> {
         context.note_deprecation();
-        let page = self.page(context, options).await?;
+        let (page, turn) = self.page(context, options, turn).await?;
         let items = page.objects.iter();
         let resource = &context.resource;
-        Ok(ListResult {
+        let list = ListResult {
             resource_version: page.revision,
             continue_token: page.continue_token,
             remaining: page.remaining,
             items: items.map(|stored| self.shown(resource, stored)).collect(),
-        })
+        };
+        Ok((list, turn))
     }
 
-    pub(super) async fn page(
+    pub(super) async fn page<T>(
         &self,
         context: &Context,
         options: &ListOptions,
-    ) -> Result<Page, ApiError> {
+        turn: impl Future<Output = T>,
+    ) -> Result<(Page, T), ApiError> {
         options.validate(false)?;
         let selection = Selection::new(context, options)?;
         let asked = fresh::parse(&options.resource_version).map_err(|error| {
@@ -65,7 +79,9 @@ impl Registry {
             ));
         }
         let snapshot = self.as_of(context, options, asked, token.as_ref()).await?;
-        Ok(self.fill(&selection, &snapshot, token.as_ref(), limit))
+        let turn = turn.await;
+        let page = self.fill(&selection, &snapshot, token.as_ref(), limit);
+        Ok((page, turn))
     }
 
     /// The state that a list is of.

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 struct Rig {
     running: Running,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Rig {
@@ -29,7 +29,7 @@ impl Rig {
         let running = Running::begin(options, AdminState::default(), clock).await;
         Self {
             running: running.expect("serves"),
-            _dir: dir,
+            dir,
         }
     }
 
@@ -326,6 +326,83 @@ async fn a_right_on_one_name_selects_nothing_else() {
             let (code, said) = rig.ask(&bob, method, &path, &NONE).await;
             assert_eq!(code, 403, "{method} {path}: {said}");
         }
+    }
+    rig.running.end().await;
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_count() {
+    let rig = Rig::begin().await;
+    let bob = somebody("bob", &["readers"]);
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
+    allow(&rig, "readers", rules, &bob, MAPS).await;
+    let mut unread = Vec::new();
+    // Small ones count by their number.
+    loop {
+        let answer = rig.send(&bob, ("GET", MAPS), &[], "").await;
+        if answer.status() == 429 {
+            break;
+        }
+        unread.push(answer);
+        assert!(unread.len() <= 200, "nobody counts");
+    }
+    assert!(
+        unread
+            .iter()
+            .all(|answer| answer.body().size_hint().exact().is_some())
+    );
+    drop(unread);
+    let large = "x".repeat(1_000_000);
+    for name in 0..64 {
+        let map = json!({"metadata": {"name": format!("m{name}")}, "data": {"a": large}});
+        assert_eq!(rig.ask(&Peer::Itself, "POST", MAPS, &map).await.0, 201);
+    }
+    let mut unread = Vec::new();
+    loop {
+        let answer = rig.send(&bob, ("GET", MAPS), &[], "").await;
+        if answer.status() == 429 {
+            break;
+        }
+        unread.push(answer);
+        assert!(unread.len() <= 4, "nobody weighs");
+    }
+    assert_eq!(unread.len(), 4);
+    let read = unread.pop().expect("one").into_body().collect().await;
+    assert!(read.is_ok_and(|read| read.to_bytes().len() > 64_000_000));
+    assert_eq!(rig.send(&bob, ("GET", MAPS), &[], "").await.status(), 200);
+    // Whoever may do everything is not counted, and nobody else waits for bob.
+    let eve = somebody("eve", &["readers"]);
+    assert_eq!(rig.send(&eve, ("GET", MAPS), &[], "").await.status(), 200);
+    drop(unread);
+    rig.running.end().await;
+}
+
+#[tokio::test]
+async fn who_is_nobody_and_who_may_not_act_is_in_the_log() {
+    let rig = Rig::begin().await;
+    let headers = [
+        ("authorization", "Bearer abc"),
+        ("impersonate-user", "admin"),
+    ];
+    let refused = rig
+        .send(&Peer::Unknown, ("GET", MAPS), &headers[..1], "")
+        .await;
+    assert_eq!(refused.status(), 401);
+    let bob = somebody("bob", &["devs"]);
+    let refused = rig.send(&bob, ("GET", MAPS), &headers[1..], "").await;
+    assert_eq!(refused.status(), 403);
+    let log = std::fs::read_to_string(rig.dir.path().join("audit.log")).expect("a log");
+    let lines = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let said: Vec<(Value, Value)> = lines
+        .map(|line| (line["code"].clone(), line["user"]["username"].clone()))
+        .collect();
+    for line in [
+        (json!(401), json!("system:anonymous")),
+        (json!(403), json!("bob")),
+    ] {
+        assert!(said.contains(&line), "{said:?}");
     }
     rig.running.end().await;
 }
