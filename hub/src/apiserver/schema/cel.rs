@@ -23,7 +23,7 @@ use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::{Key, Map, OptionalValue};
 use kube_cel::cel::{Context, Value as Cel};
 use parts::Parts;
-use run::{Program, Stop};
+use run::{Program, Stop, Work};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -106,7 +106,13 @@ impl CelRule {
 
     /// What is told of a value for which it does not hold; why nothing can be told, if the message
     /// costs too much.
-    fn message(&self, this: &Cel, old: Option<&Cel>, budget: &mut u64) -> Result<String, String> {
+    fn message(
+        &self,
+        this: &Cel,
+        old: Option<&Cel>,
+        budget: &mut u64,
+        work: &mut Work,
+    ) -> Result<String, String> {
         let plain = || {
             if self.message.is_empty() {
                 format!("failed rule: {}", self.shown())
@@ -117,7 +123,7 @@ impl CelRule {
         let Some(program) = &self.compiled().message else {
             return Ok(plain());
         };
-        let (told, cost) = program.run(this.clone(), old.cloned());
+        let (told, cost) = program.run(this.clone(), old.cloned(), work);
         let Some(left) = budget.checked_sub(cost) else {
             return Err(
                 "messageExpression evaluation failed due to running out of cost budget, no further \
@@ -203,6 +209,7 @@ pub(super) fn check(
 ) {
     let mut visit = Visit {
         budget: MOST_OF_ALL,
+        work: Work::new(),
         paid: true,
         errors,
     };
@@ -212,6 +219,7 @@ pub(super) fn check(
 /// The rules of one object, as they are checked one after another.
 struct Visit<'a> {
     budget: u64,
+    work: Work,
     /// Whether all rules could be paid so far; the first that cannot ends the visit.
     paid: bool,
     errors: &'a mut Vec<FieldError>,
@@ -304,7 +312,7 @@ impl Visit<'_> {
             } else {
                 before.clone()
             };
-            let (outcome, cost) = program.run(this.clone(), before.clone());
+            let (outcome, cost) = program.run(this.clone(), before.clone(), &mut self.work);
             let Some(left) = self.budget.checked_sub(cost) else {
                 self.paid = false;
                 return self.told(shown, &type_name, UNPAID.to_owned());
@@ -317,7 +325,8 @@ impl Visit<'_> {
                         continue;
                     }
                     let at = below(path, &rule.field_path);
-                    let message = match rule.message(&this, before.as_ref(), &mut self.budget) {
+                    let (budget, work) = (&mut self.budget, &mut self.work);
+                    let message = match rule.message(&this, before.as_ref(), budget, work) {
                         Ok(message) => message,
                         Err(why) => {
                             let error = FieldError::invalid(at, type_name.clone(), why);
@@ -437,7 +446,8 @@ fn text_to_cel(schema: &Schema, text: &str) -> Cel {
     }
     match schema.format() {
         Some("date-time") => values::timestamp(text).map_or_else(plain, Cel::Timestamp),
-        Some("duration") => values::duration(text).map_or_else(plain, Cel::Duration),
+        Some("date") => values::day(text).map_or_else(plain, Cel::Timestamp),
+        Some("duration") => values::span(text).map_or_else(plain, Cel::Duration),
         Some("byte") => STANDARD
             .decode(text)
             .map_or_else(|_| plain(), |bytes| Cel::Bytes(Arc::new(bytes))),

@@ -2,7 +2,7 @@
 
 use super::Schema;
 use super::cel::CelRule;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde_json::{Number, Value};
 use std::sync::{Arc, OnceLock};
 
@@ -84,9 +84,23 @@ impl Pattern {
     }
 }
 
+/// What a pattern may take when it is compiled, as the library has it of itself.
+const LARGEST: usize = 10 * 1024 * 1024;
+
+/// A pattern that is compiled.
+pub(crate) fn compile(pattern: &str) -> Option<Regex> {
+    compile_within(pattern, LARGEST)
+}
+
+/// The same, if it takes no more than so many bytes.
+pub(crate) fn compile_within(pattern: &str, most: usize) -> Option<Regex> {
+    let pattern = translated(pattern)?;
+    RegexBuilder::new(&pattern).size_limit(most).build().ok()
+}
+
 /// As Go reads it: its short classes are those of ASCII, and within a class only `^`, `-`, `]` and
 /// a backslash mean anything.
-pub(crate) fn compile(pattern: &str) -> Option<Regex> {
+fn translated(pattern: &str) -> Option<String> {
     let mut rust = String::with_capacity(pattern.len() + 16);
     let mut chars = pattern.chars().peekable();
     let mut in_class = false;
@@ -128,7 +142,7 @@ pub(crate) fn compile(pattern: &str) -> Option<Regex> {
             other => rust.push(other),
         }
     }
-    Regex::new(&rust).ok()
+    Some(rust)
 }
 
 #[cfg(test)]

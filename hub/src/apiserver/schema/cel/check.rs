@@ -135,7 +135,7 @@ impl Checker<'_> {
                 arguments,
             } => self.call(node, target.as_deref(), function, arguments),
             Kind::List(items) => self.list(items),
-            Kind::Map(entries) => self.map(entries),
+            Kind::Map(entries) => self.map(node.at, entries),
             Kind::Message(name) => self.undeclared(node.at, name),
             Kind::Fold(fold) => self.fold(fold),
         };
@@ -351,7 +351,7 @@ impl Checker<'_> {
         Type::list(of.unwrap_or_else(|| self.free()))
     }
 
-    fn map(&mut self, entries: &[Entry]) -> Type {
+    fn map(&mut self, at: usize, entries: &[Entry]) -> Type {
         let (mut keys, mut values) = (None, None);
         for entry in entries {
             let key = self.node(&entry.key);
@@ -361,7 +361,14 @@ impl Checker<'_> {
             values = Some(self.joined(values, value));
         }
         match (keys, values) {
-            (Some(keys), Some(values)) => Type::map(keys, values),
+            (Some(keys), Some(values)) => {
+                let of = Type::map(keys, values);
+                if of.is_huge() {
+                    self.fault(at, "the type of a map is too large".to_owned());
+                    return Type::Error;
+                }
+                of
+            }
             _ => {
                 let keys = self.free();
                 Type::map(keys, self.free())

@@ -331,6 +331,9 @@ impl Make {
 
 /// The same once more, with numbers of its own.
 fn copied(maker: &mut Maker, node: &Node) -> Node {
+    if maker.is_full() {
+        return maker.node(node.at, Kind::Null);
+    }
     let mut boxed = |node: &Node| Box::new(copied(maker, node));
     let kind = match &node.kind {
         Kind::Select {

@@ -9,6 +9,10 @@ use std::sync::Arc;
 /// How deep an expression may be; whoever walks over it does so on its stack.
 pub(super) const MOST_DEEP: usize = 250;
 
+/// How many nodes it may have. A text has far fewer, but for macros that stand for what they are called
+/// on twice: a chain of them doubles with each.
+const MOST_NODES: usize = 200_000;
+
 /// Why there is no tree.
 #[derive(Debug)]
 pub(super) enum Unread {
@@ -36,7 +40,7 @@ pub(super) fn parse(text: &str) -> Result<Tree, Unread> {
     if !parser.maker.faults.is_empty() {
         return Err(Unread::Faults(parser.maker.faults));
     }
-    if root.depth() > MOST_DEEP {
+    if parser.maker.is_full() || root.depth() > MOST_DEEP {
         return Err(Unread::Deep);
     }
     Ok(Tree {
@@ -53,6 +57,11 @@ pub(super) struct Maker {
 }
 
 impl Maker {
+    /// Whether there are as many nodes as there may be.
+    pub(super) const fn is_full(&self) -> bool {
+        self.count > MOST_NODES
+    }
+
     pub(super) fn node(&mut self, at: usize, kind: Kind) -> Node {
         let id = self.count;
         self.count += 1;

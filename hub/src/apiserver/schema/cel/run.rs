@@ -1,9 +1,11 @@
 //! Runs rules, and counts each step as a real server does, so that what it would pay for is paid for here
 //! and what runs away ends.
 
+mod bounds;
 mod calls;
 mod numbers;
 mod price;
+mod texts;
 
 use super::check::Checked;
 use super::functions;
@@ -12,15 +14,16 @@ use kube_cel::cel::common::ast::IdedExpr;
 use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::{Context, Value as Cel};
 use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use texts::Patterns;
+
+pub(super) use bounds::Work;
 
 /// What one expression may cost.
 const MOST_OF_ONE: u64 = 1_000_000;
 const LIST: u64 = 10;
 const MAP: u64 = 30;
-/// How much text calls may go through, which some do at no cost: so many times `PIECE` bytes.
-const MOST_WORK: usize = 1_000_000;
-const PIECE: usize = 4096;
 
 /// Why there is no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub(super) struct Program {
     checked: Checked,
     /// Calls of functions that a library has, over variables of the names of `calls::NAMES`.
     library: HashMap<usize, IdedExpr>,
+    /// Patterns that are known before there are values.
+    patterns: Patterns,
     /// Values of nodes that have the same one whatever is seen.
     constants: Vec<Option<Cel>>,
     /// Lists of such nodes, by the list's number, as sets.
@@ -56,7 +61,10 @@ impl Program {
     pub(super) fn new(tree: Tree, checked: Checked) -> Self {
         let mut library = HashMap::new();
         calls::prepare(&tree.root, &checked, &mut library);
+        let mut patterns = Patterns::new();
+        texts::prepare(&tree.root, &mut patterns);
         let mut program = Self {
+            patterns,
             constants: vec![None; tree.size],
             sets: HashMap::new(),
             tree,
@@ -67,7 +75,12 @@ impl Program {
         constants(&program.tree.root, &mut found);
         let found: Vec<(usize, Option<Cel>)> = found
             .into_iter()
-            .map(|node| (node.id, program.start(Vec::new()).node(node).ok()))
+            .map(|node| {
+                (
+                    node.id,
+                    program.start(Vec::new(), &mut Work::new()).node(node).ok(),
+                )
+            })
             .collect();
         for (id, value) in found {
             program.constants[id] = value;
@@ -76,12 +89,17 @@ impl Program {
         program
     }
 
-    fn start(&self, variables: Vec<(Arc<str>, Result<Cel, String>)>) -> Run<'_> {
+    fn start<'a>(
+        &'a self,
+        variables: Vec<(Arc<str>, Result<Cel, String>)>,
+        work: &'a mut Work,
+    ) -> Run<'a> {
         Run {
             program: self,
             library: functions().new_inner_scope(),
             cost: 0,
-            work: 0,
+            work,
+            patterns: Patterns::new(),
             variables,
         }
     }
@@ -91,10 +109,10 @@ impl Program {
     }
 
     /// Runs it; how much it cost, whatever came of it.
-    pub(super) fn run(&self, this: Cel, old: Option<Cel>) -> (Told, u64) {
+    pub(super) fn run(&self, this: Cel, old: Option<Cel>, work: &mut Work) -> (Told, u64) {
         let mut variables = vec![(Arc::from("self"), Ok(this))];
         variables.extend(old.map(|old| (Arc::from("oldSelf"), Ok(old))));
-        let mut run = self.start(variables);
+        let mut run = self.start(variables, work);
         let told = run.node(&self.tree.root);
         (told, run.cost)
     }
@@ -104,7 +122,8 @@ struct Run<'a> {
     program: &'a Program,
     library: Context<'static>,
     cost: u64,
-    work: usize,
+    work: &'a mut Work,
+    patterns: Patterns,
     /// The innermost last.
     variables: Vec<(Arc<str>, Result<Cel, String>)>,
 }
@@ -321,15 +340,19 @@ impl Run<'_> {
         {
             return Ok(Cel::Bool(calls::is_in(set, one)));
         }
-        calls::allowed(function, &values)?;
-        self.work += calls::length(&values) / PIECE;
-        if self.work > MOST_WORK {
-            return Err(Stop::Cost);
-        }
-        let result = match calls::known(function, &values) {
+        self.work.call(function, &values)?;
+        let known = calls::known(function, &values)
+            .or_else(|| texts::known(function, &values))
+            .or_else(|| {
+                let user = texts::user(function, &values)?;
+                let (known, read) = (&program.patterns, &mut self.patterns);
+                Some(texts::with_pattern(user, &values, known, read, self.work))
+            });
+        let result = match known {
             Some(told) => told?,
             None => self.of_library(node, function, &values)?,
         };
+        self.work.made(&result)?;
         self.pay(price::of(function, form, &values, &result))?;
         Ok(result)
     }
@@ -338,9 +361,15 @@ impl Run<'_> {
         let call = self.program.library.get(&node.id);
         let call = call.ok_or_else(|| no_attribute(function))?;
         for (name, value) in calls::NAMES.iter().zip(values) {
-            self.library.add_variable_from_value(*name, value.clone());
+            let value = match (function, value) {
+                ("quantity", Cel::String(text)) => texts::quantity(text)?,
+                _ => value.clone(),
+            };
+            self.library.add_variable_from_value(*name, value);
         }
-        let told = self.library.resolve(call);
+        // It was not written for values from anybody: what it did not think of is told as an error.
+        let told = catch_unwind(AssertUnwindSafe(|| self.library.resolve(call)));
+        let told = told.map_err(|_| Stop::Error(format!("{function} cannot be told")))?;
         told.map_err(|error| Stop::Error(calls::words(&error)))
     }
 
@@ -372,10 +401,7 @@ impl Run<'_> {
                 };
                 self.round(fold, place, first, one)
             }),
-            Cel::Map(map) => map
-                .map
-                .iter()
-                .try_for_each(|(key, one)| self.round(fold, place, Cel::from(key), one)),
+            Cel::Map(map) => self.over_map(fold, place, map),
             _ => Err(Round::Stop(Stop::no_such_overload())),
         };
         self.variables.truncate(place + 1);
@@ -385,6 +411,15 @@ impl Run<'_> {
         };
         self.variables.truncate(place);
         result
+    }
+
+    /// In the order of its keys, so that a rule says the same each time.
+    fn over_map(&mut self, fold: &Fold, place: usize, map: &Map) -> Result<(), Round> {
+        self.work.order(map.map.len()).map_err(Round::Stop)?;
+        let mut all: Vec<(&Key, &Cel)> = map.map.iter().collect();
+        all.sort_unstable_by_key(|(key, _)| *key);
+        all.into_iter()
+            .try_for_each(|(key, one)| self.round(fold, place, Cel::from(key), one))
     }
 
     /// What has come so far may be an error, which a later round of `all` or `exists` makes good.

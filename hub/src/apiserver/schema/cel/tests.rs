@@ -101,3 +101,30 @@ fn rules_that_run_away_are_not_run() {
     assert_eq!(told.len(), 1);
     assert!(told[0].contains("actual cost limit exceeded"), "{told:?}");
 }
+
+#[test]
+fn days_and_spans_are_times() {
+    let schema = json!({"type": "object", "properties": {
+        "day": {"type": "string", "format": "date"},
+        "lasts": {"type": "string", "format": "duration"}},
+        "x-kubernetes-validations": [
+            {"rule": "self.day < timestamp('2024-03-01T00:00:00Z') && self.day.getDate() == 29"},
+            {"rule": "self.lasts == duration('48h')"}]});
+    let days = json!({"day": "2024-02-29", "lasts": "2 days"});
+    assert_eq!(told(schema, days, None), [""; 0]);
+}
+
+#[test]
+fn all_rules_of_an_object_share_what_they_may_go_through() {
+    let schema = json!({"type": "object", "properties": {
+        "long": {"type": "string"},
+        "list": {"type": "array", "items": {"type": "string"}}},
+        "x-kubernetes-validations": [
+            {"rule": "self.list.all(x, self.long != x)"},
+            {"rule": "self.list.all(x, x != self.long)"}]});
+    // Each of them reads a little more than half of it.
+    let value = json!({"long": "x".repeat(1_000_000), "list": vec!["x"; 2100]});
+    let told = told(schema, value, None);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("call cost exceeds limit"), "{told:?}");
+}

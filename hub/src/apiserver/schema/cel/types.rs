@@ -30,6 +30,11 @@ pub(super) enum Type {
     Free(Arc<str>),
 }
 
+/// A map of maps to maps doubles with each.
+const MOST_PARTS: usize = 1000;
+/// So much is told of a type; the rest may be anything.
+const MOST_APPLIED: usize = 10_000;
+
 pub(super) const OPTIONAL: &str = "optional_type";
 
 impl Type {
@@ -80,6 +85,16 @@ impl Type {
         }
     }
 
+    /// Whether it has more parts than any that somebody would write.
+    pub(super) fn is_huge(&self) -> bool {
+        fn count(of: &Type, left: &mut usize) -> bool {
+            *left = left.saturating_sub(1);
+            *left > 0 && of.parts().into_iter().all(|part| count(part, left))
+        }
+        let mut left = MOST_PARTS;
+        !count(self, &mut left)
+    }
+
     fn parts(&self) -> Vec<&Self> {
         match self {
             Self::List(of) | Self::Meta(of) => vec![of],
@@ -119,33 +134,64 @@ impl fmt::Display for Type {
 }
 
 /// What free types turned out to be.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Known(HashMap<Arc<str>, Type>);
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    of: HashMap<Arc<str>, Type>,
+    /// What was known before, while it is not clear whether something fits.
+    before: Vec<(Arc<str>, Option<Type>)>,
+}
 
 impl Known {
-    pub(super) fn add(&mut self, free: Arc<str>, is: Type) {
-        self.0.insert(free, is);
+    fn add(&mut self, free: Arc<str>, is: Type) {
+        let before = self.of.insert(free.clone(), is);
+        self.before.push((free, before));
+    }
+
+    /// Learns from what is tried, if it succeeds.
+    fn tried(&mut self, fits: impl FnOnce(&mut Self) -> bool) -> bool {
+        self.before.clear();
+        let fits = fits(self);
+        while let Some((free, before)) = self.before.pop() {
+            match before {
+                _ if fits => {}
+                Some(before) => drop(self.of.insert(free, before)),
+                None => drop(self.of.remove(&free)),
+            }
+        }
+        fits
     }
 
     fn find(&self, of: &Type) -> Option<&Type> {
         match of {
-            Type::Free(name) => self.0.get(name),
+            Type::Free(name) => self.of.get(name),
             _ => None,
         }
     }
 
     /// The type with all that is known in its place; what is not, stays or becomes `dyn`.
     pub(super) fn applied(&self, of: &Type, settled: bool) -> Type {
+        let mut left = MOST_APPLIED;
+        self.applied_in(of, settled, &mut left)
+    }
+
+    fn applied_in(&self, of: &Type, settled: bool, left: &mut usize) -> Type {
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            return Type::Dyn;
+        }
         if let Some(found) = self.find(of) {
-            return self.applied(found, settled);
+            return self.applied_in(found, settled, left);
         }
         match of {
             Type::Free(_) if settled => Type::Dyn,
-            Type::List(of) => Type::list(self.applied(of, settled)),
-            Type::Meta(of) => Type::of_type(self.applied(of, settled)),
-            Type::Map(of) => Type::map(self.applied(&of.0, settled), self.applied(&of.1, settled)),
+            Type::List(of) => Type::list(self.applied_in(of, settled, left)),
+            Type::Meta(of) => Type::of_type(self.applied_in(of, settled, left)),
+            Type::Map(of) => {
+                let key = self.applied_in(&of.0, settled, left);
+                Type::map(key, self.applied_in(&of.1, settled, left))
+            }
             Type::Opaque(name, of) => {
-                let of = of.iter().map(|of| self.applied(of, settled));
+                let of = of.iter().map(|of| self.applied_in(of, settled, left));
                 Type::Opaque(name.clone(), of.collect())
             }
             other => other.clone(),
@@ -154,22 +200,12 @@ impl Known {
 
     /// Whether each of `from` may be given where one of `to` is wanted; learns from it if so.
     pub(super) fn fit_all(&mut self, from: &[Type], to: &[Type]) -> bool {
-        let mut trial = self.clone();
-        let fits = trial.lists(from.iter().collect(), to.iter().collect());
-        if fits {
-            *self = trial;
-        }
-        fits
+        self.tried(|known| known.lists(from.iter().collect(), to.iter().collect()))
     }
 
     /// Whether `from` fits `to`; learns from it if so.
     pub(super) fn fit(&mut self, from: &Type, to: &Type) -> bool {
-        let mut trial = self.clone();
-        let fits = trial.one(from, to);
-        if fits {
-            *self = trial;
-        }
-        fits
+        self.tried(|known| known.one(from, to))
     }
 
     fn lists(&mut self, from: Vec<&Type>, to: Vec<&Type>) -> bool {
@@ -241,16 +277,25 @@ impl Known {
         (false, false)
     }
 
-    /// Whether a free type does not occur in another.
+    /// Whether a free type does not occur in another, which has no more parts than anybody would write.
     fn is_apart(&self, free: &Type, within: &Type) -> bool {
-        if free == within {
+        let mut left = MOST_PARTS;
+        self.is_apart_in(free, within, &mut left)
+    }
+
+    fn is_apart_in(&self, free: &Type, within: &Type, left: &mut usize) -> bool {
+        *left = left.saturating_sub(1);
+        if *left == 0 || free == within {
             return false;
         }
         match within {
             Type::Free(_) => self
                 .find(within)
-                .is_none_or(|known| self.is_apart(free, known)),
-            other => other.parts().into_iter().all(|of| self.is_apart(free, of)),
+                .is_none_or(|known| self.is_apart_in(free, known, left)),
+            other => {
+                let mut parts = other.parts().into_iter();
+                parts.all(|of| self.is_apart_in(free, of, left))
+            }
         }
     }
 }

@@ -317,3 +317,44 @@ fn what_makes_no_sense_is_told_as_a_real_server_does() {
     let hidden = "self.list.all(oldSelf, oldSelf != '')";
     assert!(!judged(&everything(), hidden).expect("sense").uses_old);
 }
+
+#[test]
+fn what_doubles_with_each_step_is_refused_soon() {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let scope = Scope::of(&schema, false).expect("a schema");
+    let judged = |text: &str| {
+        scope
+            .judge(text, false)
+            .map(|_| ())
+            .err()
+            .unwrap_or_default()
+    };
+    let chain = format!("self.?a{}.hasValue()", ".optMap(x, x)".repeat(60));
+    assert!(
+        judged(&chain).contains("recursion limit"),
+        "{}",
+        judged(&chain)
+    );
+    let short = format!("self.?a{}.hasValue()", ".optMap(x, x)".repeat(6));
+    assert_eq!(judged(&short), "");
+    let maps = format!("[1]{}.size() == 1", ".map(a, {a: a})".repeat(60));
+    assert!(
+        judged(&maps).contains("type of a map is too large"),
+        "{}",
+        judged(&maps)
+    );
+    // Each of them is a map of twice the next one, which is known only later.
+    let all: Vec<String> = (0..50)
+        .map(|at| format!("a{at} == {{a{0}: a{0}}}", at + 1))
+        .collect();
+    let mut nested = all.join(" && ");
+    for at in (0..51).rev() {
+        nested = format!("[].all(a{at}, {nested})");
+    }
+    assert_eq!(judged(&nested), "");
+    // A long row of types that are not known yet.
+    let row = vec!["[]"; 5000].join("+") + " == []";
+    assert!(judged(&row).contains("recursion limit"));
+    let row = vec!["[] + [] == []"; 800].join(" && ");
+    assert_eq!(judged(&row), "");
+}

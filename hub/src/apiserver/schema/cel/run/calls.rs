@@ -12,9 +12,6 @@ use std::sync::Arc;
 
 /// Variables of a call of the library: what it is called on, if anything, and its arguments.
 pub(super) const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
-/// No text becomes longer, nor a list made of nothing.
-const LONGEST_TEXT: usize = 64 * 1024 * 1024;
-const LONGEST_RANGE: i64 = 1_000_000;
 
 type Told = Result<Cel, Stop>;
 
@@ -60,35 +57,6 @@ pub(super) fn words(error: &ExecutionError) -> String {
         ExecutionError::FunctionError { message, .. } => message.clone(),
         other => other.to_string(),
     }
-}
-
-/// Whether a call may be made at all: it could take more room than there is.
-pub(super) fn allowed(function: &str, values: &[Cel]) -> Result<(), Stop> {
-    let length = |at: usize| match values.get(at) {
-        Some(Cel::String(text)) => text.len(),
-        Some(Cel::List(list)) => list.len(),
-        _ => 0,
-    };
-    let grown = match function {
-        "replace" => length(0).saturating_add(1).saturating_mul(length(2) + 1),
-        "join" => length(0).saturating_mul(length(1) + 1),
-        _ => 0,
-    };
-    let ranged = function == "lists.range" && matches!(values, [Cel::Int(n)] if *n > LONGEST_RANGE);
-    if grown > LONGEST_TEXT || ranged {
-        return Err(Stop::Cost);
-    }
-    Ok(())
-}
-
-/// How many bytes of text a call goes through.
-pub(super) fn length(values: &[Cel]) -> usize {
-    let lengths = values.iter().map(|value| match value {
-        Cel::String(text) => text.len(),
-        Cel::Bytes(bytes) => bytes.len(),
-        _ => 0,
-    });
-    lengths.sum()
 }
 
 /// Whether a value is one of a set; whole numbers are whatever their kind.
@@ -152,7 +120,8 @@ fn shown(value: &Cel) -> String {
         Cel::Int(number) => number.to_string(),
         Cel::UInt(number) => number.to_string(),
         Cel::Bool(set) => set.to_string(),
-        other => format!("{other:?}"),
+        Cel::Float(number) => number.to_string(),
+        other => type_name(other).to_owned(),
     }
 }
 
@@ -268,7 +237,11 @@ pub(super) fn type_named(name: &str) -> Option<Cel> {
 }
 
 fn type_of(value: &Cel) -> Cel {
-    let name = match value {
+    Cel::Function(Arc::new(type_name(value).to_owned()), None)
+}
+
+fn type_name(value: &Cel) -> &str {
+    match value {
         Cel::List(_) => "list",
         Cel::Map(_) => "map",
         Cel::Function(..) => "type",
@@ -283,8 +256,7 @@ fn type_of(value: &Cel) -> Cel {
         Cel::Null => "null_type",
         Cel::Opaque(opaque) if opaque.downcast_ref::<OptionalValue>().is_some() => "optional_type",
         Cel::Opaque(opaque) => opaque.runtime_type_name(),
-    };
-    Cel::Function(Arc::new(name.to_owned()), None)
+    }
 }
 
 /// Operators, and functions that only this knows; nothing if the library has it.
@@ -336,18 +308,42 @@ pub(super) fn known(function: &str, values: &[Cel]) -> Option<Told> {
             Some(None) => Err(fault("optional.none() dereference")),
             None => Err(fault("no such overload")),
         },
-        ("@sortByAssociatedKeys", [Cel::List(list), Cel::List(keys)]) => {
-            let mut pairs: Vec<(&Cel, &Cel)> = keys.iter().zip(list.iter()).collect();
-            pairs.sort_by(|(a, _), (b, _)| a.partial_cmp(b).unwrap_or(Ordering::Equal));
-            let sorted = pairs.into_iter().map(|(_, one)| one.clone());
-            Ok(Cel::List(Arc::new(sorted.collect())))
-        }
+        ("@sortByAssociatedKeys", [Cel::List(list), Cel::List(keys)]) => sorted(list, keys),
+        ("sort", [Cel::List(list)]) => sorted(list, list),
         _ if function.starts_with(['_', '!', '-', '@']) => Err(fault("no such overload")),
         _ => return None,
     })
 }
 
-fn counted(count: usize) -> Cel {
+/// A list in the order of other values, which are all of one type.
+fn sorted(list: &[Cel], keys: &[Cel]) -> Told {
+    let Some(first) = keys.first() else {
+        return Ok(Cel::List(Arc::new(Vec::new())));
+    };
+    let comparable = |key: &Cel| {
+        let ordered =
+            matches!(key, Cel::Bytes(_) | Cel::Float(_)) || key.partial_cmp(key).is_some();
+        ordered && type_name(key) == type_name(first)
+    };
+    if !keys.iter().all(comparable) {
+        return Err(fault("no such overload"));
+    }
+    let mut pairs: Vec<(&Cel, &Cel)> = keys.iter().zip(list).collect();
+    pairs.sort_by(|(a, _), (b, _)| match (a, b) {
+        // What is no number comes last.
+        (Cel::Float(a), Cel::Float(b)) => a.is_nan().cmp(&b.is_nan()).then(a.total_cmp(b)),
+        (Cel::Bytes(a), Cel::Bytes(b)) => a.cmp(b),
+        (a, b) => a.partial_cmp(b).unwrap_or(Ordering::Equal),
+    });
+    let sorted = pairs.into_iter().map(|(_, one)| one.clone());
+    Ok(Cel::List(Arc::new(sorted.collect())))
+}
+
+pub(super) fn text(text: &str) -> Cel {
+    Cel::String(Arc::new(text.to_owned()))
+}
+
+pub(super) fn counted(count: usize) -> Cel {
     Cel::Int(i64::try_from(count).unwrap_or(i64::MAX))
 }
 

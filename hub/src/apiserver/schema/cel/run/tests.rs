@@ -4,11 +4,15 @@ use crate::apiserver::schema::cel::{Scope, to_cel};
 use serde_json::{Value, json};
 
 fn ran(schema: &Value, value: &Value, rule: &str) -> (Told, u64) {
+    ran_within(Work::new(), schema, value, rule)
+}
+
+fn ran_within(mut work: Work, schema: &Value, value: &Value, rule: &str) -> (Told, u64) {
     let scope = Scope::of(schema, false).expect("a schema");
     let program = scope.program(rule, false);
     let program = program.unwrap_or_else(|why| panic!("{rule}: {why}"));
     let this = to_cel(&Schema::from_openapi(schema), value);
-    program.run(this.clone(), Some(this))
+    program.run(this.clone(), Some(this), &mut work)
 }
 
 fn objects() -> (Value, Value) {
@@ -195,4 +199,145 @@ fn what_runs_away_ends() {
     );
     assert_eq!(told, Ok(Cel::Bool(true)));
     assert!(cost < 50_000, "{cost}");
+}
+
+#[test]
+fn what_grows_out_of_nothing_ends() {
+    let (schema, value) = objects();
+    let doubled = |each: &str, times| format!("[[1]]{}", format!(".map(a, {each})").repeat(times));
+    for rule in [
+        doubled("a + a", 40) + ".size() == 1",
+        // The same list in many places weighs nothing, until somebody walks through all of it.
+        format!("{0} == {0}", doubled("[a, a]", 40)),
+        format!("'%s'.format([{}]) == ''", doubled("[a, a]", 40)),
+        format!("dyn({}).flatten(50).size() == 1", doubled("[a, a]", 40)),
+        format!("{} in [{}]", doubled("[a, a]", 40), doubled("[a, a]", 40)),
+        "self.big.map(a, 'x'.replace('', self.s.replace('', self.s))).map(a, a.replace('', a)).join('') == ''"
+            .to_owned(),
+    ] {
+        let (told, _) = ran_within(Work::of(10_000), &schema, &value, &rule);
+        assert_eq!(told, Err(Stop::Cost), "{rule}");
+    }
+    let (told, _) = ran(
+        &schema,
+        &value,
+        &format!("{}[0].size() == 2", doubled("[a, a]", 40)),
+    );
+    assert_eq!(told, Ok(Cel::Bool(true)));
+}
+
+#[test]
+fn what_the_library_did_not_think_of_is_no_end_of_the_server() {
+    let (schema, value) = objects();
+    for (rule, told) in [
+        ("'%.70000f'.format([1.0]) != ''", None),
+        (
+            "format.datetime().validate('2024-01-01T12:34:5\u{e9}Z').hasValue()",
+            None,
+        ),
+        // Some are no numbers, and come last.
+        (
+            "lists.range(100).sortBy(a, a % 3 == 0 ? 0.0 / 0.0 : double(a % 7)).size() == 100",
+            Some(true),
+        ),
+        (
+            "lists.range(100).map(a, a % 3 == 0 ? 0.0 / 0.0 : double(a % 7)).sort()[0] == 0.0",
+            Some(true),
+        ),
+    ] {
+        let (found, _) = ran(&schema, &value, rule);
+        match told {
+            Some(told) => assert_eq!(found, Ok(Cel::Bool(told)), "{rule}"),
+            None => assert!(matches!(found, Err(Stop::Error(_))), "{rule}: {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn quantities_are_no_larger_than_they_become() {
+    let (schema, value) = objects();
+    for (rule, told) in [
+        (
+            "quantity('1e100').isGreaterThan(quantity('10Gi'))",
+            Ok(true),
+        ),
+        (
+            "quantity('1e40').compareTo(quantity('9223372036854775807')) == 0",
+            Ok(true),
+        ),
+        (
+            "quantity('1e30').sub(quantity('1n')).isLessThan(quantity('1E'))",
+            Ok(false),
+        ),
+        ("isQuantity('1e2000000000') || isQuantity(' 1 ')", Ok(false)),
+        (
+            "quantity('1.5Gi').asInteger() == 1610612736 && quantity('100n').isGreaterThan(quantity('0'))",
+            Ok(true),
+        ),
+        (
+            "quantity('x').isInteger()",
+            Err("quantities must match the regular expression"),
+        ),
+    ] {
+        match (ran(&schema, &value, rule).0, told) {
+            (Ok(found), Ok(told)) => assert_eq!(found, Cel::Bool(told), "{rule}"),
+            (Err(Stop::Error(found)), Err(told)) => assert!(found.contains(told), "{found}"),
+            (found, _) => panic!("{rule}: {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn texts_are_searched_in_one_walk() {
+    let (schema, mut value) = objects();
+    let half = "a".repeat(600_000);
+    value["s"] = json!(format!("{half}{half}"));
+    value["set"] = json!([format!("{half}b")]);
+    for rule in [
+        "self.s.indexOf(self.set[0]) == -1",
+        "self.s.lastIndexOf(self.set[0]) == -1",
+        "'tacocat \u{df}x'.indexOf('x') == 9 && 'tacocat'.indexOf('c', 3) == 4",
+        "'tacocat'.indexOf('ac', 9) == -1 && 'tacocat'.indexOf('', 3) == 3",
+        "'tacocat'.lastIndexOf('c') == 4 && 'tacocat'.lastIndexOf('c', 3) == 2",
+        "'\u{df}\u{df}a'.lastIndexOf('\u{df}') == 1 && 'abc'.lastIndexOf('bc', 1) == 1",
+        "'tacocat'.lastIndexOf('') == 7 && 'tacocat'.lastIndexOf('t', 0) == 0",
+    ] {
+        assert_eq!(ran(&schema, &value, rule).0, Ok(Cel::Bool(true)), "{rule}");
+    }
+}
+
+#[test]
+fn patterns_are_gos() {
+    let (schema, value) = objects();
+    for (rule, told) in [
+        ("'\u{661}'.matches('^\\\\d$')", false),
+        ("'[a'.matches('^[[a]+$') && 'a/b'.find('/.') == '/b'", true),
+        (
+            "'a1b2'.findAll('[0-9]') == ['1', '2'] && 'a1b2'.findAll('[0-9]', 1) == ['1']",
+            true,
+        ),
+        (
+            "self.set.all(x, self.set.exists(y, y.matches('^' + x + '$')))",
+            true,
+        ),
+    ] {
+        assert_eq!(ran(&schema, &value, rule).0, Ok(Cel::Bool(told)), "{rule}");
+    }
+    // Many may be read, each once.
+    let (told, _) = ran(
+        &schema,
+        &value,
+        "self.big.all(a, ''.matches('(' + string(a) + ')*'))",
+    );
+    assert_eq!(told, Ok(Cel::Bool(true)));
+}
+
+#[test]
+fn maps_are_walked_in_the_order_of_their_keys() {
+    let (schema, mut value) = objects();
+    value["val"] = json!({"d": 4, "a": 1, "e": 5, "c": 3, "b": 2});
+    for _ in 0..20 {
+        let rule = "self.val.map(k, k) == ['a', 'b', 'c', 'd', 'e']";
+        assert_eq!(ran(&schema, &value, rule).0, Ok(Cel::Bool(true)));
+    }
 }
