@@ -24,6 +24,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -90,6 +91,8 @@ pub(super) struct Asked<'a> {
     /// Whether anything that is accepted can be written.
     pub(super) acceptable: bool,
     pub(super) warnings: &'a Warnings,
+    /// Whether nothing is kept, once that was read from wherever it counts.
+    pub(super) dry_run: &'a AtomicBool,
 }
 
 impl Asked<'_> {
@@ -218,26 +221,29 @@ impl Router {
             _ => REQUEST_TIMEOUT,
         };
         let authenticated = self.parts.authenticator.authenticate(peer, &head.headers);
-        let acting = authenticated
-            .map_err(|error| (None, error))
-            .and_then(|real| self.acting(real, &head.headers, &info));
-        let (real, caller) = match acting {
-            Ok(callers) => callers,
-            Err((real, error)) => {
-                let real = real.unwrap_or_else(Caller::anonymous);
-                self.audit(audit_id, &info, &real, &real, &query, error.code);
-                return plain.refusal(&error);
-            }
+        let refused = |real: &Caller, error: &ApiError| {
+            self.audit(audit_id, &info, (real, real), false, error.code);
+            plain.refusal(error)
+        };
+        let real = match authenticated {
+            Ok(real) => Arc::new(real),
+            Err(error) => return refused(&Caller::anonymous(), &error),
+        };
+        let caller = match self.acting(&real, &head.headers, &info) {
+            Ok(caller) => caller,
+            Err(error) => return refused(&real, &error),
         };
         let ticket = match enter(&self.requests, &caller) {
             Ok(ticket) => ticket,
             Err(error) => return plain.error(&error),
         };
         if let Err(error) = self.authorize(&caller, &info) {
-            self.audit(audit_id, &info, &real, &caller, &query, 403);
+            self.audit(audit_id, &info, (&real, &caller), false, 403);
             return plain.refusal(&error);
         }
+        let dry_run = AtomicBool::new(false);
         let asked = Asked {
+            dry_run: &dry_run,
             method: &head.method,
             headers: &head.headers,
             query: &query,
@@ -283,27 +289,21 @@ impl Router {
             })
             .unwrap_or_else(|error| plain.error(&error));
         let code = response.status().as_u16();
-        self.audit(audit_id, &info, &real, &caller, &query, code);
+        let dry_run = dry_run.load(Ordering::Relaxed);
+        self.audit(audit_id, &info, (&real, &caller), dry_run, code);
         response
     }
 
-    /// The caller, and whom it acts as; who it was that may not act as somebody else.
+    /// Whom a caller acts as: itself, or somebody else.
     fn acting(
         &self,
-        real: Caller,
+        real: &Arc<Caller>,
         headers: &HeaderMap,
         info: &RequestInfo,
-    ) -> Result<(Arc<Caller>, Arc<Caller>), (Option<Caller>, ApiError)> {
+    ) -> Result<Arc<Caller>, ApiError> {
         let authorizer = &self.parts.authorizer;
-        let acting = match impersonated(&real, headers, authorizer, &attributes(info)) {
-            Ok(acting) => acting,
-            Err(error) => return Err((Some(real), error)),
-        };
-        let real = Arc::new(real);
-        Ok(match acting {
-            Some(acting) => (real, Arc::new(acting)),
-            None => (real.clone(), real),
-        })
+        let acting = impersonated(real, headers, authorizer, &attributes(info))?;
+        Ok(acting.map_or_else(|| real.clone(), Arc::new))
     }
 
     /// Waits until this caller may keep a thread busy; whoever may do everything does not wait.
@@ -404,9 +404,8 @@ impl Router {
         &self,
         id: &str,
         info: &RequestInfo,
-        real: &Caller,
-        caller: &Caller,
-        query: &Query,
+        (real, caller): (&Caller, &Caller),
+        dry_run: bool,
         code: u16,
     ) {
         let refused = matches!(code, 401 | 403);
@@ -419,7 +418,7 @@ impl Router {
             info,
             user: real,
             acting: (real != caller).then_some(caller),
-            dry_run: query.get("dryRun").is_some(),
+            dry_run,
             code,
         });
     }

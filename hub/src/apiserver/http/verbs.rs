@@ -14,6 +14,7 @@ use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{Method, Response, StatusCode};
 use serde_json::json;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A request for objects of one kind.
 pub(super) struct Call<'a> {
@@ -176,6 +177,7 @@ impl Call<'_> {
     ) -> Result<(Context, Option<bool>), ApiError> {
         let user_agent = self.asked.header(USER_AGENT);
         let options = write_options(options_kind, self.asked.query, user_agent, patch)?;
+        self.asked.dry_run.store(options.dry_run, Ordering::Relaxed);
         let context = Context {
             dry_run: options.dry_run,
             field_manager: options.field_manager,
@@ -292,6 +294,7 @@ impl Call<'_> {
             Some(registry::Body { media, bytes: body })
         };
         let options = DeleteOptions::parse(self.asked.query.pairs(), body.as_ref())?;
+        self.asked.dry_run.store(options.dry_run, Ordering::Relaxed);
         let context = Context {
             dry_run: options.dry_run,
             ..self.context()

@@ -406,3 +406,50 @@ async fn who_is_nobody_and_who_may_not_act_is_in_the_log() {
     }
     rig.running.end().await;
 }
+
+#[tokio::test]
+async fn the_log_says_what_was_kept_and_not_what_the_query_says() {
+    let rig = Rig::begin().await;
+    for name in ["a", "b"] {
+        let map = json!({"metadata": {"name": name}});
+        assert_eq!(rig.ask(&Peer::Itself, "POST", MAPS, &map).await.0, 201);
+    }
+    let all = json!({"dryRun": ["All"]});
+    for (path, body, gone) in [
+        ("a", &all, false),
+        // The body is what counts.
+        (
+            "a?dryRun=All",
+            &json!({"propagationPolicy": "Background"}),
+            true,
+        ),
+        ("b?dryRun=All", &NONE, false),
+        ("b?dryRun=", &NONE, true),
+    ] {
+        let path = format!("{MAPS}/{path}");
+        assert_eq!(
+            rig.ask(&Peer::Itself, "DELETE", &path, body).await.0,
+            200,
+            "{path}"
+        );
+        let log = std::fs::read_to_string(rig.dir.path().join("audit.log")).expect("a log");
+        let line = log.lines().last().expect("a line");
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(
+            (&line["verb"], line["dryRun"].is_null()),
+            (&json!("delete"), gone),
+            "{path}: {line}"
+        );
+        let found = rig
+            .ask(
+                &Peer::Itself,
+                "GET",
+                path.split('?').next().expect("a path"),
+                &NONE,
+            )
+            .await
+            .0;
+        assert_eq!(found == 404, gone, "{path}");
+    }
+    rig.running.end().await;
+}
