@@ -67,7 +67,7 @@ pub(crate) struct BenchArgs {
     /// Another program as the agent, that takes the same flags
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,
-    /// Measure release binaries (read by the script before this program runs)
+    /// Measure binaries as they are shipped, the profile `dist` (read by the script before this program runs)
     #[arg(long)]
     release: bool,
 }

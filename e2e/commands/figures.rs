@@ -54,7 +54,7 @@ pub(crate) struct FiguresArgs {
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// Measure release binaries (read by the script before this program runs)
+    /// Measure binaries as they are shipped, the profile `dist` (read by the script before this program runs)
     #[arg(long)]
     release: bool,
 }

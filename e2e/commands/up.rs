@@ -39,7 +39,7 @@ pub(crate) struct LabArgs {
     /// With `build`: everything that any test runs
     #[arg(long, hide = true)]
     pub(crate) for_tests: bool,
-    /// Build and run Towline's release binaries (read by the script before this program runs)
+    /// Build and run Towline as it is shipped, the profile `dist` (read by the script before this program runs)
     #[arg(long)]
     pub(crate) release: bool,
 }
