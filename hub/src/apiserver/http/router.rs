@@ -285,7 +285,7 @@ impl Router {
             .and_then(|response| match info.verb.as_str() {
                 // A watch has its own, and is no longer under way once it has begun.
                 "watch" => Ok(response),
-                _ => self.sending(response, &caller, ticket),
+                verb => self.sending(response, &caller, ticket, READS.contains(&verb)),
             })
             .unwrap_or_else(|error| plain.error(&error));
         let code = response.status().as_u16();
@@ -325,6 +325,7 @@ impl Router {
         response: Response<Body>,
         caller: &Caller,
         ticket: Option<Ticket>,
+        is_read: bool,
     ) -> Result<Response<Body>, ApiError> {
         let Some(ticket) = ticket else {
             return Ok(response);
@@ -332,6 +333,8 @@ impl Router {
         let size = response.body().size_hint().exact().unwrap_or_default();
         let weight = match usize::try_from(size >> 20).unwrap_or(usize::MAX) {
             0 => None,
+            // What is done is done, and its answer is no larger than what was sent.
+            _ if !is_read => None,
             size => Some(self.answers.take(&caller.user, size).ok_or_else(too_many)?),
         };
         Ok(response.map(|body| respond::kept(body, (ticket, weight))))
