@@ -27,3 +27,4 @@ pub mod signer;
 pub mod store;
 mod strategies;
 pub mod table;
+mod uuid;

@@ -1,43 +1,35 @@
 //! One request from its head to its answer: who asks, whether they may, and what carries it out.
 
+use super::body;
 use super::info::{Malformed, Query, RequestInfo};
-use super::limit::{InFlight, Ticket};
 use super::metrics::Metrics;
 use super::negotiate::{self, Accepted};
 use super::respond::{self, Body, Reply};
+use super::shares::Shares;
 use super::verbs::Call;
 use crate::apiserver::agents::{self, Target};
 use crate::apiserver::audit::{Audit, Entry};
 use crate::apiserver::authn::{Authenticator, Peer, impersonated};
 use crate::apiserver::authz::{Attributes, Authorizer};
 use crate::apiserver::backup;
-use crate::apiserver::caller::{Caller, MASTERS};
+use crate::apiserver::caller::Caller;
 use crate::apiserver::catalogue::Catalogue;
 use crate::apiserver::error::{ApiError, quote};
 use crate::apiserver::registry::{Registry, Warnings};
 use crate::apiserver::table::IncludeObject;
+use crate::apiserver::uuid::random_uuid;
 use bytes::Bytes;
 use common::admin::AdminState;
 use common::time::SharedClock;
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::BodyExt as _;
-use hyper::body::Body as _;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Longest body.
-const BODY_MAX: usize = 3 * 1024 * 1024;
-/// How much of a body that is too long is read all the same: a client that is still sending when the
-/// answer comes may never see it.
-const DRAIN_MAX: usize = 4 * BODY_MAX;
-/// Bodies from this size on are read one after another.
-const LARGE: usize = 128 * 1024;
 /// Longest time of a request that is no watch.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Verbs that change nothing.
@@ -71,12 +63,7 @@ pub struct Parts {
 #[derive(Clone)]
 pub struct Router {
     parts: Arc<Parts>,
-    requests: InFlight,
-    watches: InFlight,
-    connections: InFlight,
-    answers: InFlight,
-    /// For what keeps a thread busy: there is always one for what does not.
-    turns: Arc<Semaphore>,
+    shares: Shares,
     metrics: Metrics,
 }
 
@@ -101,7 +88,7 @@ impl Asked<'_> {
     }
 }
 
-fn header(headers: &HeaderMap, name: http::HeaderName) -> &str {
+pub(super) fn header(headers: &HeaderMap, name: http::HeaderName) -> &str {
     let value = headers.get(name);
     value
         .and_then(|value| value.to_str().ok())
@@ -117,11 +104,7 @@ impl Router {
         };
         Self {
             parts: Arc::new(parts),
-            requests: InFlight::requests(),
-            watches: InFlight::watches(),
-            connections: InFlight::connections(),
-            answers: InFlight::answers(),
-            turns: Arc::new(Semaphore::new(turns())),
+            shares: Shares::new(),
             metrics,
         }
     }
@@ -129,6 +112,11 @@ impl Router {
     /// What it consists of.
     pub fn parts(&self) -> &Parts {
         &self.parts
+    }
+
+    /// What each caller has of what there is.
+    pub(super) fn shares(&self) -> &Shares {
+        &self.shares
     }
 
     pub(super) fn counters(&self) -> &Metrics {
@@ -233,7 +221,7 @@ impl Router {
             Ok(caller) => caller,
             Err(error) => return refused(&real, &error),
         };
-        let ticket = match enter(&self.requests, &caller) {
+        let ticket = match self.shares.request(&caller) {
             Ok(ticket) => ticket,
             Err(error) => return plain.error(&error),
         };
@@ -257,12 +245,9 @@ impl Router {
             // What only asks has no body; one that comes all the same, however slowly, is not waited for.
             let body = match head.method {
                 Method::GET | Method::HEAD => Bytes::new(),
-                _ => read_body(body, &head.headers).await?,
+                _ => body::read(body, &head.headers).await?,
             };
-            let _turn = match body.len() >= LARGE {
-                true => self.turn(&caller).await,
-                false => None,
-            };
+            let _turn = self.shares.turn_for(body.len(), &caller).await;
             if info.path == backup::PAGE && info.verb == "get" {
                 return backup::answer(&self.parts).await;
             }
@@ -285,7 +270,9 @@ impl Router {
             .and_then(|response| match info.verb.as_str() {
                 // A watch has its own, and is no longer under way once it has begun.
                 "watch" => Ok(response),
-                verb => self.sending(response, &caller, ticket, READS.contains(&verb)),
+                verb if READS.contains(&verb) => self.shares.sending(response, &caller, ticket),
+                // What is done is done, and its answer is no larger than what was sent.
+                _ => Ok(response.map(|body| respond::kept(body, ticket))),
             })
             .unwrap_or_else(|error| plain.error(&error));
         let code = response.status().as_u16();
@@ -304,45 +291,6 @@ impl Router {
         let authorizer = &self.parts.authorizer;
         let acting = impersonated(real, headers, authorizer, &attributes(info))?;
         Ok(acting.map_or_else(|| real.clone(), Arc::new))
-    }
-
-    /// Waits until this caller may keep a thread busy; whoever may do everything does not wait.
-    pub(super) async fn turn(&self, caller: &Caller) -> Option<OwnedSemaphorePermit> {
-        if caller.is_in(MASTERS) {
-            return None;
-        }
-        self.turns.clone().acquire_owned().await.ok()
-    }
-
-    /// Lets a connection be, unless its user has too many.
-    pub(super) fn connecting(&self, caller: &Caller) -> Result<Option<Ticket>, ApiError> {
-        enter(&self.connections, caller)
-    }
-
-    /// An answer that counts until it was sent: whoever asks and does not read fills the memory here.
-    fn sending(
-        &self,
-        response: Response<Body>,
-        caller: &Caller,
-        ticket: Option<Ticket>,
-        is_read: bool,
-    ) -> Result<Response<Body>, ApiError> {
-        let Some(ticket) = ticket else {
-            return Ok(response);
-        };
-        let size = response.body().size_hint().exact().unwrap_or_default();
-        let weight = match usize::try_from(size >> 20).unwrap_or(usize::MAX) {
-            0 => None,
-            // What is done is done, and its answer is no larger than what was sent.
-            _ if !is_read => None,
-            size => Some(self.answers.take(&caller.user, size).ok_or_else(too_many)?),
-        };
-        Ok(response.map(|body| respond::kept(body, (ticket, weight))))
-    }
-
-    /// Lets a watch begin, unless its user has too many; it counts as long as the ticket lives.
-    pub(super) fn watching(&self, caller: &Caller) -> Result<Option<Ticket>, ApiError> {
-        enter(&self.watches, caller)
     }
 
     fn authorize(&self, caller: &Caller, info: &RequestInfo) -> Result<(), ApiError> {
@@ -427,24 +375,6 @@ impl Router {
     }
 }
 
-/// Counts one more of a user's, who must not have too many; those who may do everything are not counted.
-fn enter(of: &InFlight, caller: &Caller) -> Result<Option<Ticket>, ApiError> {
-    if caller.is_in(MASTERS) {
-        return Ok(None);
-    }
-    of.enter(&caller.user).map(Some).ok_or_else(too_many)
-}
-
-/// How many threads may be busy with lists and large bodies.
-fn turns() -> usize {
-    let threads = std::thread::available_parallelism();
-    threads.map_or(1, |threads| threads.get().saturating_sub(1).max(1))
-}
-
-fn too_many() -> ApiError {
-    ApiError::too_many_requests("too many requests, please try again later", 1)
-}
-
 /// What the authorizer is asked about a request.
 pub(super) fn attributes(info: &RequestInfo) -> Attributes {
     if !info.is_resource {
@@ -471,64 +401,7 @@ fn audit_id(headers: &HeaderMap) -> String {
     if !given.is_empty() && given.len() <= 64 && given.chars().all(|c| c.is_ascii_graphic()) {
         return given.to_owned();
     }
-    random_id()
-}
-
-/// An identifier that nothing else has, in the form of a UUID.
-pub(crate) fn random_id() -> String {
-    let bits: u128 = rand::random();
-    let bits = bits & !(0xf000 << 64) & !(0xc << 60) | 0x4000 << 64 | 0x8 << 60;
-    let hex = format!("{bits:032x}");
-    format!(
-        "{}-{}-{}-{}-{}",
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..]
-    )
-}
-
-async fn read_body<B>(body: B, headers: &HeaderMap) -> Result<Bytes, ApiError>
-where
-    B: hyper::body::Body<Data = Bytes> + Send,
-    B::Error: Display,
-{
-    let said = header(headers, http::header::CONTENT_LENGTH);
-    let said = said.parse::<u64>().unwrap_or(0);
-    let mut seen = 0;
-    let mut body = std::pin::pin!(body);
-    let mut first = Bytes::new();
-    let mut all = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            ApiError::bad_request(format!("failed to read the body of the request: {error}"))
-        })?;
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        seen += data.len();
-        if seen > BODY_MAX || said > BODY_MAX as u64 {
-            if seen > DRAIN_MAX {
-                break;
-            }
-            (first, all) = (Bytes::new(), Vec::new());
-            continue;
-        }
-        // Most bodies are one piece, which is not copied.
-        if first.is_empty() && all.is_empty() {
-            first = data;
-            continue;
-        }
-        if all.is_empty() {
-            all.extend_from_slice(&std::mem::take(&mut first));
-        }
-        all.extend_from_slice(&data);
-    }
-    if seen > BODY_MAX || said > BODY_MAX as u64 {
-        return Err(ApiError::too_large(&format!("limit is {BODY_MAX}")));
-    }
-    Ok(if all.is_empty() { first } else { all.into() })
+    random_uuid()
 }
 
 /// The answer to a method that a path does not have.

@@ -218,7 +218,7 @@ impl Server {
         let peer = Arc::new(Peer::of(chain, &self.keys.authorities(), self.clock.now()));
         let _room = match &*peer {
             Peer::Known { caller, .. } => {
-                let ticket = self.router.connecting(caller);
+                let ticket = self.router.shares().connection(caller);
                 let ticket = ticket.map_err(|_| format!("{} has too many", caller.user))?;
                 (None, ticket)
             }

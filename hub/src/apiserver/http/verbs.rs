@@ -228,7 +228,7 @@ impl Call<'_> {
     async fn list(&self) -> Result<Response<Body>, ApiError> {
         let reply = self.shaped()?;
         let options = ListOptions::parse(self.asked.query.pairs())?;
-        let turn = self.router.turn(self.caller);
+        let turn = self.router.shares().turn(self.caller);
         let context = self.context();
         let listed = self.registry().list_at(&context, &options, turn);
         // Its turn is over when all of it is encoded.
@@ -249,7 +249,7 @@ impl Call<'_> {
             }
             options.field_selector.push_str(&selector);
         }
-        let ticket = self.router.watching(self.caller)?;
+        let ticket = self.router.shares().watch(self.caller)?;
         let frames = self.registry().watch(&context, &options).await?;
         let end = self
             .router

@@ -7,6 +7,7 @@ use crate::apiserver::catalogue::Resource;
 use crate::apiserver::error::{ApiError, GroupKind};
 use crate::apiserver::store::{self, Expect};
 use crate::apiserver::strategies::{self, Facts, Strategy};
+use crate::apiserver::uuid::random_uuid;
 use rand::Rng as _;
 use serde_json::Value;
 
@@ -71,7 +72,7 @@ impl Registry {
         match_namespace(context, &mut object)?;
         lifecycle::admit_create(self, context, &object)?;
         strategy.admit(&facts, Some(&object), None)?;
-        metadata::fill_system_fields(&mut object, &new_uid(), facts.now);
+        metadata::fill_system_fields(&mut object, &random_uuid(), facts.now);
         let base = object["metadata"]["generateName"]
             .as_str()
             .unwrap_or_default();
@@ -215,15 +216,4 @@ fn check_new(
         facts.context.warnings.add(warning);
     }
     Ok(())
-}
-
-/// A random UUID.
-fn new_uid() -> String {
-    let mut bytes: [u8; 16] = rand::rng().random();
-    bytes[6] = (bytes[6] & 0x0f) | 0x40;
-    bytes[8] = (bytes[8] & 0x3f) | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    [0..8, 8..12, 12..16, 16..20, 20..32]
-        .map(|range| hex.get(range).unwrap_or_default().to_owned())
-        .join("-")
 }

@@ -3,7 +3,7 @@
 use super::Desk;
 use crate::apiserver::authn::{API_AUDIENCE, Claims};
 use crate::apiserver::error::{ApiError, FieldError, GroupKind, GroupResource, quote};
-use crate::apiserver::http::router::random_id;
+use crate::apiserver::uuid::random_uuid;
 use chrono::{Duration, SecondsFormat};
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ impl Desk<'_> {
             audiences.push(API_AUDIENCE.to_owned());
         }
         let bound = self.bound(namespace, name, &spec["boundObjectRef"])?;
-        let id = random_id();
+        let id = random_uuid();
         let claims = Claims {
             namespace,
             name,

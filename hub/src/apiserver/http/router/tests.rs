@@ -4,7 +4,8 @@ use super::*;
 use crate::apiserver::serve::{Options, Running};
 use common::time::SystemClock;
 use http::header::CONTENT_TYPE;
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Body as _;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tempfile::TempDir;
@@ -130,7 +131,7 @@ async fn paths_and_methods_that_do_not_exist_are_told_as_kubernetes_tells_them()
 #[tokio::test]
 async fn bodies_have_a_limit_and_a_type() {
     let rig = Rig::begin().await;
-    let large = vec![b'a'; BODY_MAX + 1];
+    let large = vec![b'a'; body::BODY_MAX + 1];
     let sent = rig.send(&Peer::Itself, ("POST", MAPS), &[], large).await;
     assert_eq!(sent.status(), 413);
     let headers = [(CONTENT_TYPE.as_str(), "text/plain")];
