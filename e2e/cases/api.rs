@@ -1,9 +1,9 @@
 //! One suite of requests, run against a real kube-apiserver and against the built-in API server; the
 //! answers must be the same.
 //!
-//! `TOWLINE_API_FILTER` picks cases by a part of `area: name`. `TOWLINE_API_SERVERS=real,real` compares
-//! other pairs. `TOWLINE_API_TRANSCRIPTS=DIR` writes what the first of them
-//! said. `TOWLINE_API_REAL` and `TOWLINE_API_BUILTIN` name kubeconfigs of servers that run.
+//! `TOWLINE_API_FILTER` picks cases by a part of `area: name`, or by one of several with `|` between them.
+//! `TOWLINE_API_SERVERS=real,real` compares other pairs. `TOWLINE_API_TRANSCRIPTS=DIR` writes what the first of them
+//! said. `TOWLINE_API_ONCE=yes` does not look again at cases that differ. `TOWLINE_API_REAL` and `TOWLINE_API_BUILTIN` name kubeconfigs of servers that run.
 
 mod compare;
 mod kubectl;
@@ -58,7 +58,11 @@ async fn both_servers_answer_the_same() -> Result<()> {
     outcomes.extend(kubectl::compare(&left, &right, &profile, &run).await?);
     let mixed = left.is_builtin() != right.is_builtin();
     let open = if mixed { open()? } else { BTreeSet::new() };
-    for case in self::cases(&format!("{run}x"))? {
+    let again = std::env::var_os("TOWLINE_API_ONCE").is_none();
+    for case in self::cases(&format!("{run}x"))?
+        .into_iter()
+        .filter(|_| again)
+    {
         let title = case.title();
         let before = outcomes.iter_mut().find(|o| o.case.title() == title);
         // Sixteen cases at a time on a busy machine may see controllers between two of their steps.
@@ -125,10 +129,14 @@ fn scripts() -> PathBuf {
 /// The cases that were asked for, with names of this run's own.
 fn cases(run: &str) -> Result<Vec<Case>> {
     let mut cases = script::read_all(&scripts(), run)?;
-    if let Ok(filter) = std::env::var("TOWLINE_API_FILTER") {
-        cases.retain(|case| case.title().contains(&filter));
-    }
+    cases.retain(|case| picked(&case.title()));
     Ok(cases)
+}
+
+/// Whether a case was asked for, by its `area: name`.
+fn picked(title: &str) -> bool {
+    let filter = std::env::var("TOWLINE_API_FILTER").unwrap_or_default();
+    filter.split('|').any(|part| title.contains(part))
 }
 
 /// A server of a kind: `real`, or `builtin`.
@@ -169,8 +177,7 @@ async fn compare_all(
 
 /// Generated sequences; one outcome each, the last of which may differ.
 fn generated(left: &Server, right: &Server, profile: &Profile, run: &str) -> Vec<Outcome> {
-    let filter = std::env::var("TOWLINE_API_FILTER").unwrap_or_default();
-    if !"sequences: generated".contains(&filter) {
+    if !picked("sequences: generated") {
         return Vec::new();
     }
     let (ran, failed) = sequences::run(run, async |case| {

@@ -51,13 +51,12 @@ pub(crate) async fn compare(
         .context("failed to read kubectl.txt")?;
     write_differ(left)?;
     write_differ(right)?;
-    let filter = std::env::var("TOWLINE_API_FILTER").unwrap_or_default();
     let mut sessions = Vec::new();
     for (which, kubectl) in kubectls()?.into_iter().enumerate() {
         for (number, part) in text.split("\n### ").skip(1).enumerate() {
             let (name, rest) = part.split_once('\n').unwrap_or((part, ""));
             let name = format!("{name} ({})", ["newest", "another"][which]);
-            if format!("kubectl: {name}").contains(&filter) {
+            if super::picked(&format!("kubectl: {name}")) {
                 let id = format!("kubectl-{which}{number:02}-{run}");
                 let commands = commands(rest, &id);
                 sessions.push(Session {

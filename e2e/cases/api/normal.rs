@@ -1,5 +1,5 @@
 //! Takes out of a transcript what two right servers may say differently, and nothing else: uids,
-//! resourceVersions (kept by rank), times, addresses, certificates, and letters drawn by chance.
+//! resourceVersions (kept by rank), times, addresses, certificates, keys, and letters drawn by chance.
 
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
@@ -136,6 +136,14 @@ impl Normal<'_> {
         if object.contains_key("columnDefinitions") || object.contains_key("rows") {
             hide_ages(object);
             self.hide_prose(object);
+        }
+        if object.contains_key("kty") {
+            // A key, of which each server has its own.
+            for part in ["kid", "x", "y", "n"] {
+                if let Some(part) = object.get_mut(part) {
+                    *part = json!("<key>");
+                }
+            }
         }
         if let Some(Value::String(token)) = object.get_mut("token")
             && let Some(claims) = claims(token)

@@ -88,6 +88,7 @@ impl Profile {
     /// Takes groups and resources that are left out from the lists of a real server, in either form.
     pub(crate) fn leave_out(&self, transcript: &mut Transcript) {
         for seen in transcript {
+            without_pictures(&mut seen.body);
             without_groups(&mut seen.body, &self.groups);
             for group in list(&mut seen.body, "items") {
                 let name = group["metadata"]["name"].as_str();
@@ -111,6 +112,28 @@ impl Profile {
                 resources.retain(|resource| !left_out(resource));
             }
         }
+    }
+}
+
+/// Takes from messages the lines in which a real server shows its own types before and after a change.
+fn without_pictures(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            let picture = text.split_once("\n@@ -");
+            if let Some((said, picture)) = picture.map(|(a, b)| (a.to_owned(), b)) {
+                let closed = picture.ends_with(']') && said.contains(": [");
+                // What else is wrong follows the picture.
+                let rest = picture.rsplit('\n').next().unwrap_or_default();
+                *text = match closed {
+                    true if rest.starts_with(", ") => said + rest,
+                    true => said + "]",
+                    false => said,
+                };
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(without_pictures),
+        Value::Object(fields) => fields.values_mut().for_each(without_pictures),
+        _ => {}
     }
 }
 

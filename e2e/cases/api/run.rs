@@ -322,9 +322,21 @@ fn seen(step: &str, raw: &Raw) -> Seen {
     Seen {
         step: step.to_owned(),
         code: raw.code,
+        body: yaml(&headers, &raw.body).unwrap_or_else(|| json_or_text(&raw.body)),
         headers,
-        body: json_or_text(&raw.body),
     }
+}
+
+/// An object in YAML, read: where lines are folded is each writer's own.
+fn yaml(headers: &[(String, String)], body: &[u8]) -> Option<Value> {
+    let named = |(name, value): &(String, String)| {
+        name == "content-type" && value.starts_with("application/yaml")
+    };
+    if !headers.iter().any(named) || body.starts_with(b"{") {
+        return None;
+    }
+    let value: Value = serde_yaml::from_slice(body).ok()?;
+    value.is_object().then_some(value)
 }
 
 fn json_or_text(body: &[u8]) -> Value {

@@ -162,7 +162,8 @@ pub(crate) fn read_all(dir: &Path, run: &str) -> Result<Vec<Case>> {
 /// Reads one script.
 pub(crate) fn read(area: &str, text: &str, run: &str) -> Result<Vec<Case>> {
     let mut parts = text.split("\n### ");
-    let templates = templates(parts.next().unwrap_or_default());
+    let head = parts.next().unwrap_or_default();
+    let templates = templates(head);
     let mut cases = Vec::new();
     for (number, part) in parts.enumerate() {
         let (head, rest) = part.split_once('\n').unwrap_or((part, ""));
@@ -179,7 +180,7 @@ pub(crate) fn read(area: &str, text: &str, run: &str) -> Result<Vec<Case>> {
             id,
             tags: tags.split(',').map(|t| t.trim().to_owned()).collect(),
             steps,
-            source: part.to_owned(),
+            source: format!("{head}\n{part}"),
         });
     }
     Ok(cases)

@@ -9,7 +9,7 @@ use account::Held;
 pub use account::{API_AUDIENCE, Claims, ISSUER};
 pub use bootstrap::judge as judge_bootstrap;
 pub use certificate::Peer;
-pub use impersonate::impersonated;
+pub use impersonate::{Impersonators, impersonated};
 
 use super::caller::{AUTHENTICATED, Caller};
 use super::error::ApiError;

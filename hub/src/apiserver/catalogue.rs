@@ -4,11 +4,12 @@
 mod built_in;
 mod convert;
 mod custom;
+mod scaled;
 
 pub(super) use convert::event_to_core;
 
-use super::error::{ApiError, FieldError, GroupKind, GroupResource, quote};
-use super::schema::{Schema, kinds};
+use super::error::{ApiError, GroupKind, GroupResource, quote};
+use super::schema::{Schema, Verdict, kinds};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
@@ -239,13 +240,34 @@ impl Resource {
         }
     }
 
-    /// What is wrong with an object, apart from its own metadata; `old` is what it replaces. A
-    /// subresource is not validated by this.
-    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        if self.is_custom() {
-            self.schema.validate(object, old)
-        } else {
-            kinds::validate(&self.group, &self.version, &self.kind, object, old)
+    /// What is wrong with an object, apart from its own metadata; `old` is what it replaces.
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Verdict {
+        if let Some(custom) = self.custom() {
+            let mut verdict = self.schema.validate(object, old);
+            let scale = custom.scale.iter();
+            let told = scale.flat_map(|scale| scaled::check(scale, object, true));
+            verdict.errors.extend(told);
+            return verdict;
+        }
+        let errors = kinds::validate(&self.group, &self.version, &self.kind, object, old);
+        Verdict {
+            errors,
+            ..Verdict::default()
+        }
+    }
+
+    /// What is wrong with an object whose status changed.
+    pub fn validate_status(&self, object: &Value, old: &Value) -> Verdict {
+        if let Some(custom) = self.custom() {
+            let mut verdict = self.schema.validate_status(object, old);
+            let scale = custom.scale.iter();
+            let told = scale.flat_map(|scale| scaled::check(scale, object, false));
+            verdict.errors.extend(told);
+            return verdict;
+        }
+        Verdict {
+            errors: kinds::validate_status(&self.group, &self.kind, object, old),
+            ..Verdict::default()
         }
     }
 

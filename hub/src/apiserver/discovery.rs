@@ -120,7 +120,13 @@ pub fn resources(kinds: &Snapshot, group: &str, version: &str) -> Option<Value> 
         for subresource in &kind.subresources {
             let name = format!("{}/{}", kind.plural, subresource.name);
             let entry = subresource_entry(kind, subresource, &name);
-            entries.push((name, entry));
+            // The status of a custom kind comes before its scale.
+            let place = if kind.is_custom() && &*subresource.name == "status" {
+                format!("{}/", kind.plural)
+            } else {
+                name
+            };
+            entries.push((place, entry));
         }
     }
     if entries.is_empty() {

@@ -8,9 +8,11 @@ pub(super) mod print;
 mod strategic;
 
 use crate::apiserver::error::{ApiError, StatusDetails};
-use crate::apiserver::registry::strict;
-use crate::apiserver::schema::Schema;
+use crate::apiserver::registry::{go_json, strict};
+use crate::apiserver::schema::{Schema, settle_numbers};
 use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 
 /// What a JSON patch may have of operations.
 const MAX_OPERATIONS: usize = 10_000;
@@ -33,10 +35,29 @@ pub fn json_patch(live: &Value, body: &[u8]) -> Result<Value, ApiError> {
         other => return Err(wrong(form(&other), "[]handlers.jsonPatchOp")),
     };
     let read = |item: Value| {
+        let item = match item {
+            // Nothing is an operation without members.
+            Value::Null => Value::Object(serde_json::Map::new()),
+            other => other,
+        };
+        if let Some((name, found)) = ["op", "path", "from"]
+            .into_iter()
+            .filter_map(|name| Some((name, item.get(name)?)))
+            .find(|(_, found)| !found.is_string() && !found.is_null())
+        {
+            return Err(unread(format!(
+                "json: cannot unmarshal {} into Go struct field jsonPatchOp.{name} of type string",
+                form(found)
+            )));
+        }
         let what = form(&item);
         serde_json::from_value(item).map_err(|_| wrong(what, "handlers.jsonPatchOp"))
     };
-    let operations: Vec<json::Operation> = items.into_iter().map(read).collect::<Result<_, _>>()?;
+    let mut operations: Vec<json::Operation> =
+        items.into_iter().map(read).collect::<Result<_, _>>()?;
+    for (operation, literal) in operations.iter_mut().zip(literals(body)) {
+        operation.odd = literal.get("value").is_some_and(|value| is_odd(value));
+    }
     if operations.len() > MAX_OPERATIONS {
         return Err(ApiError::too_large(&format!(
             "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
@@ -56,11 +77,32 @@ pub fn json_patch(live: &Value, body: &[u8]) -> Result<Value, ApiError> {
     })
 }
 
+/// The members of operations as they are written.
+fn literals(body: &[u8]) -> Vec<BTreeMap<String, &RawValue>> {
+    serde_json::from_slice(body).unwrap_or_default()
+}
+
+/// Whether a number is written as no object has it.
+fn is_odd(value: &RawValue) -> bool {
+    let is_odd = |literal: &str| {
+        let mut read: Value = serde_json::from_str(literal).unwrap_or_default();
+        settle_numbers(&mut read);
+        let written = read.to_string();
+        written != literal
+    };
+    go_json::numbers(value.get().as_bytes())
+        .into_iter()
+        .any(is_odd)
+}
+
 /// Applies a JSON merge patch (RFC 7396) to `live`.
 pub fn merge_patch(live: &Value, body: &[u8]) -> Result<Value, ApiError> {
-    let patch = object(body)
-        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
-    Ok(merge::apply(live.clone(), patch))
+    let unread = |error| ApiError::bad_request(format!("error decoding patch: {error}"));
+    match value(body).map_err(unread)? {
+        patch @ Value::Object(_) => Ok(merge::apply(live.clone(), patch)),
+        Value::Null => Err(ApiError::bad_request("Invalid JSON Patch")),
+        other => Err(unread(no_object(&other))),
+    }
 }
 
 /// Applies a strategic merge patch to `live`, led by what the schema says of its lists and objects.

@@ -13,7 +13,7 @@ mod delete;
 mod delete_collection;
 mod fresh;
 mod get;
-mod go_json;
+pub(crate) mod go_json;
 mod lifecycle;
 mod list;
 pub(crate) mod metadata;
@@ -30,6 +30,7 @@ mod tracking;
 mod update;
 pub(crate) mod value;
 mod watch;
+mod yaml;
 
 #[cfg(test)]
 pub(crate) mod testing;

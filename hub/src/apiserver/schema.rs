@@ -14,7 +14,11 @@ pub(crate) mod rules;
 mod validate;
 
 pub(crate) use decode::leaf::{duration_nanos, shown_duration};
+pub(crate) use decode::number::settle as settle_numbers;
+pub(crate) use decode::quantity;
+pub(crate) use decode::quantity::above as quantity_above;
 pub(crate) use decode::quantity::is_whole as whole_bytes;
+pub use validate::Verdict;
 
 use super::facts;
 use rules::Rules;

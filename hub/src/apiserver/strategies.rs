@@ -13,6 +13,7 @@ mod jobs;
 mod leases;
 mod namespaces;
 mod nodes;
+mod pods;
 mod rbac;
 mod secrets;
 mod services;
@@ -163,6 +164,12 @@ pub(crate) trait Strategy: Send + Sync {
     fn may_go(&self, object: &Value) -> bool {
         let _ = object;
         true
+    }
+
+    /// What the caller should know about a deletion with these options.
+    fn deletion_warning(&self, options: &DeleteOptions) -> Option<&'static str> {
+        let _ = options;
+        None
     }
 
     /// What a first deletion does instead of the usual: `true` if the object stays.

@@ -5,6 +5,8 @@ use crate::apiserver::authz::{Attributes, Authorizer};
 use crate::apiserver::caller::{ANONYMOUS, AUTHENTICATED, Caller, UNAUTHENTICATED};
 use crate::apiserver::error::{ApiError, quote};
 use http::{HeaderMap, HeaderValue};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
@@ -12,11 +14,38 @@ const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
+/// How many users are remembered.
+const KNOWN_MAX: usize = 1024;
+
+/// Users who have acted as others by the plain rights: what they lack is told in the words of these,
+/// and not of the narrower rights that are tried first.
+#[derive(Debug, Default)]
+pub struct Impersonators(Mutex<BTreeSet<String>>);
+
+impl Impersonators {
+    fn knows(&self, user: &str) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.contains(user)
+    }
+
+    fn learn(&self, user: &str) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(user) {
+            return;
+        }
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(user.to_owned());
+    }
+}
+
 /// Whom a caller acts as; `None` when nobody is named.
 pub fn impersonated(
     caller: &Caller,
     headers: &HeaderMap,
     authorizer: &Authorizer,
+    known: &Impersonators,
     wanted: &Attributes,
 ) -> Result<Option<Caller>, ApiError> {
     let first = |key: &str| headers.get(key).map_or(Ok(""), text);
@@ -31,12 +60,12 @@ pub fn impersonated(
         if named_groups.is_empty() && uid.is_empty() && extra.is_empty() {
             return Ok(None);
         }
-        let groups: Vec<String> = named_groups.iter().map(|group| quote(group)).collect();
         return Err(ApiError::bad_request(format!(
-            "requested &user.DefaultInfo{{Name:\"\", UID:{}, Groups:[]string{{{}}}, \
-             Extra:map[string][]string(nil)}} without impersonating a user name",
+            "requested &user.DefaultInfo{{Name:\"\", UID:{}, Groups:{}, Extra:{}}} \
+             without impersonating a user name",
             quote(uid),
-            groups.join(", "),
+            shown_list(&named_groups),
+            shown_extra(extra),
         )));
     }
     let check = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
@@ -52,6 +81,9 @@ pub fn impersonated(
         let decision = authorizer.decide(caller, &asked);
         if decision.allowed {
             return Ok(());
+        }
+        if known.knows(&caller.user) {
+            return Err(asked.forbidden(caller, &decision.reason));
         }
         // What is told is that not even this one request may be made as somebody else.
         let narrow = Attributes {
@@ -93,7 +125,33 @@ pub fn impersonated(
     if !acting.is_in(implied) && !acting.is_in(UNAUTHENTICATED) {
         acting.groups.push(implied.to_owned());
     }
+    known.learn(&caller.user);
     Ok(Some(acting))
+}
+
+/// A list of texts as Go source.
+fn shown_list(texts: &[String]) -> String {
+    if texts.is_empty() {
+        return "[]string(nil)".to_owned();
+    }
+    let texts: Vec<String> = texts.iter().map(|text| quote(text)).collect();
+    format!("[]string{{{}}}", texts.join(", "))
+}
+
+/// The extra values as Go source.
+fn shown_extra(extra: Vec<(String, String)>) -> String {
+    if extra.is_empty() {
+        return "map[string][]string(nil)".to_owned();
+    }
+    let mut by_key: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (key, value) in extra {
+        by_key.entry(key).or_default().push(value);
+    }
+    let shown: Vec<String> = by_key
+        .iter()
+        .map(|(key, values)| format!("{}:{}", quote(key), shown_list(values)))
+        .collect();
+    format!("map[string][]string{{{}}}", shown.join(", "))
 }
 
 fn service_account(user: &str) -> Option<(&str, &str)> {
@@ -145,7 +203,13 @@ mod tests {
             resource: "configmaps".to_owned(),
             ..Attributes::default()
         };
-        impersonated(&caller, &map, &Authorizer::default(), &wanted)
+        impersonated(
+            &caller,
+            &map,
+            &Authorizer::default(),
+            &Impersonators::default(),
+            &wanted,
+        )
     }
 
     #[test]
@@ -190,6 +254,7 @@ mod tests {
                 &caller,
                 &map,
                 &Authorizer::default(),
+                &Impersonators::default(),
                 &Attributes::default(),
             );
             assert_eq!(acting.map_err(|error| error.code), Err(400), "{name}");

@@ -78,10 +78,65 @@ fn cpu_percent(metric: &Value, side: &str) -> Option<Value> {
 }
 
 fn annotate(object: &mut Value, key: &str, value: &Value) {
+    annotate_text(object, key, value.to_string());
+}
+
+fn annotate_text(object: &mut Value, key: &str, value: String) {
     if !object["metadata"]["annotations"].is_object() {
         object["metadata"]["annotations"] = json!({});
     }
-    object["metadata"]["annotations"][key] = Value::from(value.to_string());
+    object["metadata"]["annotations"][key] = Value::from(value);
+}
+
+/// Directions, and what a rule of one says, as the server's own types name them in their order.
+const DIRECTIONS: [(&str, &str); 2] = [("scaleUp", "ScaleUp"), ("scaleDown", "ScaleDown")];
+const POLICY: [(&str, &str); 3] = [
+    ("type", "Type"),
+    ("value", "Value"),
+    ("periodSeconds", "PeriodSeconds"),
+];
+
+fn behavior_as_typed(behavior: &Value) -> String {
+    let policy = |policy: &Value| {
+        let fields = POLICY.map(|(key, name)| format!("{}:{}", json!(name), policy[key]));
+        format!("{{{}}}", fields.join(","))
+    };
+    let rules = |rules: &Value| {
+        if rules.is_null() {
+            return "null".to_owned();
+        }
+        let policies = rules["policies"].as_array().map(|all| {
+            let all: Vec<String> = all.iter().map(policy).collect();
+            format!("[{}]", all.join(","))
+        });
+        format!(
+            "{{\"StabilizationWindowSeconds\":{},\"SelectPolicy\":{},\"Policies\":{},\"Tolerance\":{}}}",
+            rules["stabilizationWindowSeconds"],
+            rules["selectPolicy"],
+            policies.unwrap_or_else(|| "null".to_owned()),
+            rules["tolerance"]
+        )
+    };
+    let sides = DIRECTIONS.map(|(key, name)| format!("{}:{}", json!(name), rules(&behavior[key])));
+    format!("{{{}}}", sides.join(","))
+}
+
+/// Names as the API has them, of fields that are set.
+fn untyped(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.into_iter().filter(|(_, inner)| !inner.is_null());
+            let named = fields.map(|(mut name, inner)| {
+                if let Some(first) = name.get_mut(..1) {
+                    first.make_ascii_lowercase();
+                }
+                (name, untyped(inner))
+            });
+            named.collect()
+        }
+        Value::Array(all) => all.into_iter().map(untyped).collect(),
+        other => other,
+    }
 }
 
 fn annotation(object: &mut Value, key: &str) -> Option<Value> {
@@ -125,7 +180,7 @@ fn autoscaler_to_v1(object: &mut Value) {
         annotate(object, METRICS, &Value::Array(others));
     }
     if let Some(behavior) = take(object, "spec", "behavior") {
-        annotate(object, BEHAVIOR, &behavior);
+        annotate_text(object, BEHAVIOR, behavior_as_typed(&behavior));
     }
     if let Some(conditions) = take(object, "status", "conditions") {
         annotate(object, CONDITIONS, &conditions);
@@ -165,7 +220,7 @@ fn autoscaler_to_v2(object: &mut Value) {
         object["spec"]["metrics"] = Value::Array(metrics);
     }
     if let Some(behavior) = annotation(object, BEHAVIOR) {
-        object["spec"]["behavior"] = behavior;
+        object["spec"]["behavior"] = untyped(behavior);
     }
     if let Some(conditions) = annotation(object, CONDITIONS) {
         object["status"]["conditions"] = conditions;
@@ -176,7 +231,16 @@ fn autoscaler_to_v2(object: &mut Value) {
         let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "current": at}});
         current.insert(0, cpu);
     }
-    if !current.is_empty() {
-        object["status"]["currentMetrics"] = Value::Array(current);
+    if !object["status"].is_object() {
+        object["status"] = Value::Object(Map::new());
+    }
+    // v2 always names the metrics, and the replicas where there are any.
+    object["status"]["currentMetrics"] = if current.is_empty() {
+        Value::Null
+    } else {
+        Value::Array(current)
+    };
+    if object["status"]["currentReplicas"] == 0 {
+        take(object, "status", "currentReplicas");
     }
 }

@@ -109,7 +109,7 @@ fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
             openapi,
             scale: scale(version),
             selectable: selectable(version),
-            deprecation: deprecation(version, group, name, kind),
+            deprecation: deprecation(spec, version, group, kind),
             ending,
         })),
         columns: columns(version),
@@ -164,14 +164,24 @@ fn selectable(version: &Value) -> Vec<Arc<str>> {
         .collect()
 }
 
-fn deprecation(version: &Value, group: &str, name: &str, kind: &str) -> Option<Arc<str>> {
+/// What is told to whoever uses a deprecated version: also which one is newer, if there is one.
+fn deprecation(spec: &Value, version: &Value, group: &str, kind: &str) -> Option<Arc<str>> {
     if version["deprecated"] != Value::Bool(true) {
         return None;
     }
-    Some(match text(version, &["deprecationWarning"]) {
-        "" => format!("{group}/{name} {kind} is deprecated").into(),
-        given => given.into(),
-    })
+    if let Some(given) = version["deprecationWarning"].as_str() {
+        return Some(given.into());
+    }
+    let name = text(version, &["name"]);
+    let all = spec["versions"].as_array().into_iter().flatten();
+    let good = all.filter(|one| one["served"] == true && one["deprecated"] != true);
+    let newest = good
+        .map(|one| text(one, &["name"]))
+        .filter(|other| by_maturity(other, name).is_lt())
+        .min_by(|a, b| by_maturity(a, b));
+    let instead = newest.map(|newest| format!("; use {group}/{newest} {kind}"));
+    let instead = instead.unwrap_or_default();
+    Some(format!("{group}/{name} {kind} is deprecated{instead}").into())
 }
 
 fn columns(version: &Value) -> Vec<Column> {

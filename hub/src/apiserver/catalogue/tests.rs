@@ -70,7 +70,7 @@ fn definitions_are_served_while_they_are_established() {
     let warning = beta.custom().and_then(|custom| custom.deprecation.clone());
     assert_eq!(
         warning.as_deref(),
-        Some("example.com/v1beta1 Thing is deprecated")
+        Some("example.com/v1beta1 Thing is deprecated; use example.com/v1 Thing")
     );
     assert!(
         catalogue
@@ -93,7 +93,7 @@ fn custom_objects_are_decoded_defaulted_and_validated() {
     assert_eq!(v1.decode(&mut object), Ok(vec!["spec.color".to_owned()]));
     v1.apply_defaults(&mut object);
     assert_eq!(object["spec"], json!({"size": 1}));
-    assert!(v1.validate(&object, None).is_empty());
+    assert!(v1.validate(&object, None).errors.is_empty());
     let mut bad = json!({"metadata": {"labels": {"a": 1}}});
     assert_eq!(
         v1.decode(&mut bad).map_err(|error| error.message),
@@ -118,7 +118,7 @@ fn versions_of_a_kind_are_rewritten_into_each_other() {
     let new = json!({"apiVersion": "autoscaling/v2", "metadata": {"name": "a"}, "spec": {"metrics": [
         {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}},
         {"type": "Resource", "resource": {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 60}}}]},
-        "status": {"currentReplicas": 0, "desiredReplicas": 0}});
+        "status": {"currentMetrics": null, "desiredReplicas": 0}});
     let mut object = new.clone();
     v2.convert(&mut object, &v1);
     assert_eq!(

@@ -192,11 +192,46 @@ fn namespace_of_dots(path: &str) -> Option<Malformed> {
 
 fn segments(path: &str) -> Result<Vec<String>, Malformed> {
     let trimmed = path.strip_prefix('/').ok_or(Malformed::Other)?;
-    let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
+    let trimmed = if is_of_objects(path) {
+        trimmed.trim_end_matches('/')
+    } else {
+        trimmed.strip_suffix('/').unwrap_or(trimmed)
+    };
     if trimmed.is_empty() {
         return Ok(Vec::new());
     }
-    trimmed.split('/').map(segment).collect()
+    let parts: Vec<&str> = trimmed.split('/').collect();
+    let parts = without_empty_namespace(&parts);
+    parts.into_iter().map(segment).collect()
+}
+
+fn is_of_objects(path: &str) -> bool {
+    path.starts_with("/api/") || path.starts_with("/apis/")
+}
+
+/// A namespace that is empty is none: the collection is that of all.
+fn without_empty_namespace<'p>(parts: &[&'p str]) -> Vec<&'p str> {
+    match parts {
+        ["api", version, "namespaces", "", kind] if is_kind(kind) => vec!["api", *version, *kind],
+        ["apis", group, version, "namespaces", "", kind] if is_kind(kind) => {
+            vec!["apis", *group, *version, *kind]
+        }
+        _ => parts.to_vec(),
+    }
+}
+
+/// What follows a namespace and is neither a part of it nor a way of asking.
+fn is_kind(part: &str) -> bool {
+    !NAMESPACE_SUBRESOURCES.contains(&part) && !matches!(part, "namespaces" | "watch")
+}
+
+/// Whether every percent sign stands before two digits.
+pub fn is_escaped(path: &str) -> bool {
+    let digits = |part: &str| {
+        let digits = part.get(..2).unwrap_or_default();
+        digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit())
+    };
+    path.split('%').skip(1).all(digits)
 }
 
 /// One part of a path: no part may be empty, point elsewhere, or hide a slash.
@@ -356,6 +391,16 @@ mod tests {
             ("HEAD", "/api/v1/secrets", "list /v1 - secrets - -"),
             (
                 "GET",
+                "/api/v1/namespaces//secrets",
+                "list /v1 - secrets - -",
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/secrets//",
+                "list /v1 a secrets - -",
+            ),
+            (
+                "GET",
                 "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
                 "get rbac.authorization.k8s.io/v1 - clusterroles system:node -",
             ),
@@ -416,6 +461,8 @@ mod tests {
             "/api/v1/secrets/%zz",
             "/api/v1/secrets/a\\b",
             "//api/v1/secrets",
+            "/api/v1/namespaces//status",
+            "/api/v1/namespaces//secrets/a",
         ] {
             assert!(read("GET", target).is_err(), "{target}");
         }

@@ -13,6 +13,11 @@ pub const READABLE: [&str; 3] = [
     "application/yaml",
     "application/vnd.kubernetes.protobuf",
 ];
+/// Media types of the events of a watch.
+pub const STREAMED: [&str; 2] = [
+    "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
+];
 /// Types of patches of custom kinds.
 const CUSTOM_PATCHES: [&str; 3] = [
     "application/json-patch+json",
@@ -189,19 +194,19 @@ pub fn patch_kind(content_type: &str, custom: bool) -> Result<PatchKind, ApiErro
     }
 }
 
+/// Whether any type is named that built-in kinds are written in; `application/*` names none.
+pub fn is_routed(accept: &str) -> bool {
+    let clauses = clauses(accept);
+    let named = |media: &str| media == "*/*" || READABLE.contains(&media);
+    clauses.is_empty() || clauses.iter().any(|clause| named(clause.media))
+}
+
 /// The answer when nothing that is accepted can be written. Where a type could be, but not in the
 /// form that is wanted of it, another part of the server says so in other words.
 pub fn not_acceptable(accept: &str, collection: bool) -> ApiError {
-    let written = [
-        "application/json",
-        "application/yaml",
-        "application/*",
-        "*/*",
-    ];
-    if clauses(accept)
-        .iter()
-        .any(|clause| written.contains(&clause.media))
-    {
+    let written = ["application/json", "application/yaml", "*/*"];
+    let clauses = clauses(accept);
+    if clauses.iter().any(|one| written.contains(&one.media)) {
         return ApiError::not_acceptable(&READABLE);
     }
     let mut shown = READABLE.join(", ");

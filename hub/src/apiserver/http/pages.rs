@@ -15,10 +15,22 @@ impl Router {
     pub(super) fn page(&self, asked: &Asked<'_>) -> Response<Body> {
         let path = asked.info.path.trim_end_matches('/');
         let parts: Vec<&str> = path.split('/').skip(1).collect();
+        // Health and metrics are at their paths exactly.
+        let of_health = matches!(parts.first(), Some(&("healthz" | "livez" | "readyz")));
+        let exact = of_health || parts == ["metrics"];
+        if exact && path.len() < asked.info.path.len() {
+            return respond::not_found();
+        }
         let Some(response) = self.find_page(asked, &parts) else {
             return respond::not_found();
         };
-        if !matches!(*asked.method, Method::GET | Method::HEAD) {
+        let fits = match *asked.method {
+            Method::GET => true,
+            Method::HEAD => parts != ["version"],
+            // However it is asked, the answer about health is the same.
+            _ => of_health,
+        };
+        if !fits {
             return method_not_allowed(&asked.reply);
         }
         response
@@ -28,7 +40,7 @@ impl Router {
         let kinds = self.parts().catalogue.snapshot();
         let ok = |value: &Value| Some(asked.reply.value(StatusCode::OK, value));
         match parts {
-            [] => ok(&discovery::paths(&kinds)),
+            [] | ["index.html"] => ok(&discovery::paths(&kinds)),
             ["api"] | ["apis"] => {
                 if let Some(version) = aggregated(asked.header(ACCEPT)) {
                     let core = parts == ["api"];
@@ -52,10 +64,12 @@ impl Router {
             ["apis", group] => ok(&discovery::group(&kinds, group)?),
             ["apis", group, version] => match discovery::resources(&kinds, group, version) {
                 Some(list) => Some(asked.reply.written(&list, discovery::written)),
-                None if discovery::group(&kinds, group).is_some() => {
-                    Some(asked.reply.error(&ApiError::no_such_path()))
-                }
-                None => None,
+                // Of a group of custom kinds there is no page beside those of its versions.
+                None => kinds
+                    .all()
+                    .iter()
+                    .any(|kind| *kind.group == **group && !kind.is_custom())
+                    .then(|| asked.reply.error(&ApiError::no_such_path())),
             },
             ["version"] => ok(&discovery::version()),
             ["healthz" | "livez", check @ ..] => {
@@ -85,14 +99,25 @@ impl Router {
                     }
                 })
             }
-            [".well-known", "openid-configuration"] => ok(&json!({
-                "issuer": ISSUER,
-                "jwks_uri": format!("https://{}/openid/v1/jwks", self.parts().address),
-                "response_types_supported": ["id_token"],
-                "subject_types_supported": ["public"],
-                "id_token_signing_alg_values_supported": ["ES256"],
-            })),
-            ["openid", "v1", "jwks"] => ok(&self.parts().authenticator.key_set()),
+            [".well-known", "openid-configuration"] => Some(kept(asked.reply.value(
+                StatusCode::OK,
+                &json!({
+                    "issuer": ISSUER,
+                    "jwks_uri": format!("https://{}/openid/v1/jwks", self.parts().address),
+                    "response_types_supported": ["id_token"],
+                    "subject_types_supported": ["public"],
+                    "id_token_signing_alg_values_supported": ["ES256"],
+                }),
+            ))),
+            ["openid", "v1", "jwks"] => {
+                let keys = self.parts().authenticator.key_set();
+                let mut response = kept(asked.reply.value(StatusCode::OK, &keys));
+                response.headers_mut().insert(
+                    CONTENT_TYPE,
+                    HeaderValue::from_static("application/jwk-set+json"),
+                );
+                Some(response)
+            }
             _ => None,
         }
     }
@@ -171,6 +196,15 @@ impl Router {
         );
         response
     }
+}
+
+/// An answer that clients may keep for an hour.
+fn kept(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(
+        CACHE_CONTROL,
+        HeaderValue::from_static("public, max-age=3600"),
+    );
+    response
 }
 
 /// A body that clients may keep, and ask about by its tag.

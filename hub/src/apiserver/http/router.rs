@@ -1,7 +1,7 @@
 //! One request from its head to its answer: who asks, whether they may, and what carries it out.
 
 use super::body;
-use super::info::{Malformed, Query, RequestInfo};
+use super::info::{self, Malformed, Query, RequestInfo};
 use super::metrics::Metrics;
 use super::negotiate::{self, Accepted};
 use super::respond::{self, Body, Reply};
@@ -9,7 +9,7 @@ use super::shares::Shares;
 use super::verbs::Call;
 use crate::apiserver::agents::{self, Target};
 use crate::apiserver::audit::{Audit, Entry};
-use crate::apiserver::authn::{Authenticator, Peer, impersonated};
+use crate::apiserver::authn::{Authenticator, Impersonators, Peer, impersonated};
 use crate::apiserver::authz::{Attributes, Authorizer};
 use crate::apiserver::backup;
 use crate::apiserver::caller::Caller;
@@ -65,6 +65,7 @@ pub struct Router {
     parts: Arc<Parts>,
     shares: Shares,
     metrics: Metrics,
+    impersonators: Arc<Impersonators>,
 }
 
 /// A request without its body, read.
@@ -106,6 +107,7 @@ impl Router {
             parts: Arc::new(parts),
             shares: Shares::new(),
             metrics,
+            impersonators: Arc::default(),
         }
     }
 
@@ -142,6 +144,9 @@ impl Router {
         B: hyper::body::Body<Data = Bytes> + Send,
         B::Error: Display,
     {
+        if !info::is_escaped(request.uri().path()) {
+            return respond::bare(StatusCode::BAD_REQUEST, "400 Bad Request");
+        }
         let audit_id = audit_id(request.headers());
         let is_head = request.method() == Method::HEAD;
         let warnings = Warnings::default();
@@ -289,7 +294,9 @@ impl Router {
         info: &RequestInfo,
     ) -> Result<Arc<Caller>, ApiError> {
         let authorizer = &self.parts.authorizer;
-        let acting = impersonated(real, headers, authorizer, &attributes(info))?;
+        let attributes = attributes(info);
+        let known = &self.impersonators;
+        let acting = impersonated(real, headers, authorizer, known, &attributes)?;
         Ok(acting.map_or_else(|| real.clone(), Arc::new))
     }
 
@@ -328,6 +335,12 @@ impl Router {
         let Some(resource) = found else {
             return Ok(self.no_such_kind(asked));
         };
+        // A path of a built-in kind is found by the types that it writes, as they are named.
+        let accept = asked.header(ACCEPT);
+        if !resource.is_custom() && !negotiate::is_routed(accept) {
+            let collection = READS[1..].contains(&info.verb.as_str());
+            return Err(negotiate::not_acceptable(accept, collection));
+        }
         let call = Call {
             router: self,
             asked,

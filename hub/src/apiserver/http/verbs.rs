@@ -1,6 +1,6 @@
 //! Requests for objects: from the verb to the registry and back.
 
-use super::negotiate::{Shape, media_type, patch_kind, write_options};
+use super::negotiate::{Format, STREAMED, Shape, media_type, patch_kind, write_options};
 use super::respond::{Body, Reply};
 use super::router::{Asked, Router, method_not_allowed};
 use crate::apiserver::caller::Caller;
@@ -238,6 +238,10 @@ impl Call<'_> {
 
     async fn watch(&self) -> Result<Response<Body>, ApiError> {
         let reply = self.shaped()?;
+        // Events follow each other as lines, which YAML has no form for.
+        if reply.accepted.format == Format::Yaml {
+            return Err(ApiError::not_acceptable(&STREAMED));
+        }
         let mut options = ListOptions::parse(self.asked.query.pairs())?;
         let mut context = self.context();
         if self.asked.info.name_in_path {

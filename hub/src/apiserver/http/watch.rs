@@ -34,7 +34,12 @@ pub(super) fn answer(
     ticket: Option<Ticket>,
 ) -> Response<Body> {
     let mut headers_wanted = true;
-    let pieces = frames.take_until(Box::pin(end)).flat_map(move |frame| {
+    // No event can be shown as a list: the first one ends the watch.
+    let as_list = matches!(reply.accepted.shape, Shape::PartialList(_));
+    let frames = frames.take_until(Box::pin(end));
+    let frames = frames
+        .take_while(move |frame| std::future::ready(!as_list || frame.kind == FrameKind::Error));
+    let pieces = frames.flat_map(move |frame| {
         // It is counted until its stream is dropped.
         let _counted = &ticket;
         let frame = shape(frame, &reply, &resource, &mut headers_wanted);

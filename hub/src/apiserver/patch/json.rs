@@ -15,6 +15,9 @@ pub(super) struct Operation {
     from: Option<Value>,
     #[serde(default, deserialize_with = "present")]
     value: Option<Value>,
+    /// Whether a number of the value is written as no object has it: numbers are compared as texts.
+    #[serde(skip)]
+    pub(super) odd: bool,
 }
 
 /// Tells `null` from nothing.
@@ -169,6 +172,7 @@ pub(super) fn apply(
                 bounds.shifted(&document, &path)?;
                 bounds.moved(&document, &from, &path)?;
             }
+            "test" if operation.odd => return Err(Failed::Test(path(&operation)?)),
             "test" => test(&document, &path(&operation)?, &given(operation.value))?,
             other => return Err(Failed::Operation(other.to_owned())),
         }

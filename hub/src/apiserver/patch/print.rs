@@ -16,6 +16,15 @@ pub(in crate::apiserver) fn value(value: &Value) -> String {
     }
 }
 
+/// The same, where a text was meant: what is none says its type.
+pub(in crate::apiserver) fn as_text(of: &Value) -> String {
+    match of {
+        Value::Null => "%!s(<nil>)".to_owned(),
+        Value::Bool(_) | Value::Number(_) => format!("%!s({}={of})", type_of(of)),
+        other => value(other),
+    }
+}
+
 /// The members of an object, sorted.
 pub(in crate::apiserver) fn members(members: &Map<String, Value>) -> String {
     let mut sorted: Vec<_> = members.iter().collect();

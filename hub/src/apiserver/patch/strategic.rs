@@ -35,7 +35,7 @@ impl Failed {
     }
 
     fn unknown_directive(directive: &Value, patch: &Members) -> Self {
-        let (directive, patch) = (print::value(directive), print::members(patch));
+        let (directive, patch) = (print::as_text(directive), print::members(patch));
         Self::Other(format!("unknown patch type: {directive} in map: {patch}"))
     }
 

@@ -51,27 +51,40 @@ fn converted(catalogue: &Catalogue, resource: &Resource, stored: Value) -> Value
         .snapshot()
         .kind(group, version, text(&stored, &["kind"]));
     match from {
-        Some(from) => from.convert(&mut stored, resource),
+        Some(from) => {
+            if resource.is_custom() {
+                reshape(&from, &mut stored);
+            }
+            from.convert(&mut stored, resource);
+        }
         None => put(
             &mut stored,
             &["apiVersion"],
             Some(json!(resource.api_version())),
         ),
     }
+    if resource.is_custom() {
+        resource.schema.prune(&mut stored);
+    }
     stored
+}
+
+/// Brings an object into the shape that its version has today.
+fn reshape(resource: &Resource, object: &mut Value) {
+    resource.schema.prune(object);
+    resource.apply_defaults(object);
 }
 
 impl Registry {
     /// A stored object in the version of the request.
     pub(crate) fn view(&self, resource: &Resource, stored: &Stored) -> Value {
         let object = stored.value();
-        let mut object = if is_of(stored.json(), &resource.api_version()) {
-            object
-        } else {
-            converted(&self.inner.catalogue, resource, object)
-        };
+        if !is_of(stored.json(), &resource.api_version()) {
+            return converted(&self.inner.catalogue, resource, object);
+        }
+        let mut object = object;
         if self.is_older_than_schema(resource, stored) {
-            resource.apply_defaults(&mut object);
+            reshape(resource, &mut object);
         }
         object
     }
@@ -137,6 +150,9 @@ impl Registry {
             let catalogue = &self.inner.catalogue;
             if let Some(to) = catalogue.resource(group, version, &resource.plural) {
                 resource.convert(&mut object, &to);
+                if to.is_custom() {
+                    reshape(&to, &mut object);
+                }
             } else {
                 // A stored version that is not served any more; objects differ in nothing else.
                 let of = format!("{group}/{version}");

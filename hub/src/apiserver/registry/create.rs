@@ -202,7 +202,7 @@ fn check_new(
     if !resource.is_custom() && resource.group.as_ref() != "apiextensions.k8s.io" {
         errors.extend(metadata::known_finalizers(object));
     }
-    errors.extend(resource.validate(object, None));
+    errors.extend(resource.validate(object, None).errors);
     errors.extend(strategy.validate(facts, object, None));
     if !errors.is_empty() {
         let name = metadata::name(object);
@@ -210,7 +210,7 @@ fn check_new(
     }
     let finalizers = resource
         .is_custom()
-        .then(|| metadata::unqualified_finalizers(object));
+        .then(|| metadata::unqualified_finalizers(object, None));
     let warnings = strategy.warnings(facts, object, None);
     for warning in finalizers.into_iter().flatten().chain(warnings) {
         facts.context.warnings.add(warning);

@@ -2,8 +2,10 @@
 
 use super::body::{Body, MediaType};
 use super::context::{Context, FieldValidation};
+use super::go_json;
 use super::strict;
 use super::value::text;
+use super::yaml;
 use crate::apiserver::catalogue::{Catalogue, Resource, go_package};
 use crate::apiserver::error::{ApiError, FieldError, quote};
 use crate::apiserver::protobuf::{self, Unread};
@@ -56,6 +58,34 @@ pub(crate) fn read(body: &Body, expected: &Expected) -> Result<Raw, ApiError> {
     read_or(body, expected, |why| unrecognized(body, expected, &why))
 }
 
+/// A value does not fit into the kind.
+fn unhandled(expected: &Expected, why: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "{} in version {} cannot be handled as a {}: {why}",
+        expected.kind,
+        quote(&expected.version),
+        expected.kind
+    ))
+}
+
+/// What a type says of a number, which it tells as it was written.
+fn as_written(why: String, json: &[u8]) -> String {
+    let Some((number, wanted)) = why
+        .strip_prefix("json: cannot unmarshal number ")
+        .and_then(|rest| rest.split_once(' '))
+    else {
+        return why;
+    };
+    let reads = |literal: &&str| {
+        let read = serde_json::from_str::<serde_json::Number>(literal);
+        read.is_ok_and(|read| read.to_string() == number)
+    };
+    match go_json::numbers(json).into_iter().find(reads) {
+        Some(literal) => format!("json: cannot unmarshal number {literal} {wanted}"),
+        None => why,
+    }
+}
+
 fn unrecognized(body: &Body, expected: &Expected, why: &str) -> ApiError {
     ApiError::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({})",
@@ -87,14 +117,15 @@ pub(crate) fn read_or(
                 json: None,
             });
         }
-        MediaType::Json => strict::read(&body.bytes).map_err(|why| {
-            let why = strict::go_words(&why, &body.bytes);
-            unrecognized(format!(
-                "couldn't get version/kind; json parse error: {why}"
-            ))
-        })?,
-        MediaType::Yaml => strict::read_yaml(&body.bytes)
-            .map_err(|why| unrecognized(strict::go_yaml_words(&why)))?,
+        MediaType::Json => {
+            strict::read_as_go(&body.bytes, !expected.custom).map_err(|why| match why {
+                strict::Unread::Text(why) => unrecognized(format!(
+                    "couldn't get version/kind; json parse error: {why}"
+                )),
+                strict::Unread::Number(why) => unhandled(expected, &why),
+            })?
+        }
+        MediaType::Yaml => yaml::read(&body.bytes).map_err(&unrecognized)?,
     };
     let mut read = read;
     if read.value.is_null() {
@@ -112,7 +143,7 @@ pub(crate) fn read_or(
         )));
     }
     let yaml = match body.media {
-        MediaType::Yaml => strict::yaml_twice(&body.bytes, &std::mem::take(&mut read.duplicates)),
+        MediaType::Yaml => std::mem::take(&mut read.duplicates),
         _ => Vec::new(),
     };
     Ok(Raw {
@@ -182,7 +213,7 @@ pub(crate) fn check_kind(
     } else {
         kind
     };
-    let version = if version.is_empty() {
+    let version = if version.is_empty() && !expected.custom {
         wanted.clone()
     } else {
         version
@@ -258,12 +289,11 @@ pub(crate) fn as_kind(
         |version, kind| is_known(kinds, version, kind),
     )?;
     let refuse = |why: String| {
-        ApiError::bad_request(format!(
-            "{} in version {} cannot be handled as a {}: {why}",
-            expected.kind,
-            quote(&expected.version),
-            expected.kind
-        ))
+        let why = match &raw.json {
+            Some(json) => as_written(why, json),
+            None => why,
+        };
+        unhandled(expected, &why)
     };
     let unknown = schema.prune(&mut value);
     schema.coerce(&mut value).map_err(refuse)?;

@@ -25,6 +25,9 @@ impl Registry {
         context.note_deprecation();
         let strategy = strategies::of(&context.resource);
         strategy.admit(&self.facts(context), None, None)?;
+        if let Some(warning) = strategy.deletion_warning(&options) {
+            context.warnings.add(warning);
+        }
         loop {
             let Some(stored) = self.stored(context) else {
                 return Err(ApiError::not_found(

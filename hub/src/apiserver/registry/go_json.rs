@@ -34,6 +34,68 @@ pub(crate) fn problem(bytes: &[u8]) -> Option<String> {
     }
 }
 
+/// The numbers of a text that is JSON, as they are written.
+pub(crate) fn numbers(bytes: &[u8]) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut reader = Reader { bytes, at: 0 };
+    while let Ok(byte) = reader.peek() {
+        let start = reader.at;
+        let read = match byte {
+            b'"' => reader.string(),
+            b'-' | b'0'..=b'9' => reader.number(),
+            _ => {
+                reader.at += 1;
+                continue;
+            }
+        };
+        if read.is_err() {
+            return found;
+        }
+        let literal = bytes.get(start..reader.at).unwrap_or_default();
+        if byte != b'"'
+            && let Ok(literal) = std::str::from_utf8(literal)
+        {
+            found.push(literal);
+        }
+    }
+    found
+}
+
+/// JSON with everything in its texts that is no character replaced: bytes, and halves of pairs.
+pub(crate) fn mended(bytes: &[u8]) -> Vec<u8> {
+    const REPLACED: &str = "\\ufffd";
+    let mut text = Vec::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.extend_from_slice(chunk.valid().as_bytes());
+        for _ in chunk.invalid() {
+            text.extend_from_slice(REPLACED.as_bytes());
+        }
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        let length = match (escaped(rest), rest.get(6..).and_then(escaped)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                out.extend_from_slice(REPLACED.as_bytes());
+                at += 6;
+                continue;
+            }
+            _ if rest.first() == Some(&b'\\') => 2,
+            _ => 1,
+        };
+        out.extend(rest.iter().take(length));
+        at += length;
+    }
+    out
+}
+
+/// The half of a pair, or the character, that a text begins with in hexadecimal.
+fn escaped(text: &[u8]) -> Option<u32> {
+    let digits = text.strip_prefix(b"\\u")?.get(..4)?;
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
 enum End {
     Eof,
     /// The byte at the reader does not belong there.

@@ -316,7 +316,8 @@ fn owners(object: &Value) -> Vec<FieldError> {
     for owner in all {
         let field = |name: &str| text(owner, &[name]).to_owned();
         let version = field("apiVersion");
-        if version.rsplit('/').next().unwrap_or_default().is_empty() {
+        let (_, of_group) = version.split_once('/').unwrap_or(("", version.as_str()));
+        if of_group.is_empty() || of_group.contains('/') {
             errors.push(FieldError::invalid(
                 format!("{PATH}.apiVersion"),
                 json!(version),
@@ -391,10 +392,12 @@ pub(crate) fn known_finalizers(object: &Value) -> Vec<FieldError> {
         .collect()
 }
 
-/// Warnings about finalizers without a domain, for kinds where they are not refused.
-pub(crate) fn unqualified_finalizers(object: &Value) -> Vec<String> {
+/// Warnings about new finalizers without a domain, for kinds where they are not refused.
+pub(crate) fn unqualified_finalizers(object: &Value, old: Option<&Value>) -> Vec<String> {
+    let before = old.map(finalizers).unwrap_or_default();
     finalizers(object)
         .into_iter()
+        .filter(|one| !before.contains(one))
         .filter(|one| !one.contains('/') && *one != ORPHAN && *one != FOREGROUND)
         .map(|one| {
             format!(

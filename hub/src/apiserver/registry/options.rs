@@ -196,10 +196,14 @@ fn firsts(query: &[(String, String)]) -> impl Iterator<Item = &(String, String)>
 
 fn number(text: &str) -> Result<i64, ApiError> {
     text.parse().map_err(|_| {
-        ApiError::bad_request(format!(
-            "strconv.ParseInt: parsing {}: invalid syntax",
-            quote(text)
-        ))
+        let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+        let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        let why = if is_number {
+            "value out of range"
+        } else {
+            "invalid syntax"
+        };
+        ApiError::bad_request(format!("strconv.ParseInt: parsing {}: {why}", quote(text)))
     })
 }
 

@@ -2,7 +2,9 @@
 
 use super::update::{Change, check_name, inherit};
 use super::value::{put, text};
-use super::{Context, Outcome, PatchKind, Registry, decode, metadata, scale, strict, tracking};
+use super::{
+    Context, Outcome, PatchKind, Registry, decode, metadata, scale, strict, tracking, yaml,
+};
 use crate::apiserver::catalogue::Resource;
 use crate::apiserver::error::{ApiError, FieldError, GroupKind};
 use crate::apiserver::{managed, patch};
@@ -20,7 +22,7 @@ impl Registry {
         force: Option<bool>,
     ) -> Result<Outcome, ApiError> {
         context.note_deprecation();
-        if context.subresource == "scale" {
+        if context.subresource == "scale" && kind != PatchKind::Apply {
             return scale::patch(self, context, kind, &body).await;
         }
         if kind == PatchKind::Apply {
@@ -49,6 +51,13 @@ impl Registry {
             let old = old.ok_or_else(|| ApiError::not_found(&on, &context.name))?;
             let mut object = patched(resource, kind, old, &body)?;
             let refused = |why: &str| refused(&shown(resource, kind, old, &body), why);
+            if !strategic && !resource.is_custom() {
+                if text(&object, &["apiVersion"]).is_empty() {
+                    without_version(context, &object, refused)?;
+                } else if text(&object, &["kind"]).is_empty() {
+                    put(&mut object, &["kind"], Some(json!(*resource.kind)));
+                }
+            }
             self.check_type(context, &object)
                 .map_err(|why| refused(&why))?;
             let unknown = resource.schema.prune(&mut object);
@@ -106,6 +115,9 @@ impl Registry {
             ));
         }
         let config = config(context, body)?;
+        if context.subresource == "scale" {
+            return scale::apply(self, context, &config, force).await;
+        }
         let schema = &context.resource.schema;
         let now = self.inner.clock.now();
         let manager = tracking::manager(context);
@@ -113,13 +125,6 @@ impl Registry {
             let mut object = managed::apply(old, &config, schema, &manager, force, now)?;
             if old.is_none() {
                 put(&mut object, &["metadata", "resourceVersion"], None);
-            }
-            if metadata::name(&object).is_empty() {
-                put(
-                    &mut object,
-                    &["metadata", "name"],
-                    Some(json!(context.name)),
-                );
             }
             check_name(context, &object)?;
             let _ = context.resource.decode(&mut object)?;
@@ -151,6 +156,13 @@ impl Registry {
             let mut read = object.clone();
             other.schema.prune(&mut read);
             other.schema.coerce(&mut read)?;
+            if !resource.is_custom() && !other.is_custom() {
+                let into = resource.go_type(false);
+                return Err(format!(
+                    "converting ({bare}.{kind}) to ({}): unknown conversion",
+                    into.trim_start_matches('*')
+                ));
+            }
             return Err(format!(
                 "{version}, Kind={kind} is not {wanted}, Kind={}",
                 resource.kind
@@ -158,6 +170,27 @@ impl Registry {
         }
         Err(decode::not_registered(kind, version))
     }
+}
+
+/// A result without a version is read as what servers work with themselves, whose fields have other
+/// names: it has nothing that is known, not even a name. Of another kind it is looked at elsewhere.
+fn without_version(
+    context: &Context,
+    object: &Value,
+    refused: impl Fn(&str) -> ApiError,
+) -> Result<(), ApiError> {
+    let kind = text(object, &["kind"]);
+    if !kind.is_empty() && kind != context.resource.kind.as_ref() {
+        return Ok(());
+    }
+    let fields = object.as_object().into_iter().flatten();
+    let unknown = fields
+        .map(|(name, _)| name.clone())
+        .filter(|name| !matches!(name.as_str(), "apiVersion" | "kind"))
+        .collect();
+    let odd = decode::oddities(unknown, Vec::new(), true, Vec::new);
+    decode::report(context, odd, |odd| refused(&odd))?;
+    check_name(context, &json!({}))
 }
 
 /// Whether a merge patch has no field: so an agent, which may not read its Cluster, asks for it at
@@ -170,10 +203,8 @@ fn says_nothing(body: &[u8]) -> bool {
 /// What an apply says, as it was written.
 fn config(context: &Context, body: &Bytes) -> Result<Value, ApiError> {
     let unread = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
-    let mut read = strict::read_yaml(body).map_err(|why| {
-        let why = strict::go_yaml_words(&why);
-        unread(format!("error converting YAML to JSON: {why}"))
-    })?;
+    let mut read =
+        yaml::read(body).map_err(|why| unread(format!("error converting YAML to JSON: {why}")))?;
     if read.value.is_null() {
         read.value = json!({});
     }
@@ -183,7 +214,7 @@ fn config(context: &Context, body: &Bytes) -> Result<Value, ApiError> {
             patch::no_object(&read.value)
         )));
     }
-    let twice = strict::yaml_twice(body, &read.duplicates);
+    let twice = read.duplicates;
     decode::report(context, twice.clone(), |_| {
         ApiError::bad_request(format!(
             "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
@@ -261,7 +292,7 @@ pub(super) fn patched(
 }
 
 /// The result of a patch cannot be read as the kind.
-fn refused(shown: &str, why: &str) -> ApiError {
+pub(super) fn refused(shown: &str, why: &str) -> ApiError {
     ApiError::invalid(
         &GroupKind::new("", ""),
         "",

@@ -1,11 +1,12 @@
 //! `/scale`: the number of replicas of a kind, as an object of its own.
 
 use super::access::encode;
-use super::update::Change;
+use super::update::{Change, check_name, uid_conflict};
 use super::value::{at, map, number, put, text};
 use super::{Body, Context, Outcome, PatchKind, Registry, decode, metadata, patch, tracking};
 use crate::apiserver::catalogue::Resource;
 use crate::apiserver::error::{ApiError, FieldError, GroupKind};
+use crate::apiserver::managed;
 use crate::apiserver::store::Stored;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -166,13 +167,6 @@ pub(super) async fn patch(
     kind: PatchKind,
     body: &Bytes,
 ) -> Result<Outcome, ApiError> {
-    if kind == PatchKind::Apply {
-        return Err(ApiError::unsupported_media_type(&[
-            "application/json-patch+json",
-            "application/merge-patch+json",
-            "application/strategic-merge-patch+json",
-        ]));
-    }
     // A scale has no lists: a strategic merge is a merge.
     let kind = match kind {
         PatchKind::Strategic => PatchKind::Merge,
@@ -182,6 +176,77 @@ pub(super) async fn patch(
         patch::patched(&context.resource, kind, old, body)
     })
     .await
+}
+
+/// APPLY of a scale: of the object's replicas and nothing else, for a manager of the scale.
+pub(super) async fn apply(
+    registry: &Registry,
+    context: &Context,
+    config: &Value,
+    force: bool,
+) -> Result<Outcome, ApiError> {
+    if context.resource.is_custom() {
+        // A real server cannot either: it takes the scale for an object of the kind.
+        return Err(ApiError::plain(
+            500,
+            "",
+            "failed to create manager for existing fields: failed to convert live object (/; \
+             autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an invalid \
+             group/version: autoscaling/v1"
+                .to_owned(),
+        ));
+    }
+    let kind = (text(config, &["apiVersion"]), text(config, &["kind"]));
+    if kind != ("autoscaling/v1", "Scale") {
+        let (version, kind) = kind;
+        return Err(ApiError::bad_request(format!(
+            "invalid object type: {version}, Kind={kind}"
+        )));
+    }
+    let paths = Paths::of(&context.resource);
+    let resource = &context.resource;
+    let mut whole = json!({"apiVersion": resource.api_version(), "kind": resource.kind.as_ref()});
+    whole["metadata"] = at(config, &["metadata"]).cloned().unwrap_or_default();
+    let replicas = at(config, &["spec", "replicas"]).cloned();
+    if replicas.is_some() {
+        put(&mut whole, &borrowed(&paths.spec), replicas);
+    }
+    let manager = tracking::manager(context);
+    let now = registry.inner.clock.now();
+    let on = resource.group_resource();
+    let make = |old: Option<&Value>| {
+        let old = old.ok_or_else(|| ApiError::not_found(&on, &context.name))?;
+        let mut object = managed::apply(Some(old), &whole, &resource.schema, &manager, force, now)?;
+        // A scale that says nothing of them has none.
+        if at(&object, &borrowed(&paths.spec)).is_none() {
+            put(&mut object, &borrowed(&paths.spec), Some(json!(0)));
+        }
+        keep_times(old, &mut object);
+        not_negative(context, &object, &paths)?;
+        check_name(context, &object)?;
+        let _ = resource.decode(&mut object)?;
+        keep_times(old, &mut object);
+        Ok(object)
+    };
+    changed(registry, context, &paths, &make).await
+}
+
+fn not_negative(context: &Context, object: &Value, paths: &Paths) -> Result<(), ApiError> {
+    let replicas = number(object, &borrowed(&paths.spec)).unwrap_or_default();
+    // A custom kind is looked at with its object.
+    if replicas >= 0 || context.resource.is_custom() {
+        return Ok(());
+    }
+    let detail = "must be greater than or equal to 0";
+    Err(ApiError::invalid(
+        &GroupKind::new("autoscaling", "Scale"),
+        &context.name,
+        vec![FieldError::invalid(
+            "spec.replicas",
+            json!(replicas),
+            detail,
+        )],
+    ))
 }
 
 async fn set(
@@ -195,16 +260,18 @@ async fn set(
         let old = old.ok_or_else(|| ApiError::not_found(&on, &context.name))?;
         let new = scale(&scale_of(context, &paths, old))?;
         let replicas = number(&new, &["spec", "replicas"]).unwrap_or_default();
-        if replicas < 0 {
-            return Err(ApiError::invalid(
-                &GroupKind::new("autoscaling", "Scale"),
-                &context.name,
-                vec![FieldError::invalid(
-                    "spec.replicas",
-                    json!(replicas),
-                    "must be greater than or equal to 0",
-                )],
-            ));
+        let mut object = old.clone();
+        put(&mut object, &borrowed(&paths.spec), Some(json!(replicas)));
+        not_negative(context, &object, &paths)?;
+        check_name(context, &new)?;
+        if !matches!(
+            new["spec"].get("replicas"),
+            None | Some(Value::Null | Value::Number(_))
+        ) {
+            let shown = new.to_string();
+            let why = "json: cannot unmarshal string into Go struct field ScaleSpec.spec.replicas of \
+                       type int32";
+            return Err(patch::refused(&shown, why));
         }
         let version = metadata::resource_version(&new);
         if !version.is_empty() && version != metadata::resource_version(old) {
@@ -212,17 +279,8 @@ async fn set(
         }
         let uid = metadata::uid(&new);
         if !uid.is_empty() && uid != metadata::uid(old) {
-            return Err(ApiError::conflict(
-                &on,
-                &context.name,
-                &format!(
-                    "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                    metadata::uid(old)
-                ),
-            ));
+            return Err(uid_conflict(context, uid, metadata::uid(old)));
         }
-        let mut object = old.clone();
-        put(&mut object, &borrowed(&paths.spec), Some(json!(replicas)));
         if is_owned(old, &paths.spec) {
             if replicas == 0 {
                 // A scale leaves out a zero, and so nobody says it.
@@ -234,18 +292,27 @@ async fn set(
         }
         Ok(object)
     };
-    // The object changes as by any update of its spec.
+    changed(registry, context, &paths, &make).await
+}
+
+/// The object changes as by any update of its spec.
+async fn changed(
+    registry: &Registry,
+    context: &Context,
+    paths: &Paths,
+    make: &(dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync),
+) -> Result<Outcome, ApiError> {
     let mut whole = context.clone();
     whole.subresource.clear();
     let change = Change {
         force_create: false,
         uid: None,
-        make: &make,
+        make,
     };
     let outcome = registry.change(&whole, &change).await?;
     let object: Value = serde_json::from_slice(&outcome.object).map_err(ApiError::internal)?;
     Ok(Outcome {
-        object: encode(&scale_of(context, &paths, &object)),
+        object: encode(&scale_of(context, paths, &object)),
         created: false,
     })
 }

@@ -208,7 +208,7 @@ fn done(object: bytes::Bytes) -> Round {
     })
 }
 
-fn uid_conflict(context: &Context, wanted: &str, found: &str) -> ApiError {
+pub(super) fn uid_conflict(context: &Context, wanted: &str, found: &str) -> ApiError {
     ApiError::conflict(
         &context.resource.group_resource(),
         &context.name,
@@ -316,15 +316,22 @@ fn check_changed(
             errors.extend(metadata::known_finalizers(object));
         }
     }
-    errors.extend(resource.validate(object, Some(old)));
+    let verdict = match facts.context.subresource.as_str() {
+        "status" => resource.validate_status(object, old),
+        _ => resource.validate(object, Some(old)),
+    };
+    errors.extend(verdict.errors);
+    for forgiven in verdict.forgiven {
+        facts.context.warnings.add(forgiven.to_string());
+    }
     errors.extend(strategy.validate(facts, object, Some(old)));
     if !errors.is_empty() {
         let name = metadata::name(object);
         return Err(ApiError::invalid(&told_kind(resource), name, errors));
     }
-    let finalizers = (resource.is_custom()
-        && metadata::finalizers(object) != metadata::finalizers(old))
-    .then(|| metadata::unqualified_finalizers(object));
+    let finalizers = resource
+        .is_custom()
+        .then(|| metadata::unqualified_finalizers(object, Some(old)));
     let warnings = strategy.warnings(facts, object, Some(old));
     for warning in finalizers.into_iter().flatten().chain(warnings) {
         facts.context.warnings.add(warning);

@@ -82,7 +82,11 @@ impl Registry {
             .filter(|seconds| *seconds > 0)
             .unwrap_or_else(|| rand::rng().random_range(DEADLINE));
         let deadline = Instant::now() + Duration::from_secs(seconds);
-        let is_list = options.send_initial_events == Some(true);
+        // Who asks from the beginning, in the old way, is told where it ends as well.
+        let in_old_way = options.send_initial_events.is_none()
+            && options.resource_version_match.is_empty()
+            && matches!(options.resource_version.as_str(), "" | "0");
+        let is_list = in_old_way || options.send_initial_events == Some(true);
         let watching = Watching {
             registry: self.clone(),
             context: context.clone(),

@@ -4,11 +4,15 @@ use super::Desk;
 use crate::apiserver::authz::Attributes;
 use crate::apiserver::caller::Caller;
 use crate::apiserver::error::{ApiError, BadValue, FieldError, FieldErrorKind, GroupKind};
+use crate::apiserver::facts::facts;
+use crate::apiserver::patch::print;
+use crate::apiserver::registry::names;
 use serde_json::{Value, json};
 
 impl Desk<'_> {
     pub(super) fn self_access(&self, review: Value) -> Result<Value, ApiError> {
         let mut errors = attribute_errors(&review["spec"]);
+        errors.extend(selector_errors(&review["spec"]["resourceAttributes"]));
         errors.extend(metadata_errors(&review["metadata"], false));
         refuse(errors)?;
         Ok(self.decided(review, &self.context.caller))
@@ -38,6 +42,7 @@ impl Desk<'_> {
                 "at least one of user or group must be specified",
             ));
         }
+        errors.extend(selector_errors(&spec["resourceAttributes"]));
         errors.extend(metadata_errors(&review["metadata"], local.is_some()));
         if let Some(namespace) = local {
             errors.extend(local_errors(spec, namespace));
@@ -124,6 +129,78 @@ fn attribute_errors(spec: &Value) -> Vec<FieldError> {
     }
 }
 
+/// What is wrong with the selectors of a question; operators that nobody knows may come from newer clients.
+fn selector_errors(resource: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for field in ["fieldSelector", "labelSelector"] {
+        let selector = &resource[field];
+        if selector.is_null() {
+            continue;
+        }
+        let at = format!("spec.resourceAttributes.{field}");
+        let raw = text(selector, "rawSelector");
+        let requirements = selector["requirements"].as_array();
+        let requirements = requirements.map(Vec::as_slice).unwrap_or_default();
+        match (raw.is_empty(), requirements.is_empty()) {
+            (false, false) => errors.push(FieldError::invalid(
+                format!("{at}.rawSelector"),
+                json!(raw),
+                "may not specified at the same time as requirements",
+            )),
+            (true, true) => errors.push(FieldError::required(
+                format!("{at}.requirements"),
+                format!("when {at} is specified, requirements or rawSelector is required"),
+            )),
+            _ => {}
+        }
+        for (index, requirement) in requirements.iter().enumerate() {
+            let at = format!("{at}.requirements[{index}]");
+            requirement_errors(requirement, &at, field == "labelSelector", &mut errors);
+        }
+    }
+    errors
+}
+
+fn requirement_errors(requirement: &Value, at: &str, label: bool, errors: &mut Vec<FieldError>) {
+    let values = requirement["values"].as_array();
+    let values = values.map(Vec::as_slice).unwrap_or_default();
+    match requirement["operator"].as_str() {
+        Some("In" | "NotIn") if values.is_empty() => errors.push(FieldError::required(
+            format!("{at}.values"),
+            "must be specified when `operator` is 'In' or 'NotIn'",
+        )),
+        Some("Exists" | "DoesNotExist") if !values.is_empty() => {
+            errors.push(FieldError::forbidden(
+                format!("{at}.values"),
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            ));
+        }
+        _ => {}
+    }
+    let key = text(requirement, "key");
+    if !label {
+        if key.is_empty() {
+            errors.push(FieldError::required(
+                format!("{at}.key"),
+                "must be specified",
+            ));
+        }
+        return;
+    }
+    for why in names::qualified(&key) {
+        errors.push(FieldError::invalid(format!("{at}.key"), json!(key), why));
+    }
+    for (index, value) in values.iter().enumerate() {
+        for why in names::label_value(value.as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid(
+                format!("{at}.values[{index}]"),
+                value.clone(),
+                why,
+            ));
+        }
+    }
+}
+
 /// A question that is asked in a namespace is about what is in it.
 fn local_errors(spec: &Value, namespace: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -160,16 +237,22 @@ fn metadata_errors(metadata: &Value, local: bool) -> Option<FieldError> {
         !own && !value.is_null()
     });
     said.next()?;
-    let mut shown = metadata.clone();
-    if let Some(shown) = shown.as_object_mut() {
-        shown.remove("managedFields");
-    }
+    let schema = facts().named("authorization.k8s.io", "v1", "SubjectAccessReview");
+    let shown = match schema.and_then(|schema| schema.child("metadata")) {
+        Some(schema) => print::patched(metadata, schema, &Value::Null),
+        None => metadata.to_string(),
+    };
     let why = if local {
         "must be empty except for namespace"
     } else {
         "must be empty"
     };
-    Some(FieldError::invalid("metadata", shown, why))
+    Some(FieldError::new(
+        "metadata",
+        FieldErrorKind::Invalid,
+        BadValue::Typed(shown),
+        why,
+    ))
 }
 
 fn text(value: &Value, key: &str) -> String {

@@ -126,6 +126,9 @@ impl Desk<'_> {
             }
         };
         let name = reference["name"].as_str().unwrap_or_default();
+        if name.is_empty() {
+            return Err(ApiError::bad_request("Name parameter required."));
+        }
         let object = self
             .authenticator
             .object(&format!("/{plural}"), place, name)
@@ -154,19 +157,22 @@ impl Desk<'_> {
 
 /// A request that names an account names the one of its path.
 fn check_target(metadata: &Value, namespace: &str, name: &str) -> Result<(), ApiError> {
-    for (field, wanted) in [("name", name), ("namespace", namespace)] {
-        let said = metadata[field].as_str().unwrap_or_default();
-        if !said.is_empty() && said != wanted {
-            let error = FieldError::invalid(
-                format!("metadata.{field}"),
-                json!(said),
-                format!("must match the service account {field} if specified"),
-            );
-            let kind = GroupKind::new(GROUP, KIND);
-            return Err(ApiError::invalid(&kind, name, vec![error]));
-        }
+    let said = |field: &str| metadata[field].as_str().unwrap_or_default();
+    if !said("namespace").is_empty() && said("namespace") != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
-    Ok(())
+    if said("name").is_empty() || said("name") == name {
+        return Ok(());
+    }
+    let error = FieldError::invalid(
+        "metadata.name",
+        json!(said("name")),
+        "must match the service account name if specified",
+    );
+    let kind = GroupKind::new(GROUP, KIND);
+    Err(ApiError::invalid(&kind, name, vec![error]))
 }
 
 fn not_found(plural: &str, name: &str) -> ApiError {

@@ -123,10 +123,7 @@ fn node_at(openapi: &Value, whole: bool) -> Schema {
         items: given.get("items").map(|items| Box::new(node(items))),
         additional: match given.get("additionalProperties") {
             Some(Value::Object(values)) => Some(Box::new(node(&Value::Object(values.clone())))),
-            Some(Value::Bool(true)) => Some(Box::new(Schema {
-                preserve_unknown: true,
-                ..Schema::default()
-            })),
+            Some(Value::Bool(true)) => Some(Box::default()),
             _ => None,
         },
         rules: rules(openapi, given, whole),

@@ -14,7 +14,8 @@ mod syntax;
 mod types;
 mod values;
 
-use super::validate::old::Old;
+use super::validate::Verdict;
+use super::validate::old::{Known, Old};
 use super::{Kind, Schema};
 use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind};
 use base64::Engine as _;
@@ -23,7 +24,7 @@ use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::{Key, Map, OptionalValue};
 use kube_cel::cel::{Context, Value as Cel};
 use parts::Parts;
-use run::{Program, Stop, Work};
+use run::{Lists, Program, Stop, Work};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -110,8 +111,8 @@ impl CelRule {
         &self,
         this: &Cel,
         old: Option<&Cel>,
-        budget: &mut u64,
-        work: &mut Work,
+        lists: &Lists,
+        (budget, work): (&mut u64, &mut Work),
     ) -> Result<String, String> {
         let plain = || {
             if self.message.is_empty() {
@@ -123,7 +124,7 @@ impl CelRule {
         let Some(program) = &self.compiled().message else {
             return Ok(plain());
         };
-        let (told, cost) = program.run(this.clone(), old.cloned(), work);
+        let (told, cost) = program.run(this.clone(), old.cloned(), lists, work);
         let Some(left) = budget.checked_sub(cost) else {
             return Err(
                 "messageExpression evaluation failed due to running out of cost budget, no further \
@@ -175,15 +176,25 @@ fn on_a_large_stack<T: Send>(read: impl FnOnce() -> Result<T, String> + Send) ->
 }
 
 impl Schema {
+    /// Whether there is a rule here or below, apart from branches: those alone are not looked at.
+    pub(super) fn has_rules(&self) -> bool {
+        self.rules
+            .as_ref()
+            .is_some_and(|rules| !rules.cel.is_empty())
+            || self.fields.iter().any(|(_, field)| field.has_rules())
+            || self.items.as_ref().is_some_and(|items| items.has_rules())
+            || self
+                .additional
+                .as_ref()
+                .is_some_and(|values| values.has_rules())
+    }
+
     /// Whether there is a rule here or below.
-    pub(super) fn has_cel(&self) -> bool {
-        let here = self.rules.as_ref().is_some_and(|rules| {
-            !rules.cel.is_empty()
-                || [&rules.all_of, &rules.any_of, &rules.one_of]
-                    .into_iter()
-                    .flatten()
-                    .any(Self::has_cel)
-        });
+    fn has_cel(&self) -> bool {
+        let here = self
+            .rules
+            .as_ref()
+            .is_some_and(|rules| !rules.cel.is_empty() || rules.all_of.iter().any(Self::has_cel));
         here || self.fields.iter().any(|(_, field)| field.has_cel())
             || self.items.as_ref().is_some_and(|items| items.has_cel())
             || self
@@ -200,62 +211,76 @@ fn functions() -> &'static Context<'static> {
 }
 
 /// Tells which rules do not hold.
-pub(super) fn check(
-    schema: &Schema,
-    value: &Value,
-    old: Old<'_>,
-    path: &str,
-    errors: &mut Vec<FieldError>,
-) {
+pub(super) fn check<'a>(schema: &'a Schema, value: &'a Value, old: Old<'a>, verdict: &mut Verdict) {
     let mut visit = Visit {
         budget: MOST_OF_ALL,
         work: Work::new(),
         paid: true,
-        errors,
+        known: Known::default(),
+        verdict,
     };
-    visit.check(schema, value, old, path);
+    visit.check(schema, schema, value, old, "");
 }
 
 /// The rules of one object, as they are checked one after another.
-struct Visit<'a> {
+struct Visit<'v> {
     budget: u64,
     work: Work,
     /// Whether all rules could be paid so far; the first that cannot ends the visit.
     paid: bool,
-    errors: &'a mut Vec<FieldError>,
+    known: Known,
+    verdict: &'v mut Verdict,
 }
 
 impl Visit<'_> {
-    fn check(&mut self, schema: &Schema, value: &Value, old: Old<'_>, path: &str) {
+    /// The rules of a schema, or of a branch of one, which has no types of its own.
+    fn check<'a>(
+        &mut self,
+        rules: &'a Schema,
+        schema: &'a Schema,
+        value: &'a Value,
+        old: Old<'a>,
+        path: &str,
+    ) {
         if value.is_null() || !self.paid {
             return;
         }
-        self.check_here(schema, schema, value, old, path);
+        self.check_here(rules, schema, value, old, path);
+        let branches = rules.rules.iter().flat_map(|rules| &rules.all_of);
+        for branch in branches.filter(|branch| branch.has_cel()) {
+            self.check(branch, schema, value, old.of_branch(), path);
+        }
         match value {
             Value::Object(object) => {
                 for (key, inner) in object {
-                    let declared = schema.property(key);
-                    let Some(child) = declared.or_else(|| schema.additional()) else {
+                    let declared = rules.property(key);
+                    let Some(below) = declared.or_else(|| rules.additional()) else {
                         continue;
                     };
-                    if child.definition().is_some() || !child.has_cel() {
+                    let Some(typed) = schema.child(key) else {
+                        continue;
+                    };
+                    if below.definition().is_some() || !below.has_cel() {
                         continue;
                     }
-                    let below = match (declared, path.is_empty()) {
+                    let place = match (declared, path.is_empty()) {
                         (Some(_), true) => key.clone(),
                         (Some(_), false) => format!("{path}.{key}"),
                         (None, _) => format!("{path}[{key}]"),
                     };
-                    self.check(child, inner, old.field(schema, key), &below);
+                    let old = old.key(key, typed, inner);
+                    self.check(below, typed, inner, old, &place);
                 }
             }
             Value::Array(list) => {
-                let Some(items) = schema.items().filter(|items| items.has_cel()) else {
+                let items = rules.items().filter(|items| items.has_cel());
+                let Some((items, typed)) = items.zip(schema.items()) else {
                     return;
                 };
+                let before = old.items(schema);
                 for (at, item) in list.iter().enumerate() {
-                    let below = old.item(schema, at, item);
-                    self.check(items, item, below, &format!("{path}[{at}]"));
+                    let old = before.of(at, typed, item);
+                    self.check(items, typed, item, old, &format!("{path}[{at}]"));
                 }
             }
             _ => {}
@@ -264,23 +289,17 @@ impl Visit<'_> {
 
     fn check_here(
         &mut self,
+        rules: &Schema,
         schema: &Schema,
-        typed: &Schema,
         value: &Value,
         old: Old<'_>,
         path: &str,
     ) {
-        let Some(rules) = &schema.rules else {
+        let Some(rules) = rules.rules.as_ref().filter(|rules| !rules.cel.is_empty()) else {
             return;
         };
-        for nested in &rules.all_of {
-            self.check_here(nested, typed, value, old, path);
-        }
-        if rules.cel.is_empty() || !self.paid {
-            return;
-        }
         let shown = if path.is_empty() { "<nil>" } else { path };
-        let type_name = Value::from(type_name(typed));
+        let type_name = Value::from(type_name(schema));
         if self.budget == 0 {
             self.paid = false;
             return self.told(shown, &type_name, UNPAID.to_owned());
@@ -289,9 +308,13 @@ impl Visit<'_> {
         for rule in &rules.cel {
             parts.join(&rule.compiled().parts);
         }
-        let seen = |value: &Value| to_cel(typed, parts.take(value).as_ref().unwrap_or(value));
+        let mut lists = Lists::default();
+        let mut seen = |value: &Value| {
+            let taken = parts.take(value);
+            to_cel(schema, taken.as_ref().unwrap_or(value), &mut lists)
+        };
         let this = seen(value);
-        let before = old.value().map(seen);
+        let before = old.value().map(&mut seen);
         for rule in &rules.cel {
             let compiled = rule.compiled();
             let program = match &compiled.rule {
@@ -304,7 +327,7 @@ impl Visit<'_> {
             if compiled.uses_old && before.is_none() && !rule.optional_old {
                 continue;
             }
-            let before = if rule.optional_old {
+            let given = if rule.optional_old {
                 let optional = before
                     .clone()
                     .map_or_else(OptionalValue::none, OptionalValue::of);
@@ -312,7 +335,7 @@ impl Visit<'_> {
             } else {
                 before.clone()
             };
-            let (outcome, cost) = program.run(this.clone(), before.clone(), &mut self.work);
+            let (outcome, cost) = program.run(this.clone(), given, &lists, &mut self.work);
             let Some(left) = self.budget.checked_sub(cost) else {
                 self.paid = false;
                 return self.told(shown, &type_name, UNPAID.to_owned());
@@ -321,26 +344,36 @@ impl Visit<'_> {
             match outcome {
                 Ok(Cel::Bool(true)) => {}
                 Ok(_) => {
-                    if !compiled.uses_old && old.is_same(value) {
-                        continue;
-                    }
-                    let at = below(path, &rule.field_path);
-                    let (budget, work) = (&mut self.budget, &mut self.work);
-                    let message = match rule.message(&this, before.as_ref(), budget, work) {
-                        Ok(message) => message,
+                    let forgiven = !compiled.uses_old && old.unchanged(&mut self.known);
+                    let at = below(path, &rule.field_path, schema);
+                    // A message sees what was before as it was, whatever its rule sees.
+                    let paying = (&mut self.budget, &mut self.work);
+                    let error = match rule.message(&this, before.as_ref(), &lists, paying) {
+                        Ok(message) => {
+                            let bad = match value {
+                                Value::Object(_) | Value::Array(_) => BadValue::Omitted,
+                                scalar => BadValue::Is(scalar.clone()),
+                            };
+                            let kind = rule.kind();
+                            let message = match kind {
+                                FieldErrorKind::Duplicate => String::new(),
+                                _ => message,
+                            };
+                            FieldError::new(at, kind, bad, message)
+                        }
                         Err(why) => {
-                            let error = FieldError::invalid(at, type_name.clone(), why);
-                            self.errors.push(error);
                             self.paid = false;
-                            return;
+                            FieldError::invalid(at, type_name.clone(), why)
                         }
                     };
-                    let bad = match value {
-                        Value::Object(_) | Value::Array(_) => BadValue::Omitted,
-                        scalar => BadValue::Is(scalar.clone()),
-                    };
-                    let error = FieldError::new(at, rule.kind(), bad, message);
-                    self.errors.push(error);
+                    if forgiven {
+                        self.verdict.forgiven.push(error);
+                    } else {
+                        self.verdict.errors.push(error);
+                    }
+                    if !self.paid {
+                        return;
+                    }
                 }
                 Err(Stop::Cost) => {
                     let detail = format!(
@@ -369,19 +402,56 @@ impl Visit<'_> {
 
     fn told(&mut self, path: &str, type_name: &Value, detail: String) {
         let error = FieldError::invalid(path, type_name.clone(), detail);
-        self.errors.push(error);
+        self.verdict.errors.push(error);
     }
 }
 
 /// Where an error is told: at the value, or at the field below that the rule names.
-fn below(path: &str, field: &str) -> String {
-    let field = field.strip_prefix('.').unwrap_or(field);
-    match (path.is_empty(), field.is_empty()) {
-        (true, true) => "<nil>".to_owned(),
-        (true, false) => field.to_owned(),
-        (false, true) => path.to_owned(),
-        (false, false) => format!("{path}.{field}"),
+fn below(path: &str, field: &str, schema: &Schema) -> String {
+    let mut told = path.to_owned();
+    let mut here = Some(schema);
+    for step in steps(field) {
+        let declared = here.and_then(|schema| schema.property(&step));
+        let is_key = declared.is_none() && here.is_some_and(|schema| schema.additional().is_some());
+        here = declared.or_else(|| here.and_then(Schema::additional));
+        if is_key {
+            told = format!("{told}[{step}]");
+        } else if told.is_empty() {
+            told = step;
+        } else {
+            told = format!("{told}.{step}");
+        }
     }
+    if told.is_empty() {
+        told = "<nil>".to_owned();
+    }
+    told
+}
+
+/// The names in a path like `.a['b.c']`.
+fn steps(path: &str) -> Vec<String> {
+    let mut steps = Vec::new();
+    let mut rest = path;
+    while !rest.is_empty() {
+        let (step, after) = match rest
+            .strip_prefix("['")
+            .and_then(|text| text.split_once("']"))
+        {
+            Some((quoted, after)) => (quoted.replace("\\'", "'"), after),
+            None => {
+                let text = rest.strip_prefix('.').unwrap_or(rest);
+                let end = text.find(['.', '[']).unwrap_or(text.len());
+                let (name, after) = text.split_at(end);
+                (name.to_owned(), after)
+            }
+        };
+        if step.is_empty() && after == rest {
+            break;
+        }
+        steps.push(step);
+        rest = after;
+    }
+    steps
 }
 
 fn type_name(schema: &Schema) -> &'static str {
@@ -398,7 +468,7 @@ fn type_name(schema: &Schema) -> &'static str {
 
 /// A value as rules see it: formats have types, and names of fields that are no names in CEL are
 /// written differently.
-fn to_cel(schema: &Schema, value: &Value) -> Cel {
+fn to_cel(schema: &Schema, value: &Value, lists: &mut Lists) -> Cel {
     match value {
         Value::Null => Cel::Null,
         Value::Bool(set) => Cel::Bool(*set),
@@ -409,21 +479,26 @@ fn to_cel(schema: &Schema, value: &Value) -> Cel {
         Value::String(text) => text_to_cel(schema, text),
         Value::Array(list) => {
             let items = list.iter().map(|item| match schema.items() {
-                Some(items) => to_cel(items, item),
-                None => free(item),
+                Some(items) => to_cel(items, item, lists),
+                None => free(item, lists),
             });
-            Cel::List(Arc::new(items.collect()))
+            let items = Arc::new(items.collect());
+            lists.note(schema, list, &items);
+            Cel::List(items)
         }
         Value::Object(object) => {
             let is_map = schema.additional().is_some();
             let mut map = HashMap::with_capacity(object.len());
             for (key, inner) in object {
                 let seen = match schema.child(key) {
-                    Some(child) => to_cel(child, inner),
-                    None => free(inner),
+                    Some(child) => to_cel(child, inner, lists),
+                    None => free(inner, lists),
                 };
                 let name = if is_map {
                     key.clone()
+                } else if inner.is_null() {
+                    // A field that is null is not there, but it counts when objects are compared.
+                    format!("\0{key}")
                 } else {
                     escaped(key).unwrap_or_else(|| key.clone())
                 };
@@ -434,9 +509,9 @@ fn to_cel(schema: &Schema, value: &Value) -> Cel {
     }
 }
 
-fn free(value: &Value) -> Cel {
+fn free(value: &Value, lists: &mut Lists) -> Cel {
     static ANY: OnceLock<Schema> = OnceLock::new();
-    to_cel(ANY.get_or_init(Schema::default), value)
+    to_cel(ANY.get_or_init(Schema::default), value, lists)
 }
 
 fn text_to_cel(schema: &Schema, text: &str) -> Cel {

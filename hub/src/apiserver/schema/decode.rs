@@ -5,6 +5,7 @@
 //! are empty are left out or written as their zero value, as the Go type says.
 
 pub(crate) mod leaf;
+pub(crate) mod number;
 pub(crate) mod quantity;
 
 use super::build::json_schema_props;
@@ -17,7 +18,11 @@ impl Schema {
     /// type stays as it is. The error is Go's text.
     pub fn coerce(&self, value: &mut Value) -> Result<(), String> {
         let mut place = Place::default();
-        walk(self, value, &mut place)
+        if self.go() == &Go::None {
+            number::settle(value);
+        }
+        walk(self, value, &mut place)?;
+        place.saved.map_or(Ok(()), Err)
     }
 
     /// The same, where what is of the wrong type is told as by a converter of values that are no
@@ -27,7 +32,8 @@ impl Schema {
             restores: true,
             ..Place::default()
         };
-        walk(self, value, &mut place)
+        walk(self, value, &mut place)?;
+        place.saved.map_or(Ok(()), Err)
     }
 
     /// The form in which a built-in object comes back from the store: lists that are empty are none.
@@ -45,9 +51,41 @@ struct Place<'s> {
     path: Vec<&'s str>,
     /// Whether values are converted, not read.
     restores: bool,
+    /// The first value of a wrong type. Go tells it at the end: what a type that reads itself does not
+    /// take comes before it.
+    saved: Option<String>,
 }
 
 impl Place<'_> {
+    /// A value is of the wrong type.
+    fn refuse(&mut self, found: &str, schema: &Schema) -> Result<(), String> {
+        let why = self.mismatch(found, schema);
+        self.save(why)
+    }
+
+    fn save(&mut self, why: String) -> Result<(), String> {
+        if self.restores {
+            return Err(why);
+        }
+        self.saved.get_or_insert(why);
+        Ok(())
+    }
+
+    /// What a type that reads itself says, with where that is.
+    fn told(&self, why: String) -> String {
+        if self.restores || self.of.is_empty() && self.path.is_empty() {
+            return why;
+        }
+        match why.split_once(" into Go value of type ") {
+            Some((what, wanted)) if what.starts_with("json: cannot unmarshal ") => format!(
+                "{what} into Go struct field {}.{} of type {wanted}",
+                self.of,
+                self.path.join(".")
+            ),
+            _ => why,
+        }
+    }
+
     fn mismatch(&self, found: &str, schema: &Schema) -> String {
         if self.restores {
             return unconverted(found, schema);
@@ -74,7 +112,7 @@ fn unconverted(found: &str, schema: &Schema) -> String {
     let kind = match found.split(' ').next() {
         Some("array") => "slice",
         Some("object") => "map",
-        Some("number") if found.contains(['.', 'e']) => "float64",
+        Some("number") if found["number".len()..].contains(['.', 'e']) => "float64",
         Some("number") => "int64",
         Some(other) => other,
         None => found,
@@ -130,7 +168,7 @@ fn walk<'s>(schema: &'s Schema, value: &mut Value, place: &mut Place<'s>) -> Res
         Go::None => below_crd(schema, value),
         Go::Struct(name) => {
             let Value::Object(object) = value else {
-                return Err(place.mismatch(found(value), schema));
+                return place.refuse(found(value), schema);
             };
             let name = name.rsplit('.').next().unwrap_or_default();
             let outer = std::mem::replace(&mut place.of, name);
@@ -140,7 +178,7 @@ fn walk<'s>(schema: &'s Schema, value: &mut Value, place: &mut Place<'s>) -> Res
         }
         Go::Slice => {
             let Value::Array(list) = value else {
-                return Err(place.mismatch(found(value), schema));
+                return place.refuse(found(value), schema);
             };
             let Some(items) = schema.items() else {
                 return Ok(());
@@ -156,7 +194,7 @@ fn walk<'s>(schema: &'s Schema, value: &mut Value, place: &mut Place<'s>) -> Res
         }
         Go::Map => {
             let Value::Object(object) = value else {
-                return Err(place.mismatch(found(value), schema));
+                return place.refuse(found(value), schema);
             };
             let Some(values) = schema.additional() else {
                 return Ok(());
@@ -170,9 +208,9 @@ fn walk<'s>(schema: &'s Schema, value: &mut Value, place: &mut Place<'s>) -> Res
                 // Lists of resources are rounded to thousandths and written in their shortest form.
                 if values.go() == &Go::Quantity
                     && let Value::String(text) = inner
-                    && let Ok(parsed) = quantity::parse(text)
+                    && let Ok(written) = quantity::written_in_milli(text)
                 {
-                    *inner = Value::String(parsed.round_up_to_milli().to_string());
+                    *inner = Value::String(written);
                 }
             }
             Ok(())
@@ -181,17 +219,24 @@ fn walk<'s>(schema: &'s Schema, value: &mut Value, place: &mut Place<'s>) -> Res
         Go::Bool => expect(value.is_boolean(), schema, value, place),
         Go::Int32 => whole(schema, value, place, |n| i32::try_from(n).is_ok()),
         Go::Int64 => whole(schema, value, place, |_| true),
-        Go::Float => expect(value.is_number(), schema, value, place),
-        Go::Bytes => {
-            expect(value.is_string(), schema, value, place)?;
-            leaf::bytes(value)
+        Go::Float => {
+            number::settle(value);
+            expect(value.is_number(), schema, value, place)
         }
-        Go::Time => leaf::time(value),
-        Go::MicroTime => leaf::micro_time(value),
-        Go::Duration => leaf::duration(value),
+        Go::Bytes if value.is_string() => match leaf::bytes(value) {
+            Ok(()) => Ok(()),
+            Err(why) => place.save(why),
+        },
+        Go::Bytes => place.refuse(found(value), schema),
+        Go::Time => leaf::time(value).map_err(|why| place.told(why)),
+        Go::MicroTime => leaf::micro_time(value).map_err(|why| place.told(why)),
+        Go::Duration => leaf::duration(value).map_err(|why| place.told(why)),
         Go::Quantity => leaf::quantity(value),
-        Go::IntOrString => leaf::int_or_string(value),
-        Go::Json => Ok(()),
+        Go::IntOrString => leaf::int_or_string(value).map_err(|why| place.told(why)),
+        Go::Json => {
+            number::settle(value);
+            Ok(())
+        }
         Go::Raw | Go::Fields => Ok(()),
         Go::PropsOrBool => match value {
             Value::Bool(_) => Ok(()),
@@ -223,6 +268,9 @@ fn below_crd(schema: &Schema, value: &mut Value) -> Result<(), String> {
                 } else if !inner.is_null() {
                     let mut place = Place::default();
                     walk(child, inner, &mut place)?;
+                    if let Some(why) = place.saved {
+                        return Err(why);
+                    }
                 }
             }
             Ok(())
@@ -235,24 +283,29 @@ fn below_crd(schema: &Schema, value: &mut Value) -> Result<(), String> {
     }
 }
 
-fn expect(fits: bool, schema: &Schema, value: &Value, place: &Place<'_>) -> Result<(), String> {
+fn expect(fits: bool, schema: &Schema, value: &Value, place: &mut Place<'_>) -> Result<(), String> {
     if fits {
         Ok(())
     } else {
-        Err(place.mismatch(found(value), schema))
+        place.refuse(found(value), schema)
     }
 }
 
 fn whole(
     schema: &Schema,
-    value: &Value,
-    place: &Place<'_>,
+    value: &mut Value,
+    place: &mut Place<'_>,
     fits: impl Fn(i64) -> bool,
 ) -> Result<(), String> {
+    // A converter takes a float that is whole; to a reader `-0` is the one whole number that comes as a
+    // float.
+    if place.restores || value.as_f64() == Some(0.0) {
+        number::settle(value);
+    }
     match value {
         Value::Number(number) if number.as_i64().is_some_and(fits) => Ok(()),
-        Value::Number(number) => Err(place.mismatch(&format!("number {number}"), schema)),
-        _ => Err(place.mismatch(found(value), schema)),
+        Value::Number(number) => place.refuse(&format!("number {number}"), schema),
+        _ => place.refuse(found(value), schema),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is particular to single kinds: defaults that only code knows, and what is refused.
 
+mod changes;
 mod check;
 mod containers;
 mod cron;
@@ -10,6 +11,8 @@ mod limits;
 pub(crate) mod meta;
 mod network;
 mod pods;
+mod service;
+mod statuses;
 mod storage;
 mod volumes;
 mod workloads;
@@ -33,30 +36,45 @@ pub(crate) fn validate(
     old: Option<&Value>,
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if let Some(old) = old {
+    // Of some kinds a real server first tells what may not change.
+    let first = matches!(kind, "Service" | "IngressClass");
+    if let Some(old) = old.filter(|_| first) {
         immutable::check(group, kind, object, old, &mut errors);
     }
     let all = &mut errors;
+    if (group, kind) == ("", "Service") {
+        let addresses = service::addresses(object);
+        // The real server gives out addresses before it looks at anything else.
+        if !addresses.is_empty() {
+            return addresses;
+        }
+    }
     match (group, kind) {
         ("apps", "Deployment") => workloads::deployment(object, all),
         ("apps", "DaemonSet") => workloads::daemon_set(object, all),
         ("apps", "ReplicaSet") => workloads::replica_set(object, all),
         ("apps", "StatefulSet") => workloads::stateful_set(object, all),
         ("apps", "ControllerRevision") => workloads::revision(object, all),
-        ("batch", "Job") => workloads::job(object, all),
+        ("batch", "Job") => workloads::job(object, old.is_some(), all),
         ("batch", "CronJob") => workloads::cron_job(object, all),
         ("policy", "PodDisruptionBudget") => workloads::disruption_budget(object, all),
         ("autoscaling", "HorizontalPodAutoscaler") => limits::autoscaler(object, version, all),
         ("", "ReplicationController") => workloads::replication_controller(object, all),
         ("", "Pod") => pods::spec(&object["spec"], "spec", all),
         ("", "PodTemplate") => pods::template(&object["template"], "template", all),
-        ("", "Service") => network::service(object, all),
+        ("", "Service") => service::service(object, all),
         ("", "Endpoints") => network::endpoints(object, all),
         ("", "Node") => limits::node(object, all),
         ("", "ResourceQuota") => limits::quota(object, all),
         ("", "LimitRange") => limits::limit_range(object, all),
         ("", "PersistentVolumeClaim") => storage::claim(object, all),
-        ("", "PersistentVolume") => storage::volume(object, all),
+        ("", "PersistentVolume") => {
+            storage::volume(object, all);
+            // A change is looked at once more.
+            if old.is_some() {
+                storage::volume(object, all);
+            }
+        }
         ("discovery.k8s.io", "EndpointSlice") => network::slice(object, all),
         ("networking.k8s.io", "Ingress") => network::ingress(object, all),
         ("networking.k8s.io", "IngressClass") => network::ingress_class(object, all),
@@ -66,6 +84,29 @@ pub(crate) fn validate(
         ("scheduling.k8s.io", "PriorityClass") => limits::priority(object, all),
         ("node.k8s.io", "RuntimeClass") => limits::runtime_class(object, all),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => definition::check(object, old, all),
+        _ => {}
+    }
+    if let Some(old) = old.filter(|_| !first) {
+        immutable::check(group, kind, object, old, &mut errors);
+    }
+    errors
+}
+
+/// What is wrong with an object of a built-in kind whose status changed.
+pub(crate) fn validate_status(
+    group: &str,
+    kind: &str,
+    object: &Value,
+    old: &Value,
+) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    statuses::check(group, kind, object, old, &mut errors);
+    let all = &mut errors;
+    match (group, kind) {
+        ("", "Node") => changes::node(object, old, all),
+        ("", "Service") => network::service_status(object, all),
+        ("networking.k8s.io", "Ingress") => network::balancer(object, all),
+        ("", "ResourceQuota") => limits::quota_status(object, all),
         _ => {}
     }
     errors

@@ -32,11 +32,47 @@ impl Outcome {
     }
 }
 
+/// What came of an object.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// What is wrong with it.
+    pub errors: Vec<FieldError>,
+    /// Rules that do not hold for what did not change.
+    pub forgiven: Vec<FieldError>,
+}
+
 impl Schema {
     /// What is wrong with a value; an update is forgiven what was wrong before and did not change.
-    pub fn validate(&self, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let mut errors = check(self, value, Old::root(old), "").errors;
-        embedded::check(self, value, "", true, &mut errors);
+    pub fn validate(&self, value: &Value, old: Option<&Value>) -> Verdict {
+        let errors = check(self, value, Old::root(self, value, old), "").errors;
+        let mut verdict = Verdict {
+            errors,
+            forgiven: Vec::new(),
+        };
+        embedded::check(self, value, "", true, &mut verdict.errors);
+        self.check_lists_and_rules(value, old, &mut verdict);
+        verdict
+    }
+
+    /// The same for an update of the status alone: the rest is not looked at but for rules and lists.
+    pub fn validate_status(&self, value: &Value, old: &Value) -> Verdict {
+        let mut verdict = Verdict::default();
+        if let (Some(status), Some(child)) = (value.get("status"), self.child("status")) {
+            let before = Old::root(self, value, Some(old)).key("status", child, status);
+            verdict.errors = check(child, status, before, "").errors;
+            for error in &mut verdict.errors {
+                error.path = match error.path.as_str() {
+                    "<nil>" => "status".to_owned(),
+                    below => format!("status.{below}"),
+                };
+            }
+        }
+        self.check_lists_and_rules(value, Some(old), &mut verdict);
+        verdict
+    }
+
+    fn check_lists_and_rules(&self, value: &Value, old: Option<&Value>, verdict: &mut Verdict) {
+        let errors = &mut verdict.errors;
         let mut lists = Vec::new();
         lists::check(self, value, "", &mut lists);
         if !lists.is_empty() {
@@ -48,7 +84,7 @@ impl Schema {
                 errors.extend(lists);
             }
         }
-        if self.has_cel() {
+        if self.has_rules() {
             if errors.iter().any(blocks) {
                 errors.push(FieldError::invalid(
                     "<nil>",
@@ -57,10 +93,9 @@ impl Schema {
                      correct the existing errors to complete validation",
                 ));
             } else {
-                super::cel::check(self, value, Old::root(old), "", &mut errors);
+                super::cel::check(self, value, Old::root(self, value, old), verdict);
             }
         }
-        errors
     }
 }
 
@@ -76,15 +111,15 @@ fn blocks(error: &FieldError) -> bool {
     )
 }
 
-fn check(schema: &Schema, value: &Value, old: Old<'_>, path: &str) -> Outcome {
+fn check<'a>(schema: &'a Schema, value: &'a Value, old: Old<'a>, path: &str) -> Outcome {
     let mut outcome = check_new(schema, value, old, path);
-    if !outcome.is_valid() && old.is_same(value) {
+    if !outcome.is_valid() && old.is_same() {
         outcome.errors.clear();
     }
     outcome
 }
 
-fn check_new(schema: &Schema, value: &Value, old: Old<'_>, path: &str) -> Outcome {
+fn check_new<'a>(schema: &'a Schema, value: &'a Value, old: Old<'a>, path: &str) -> Outcome {
     static NO_RULES: Rules = Rules::none();
     let rules = schema.rules.as_deref().unwrap_or(&NO_RULES);
     let mut outcome = Outcome::default();
@@ -156,15 +191,19 @@ fn shown_path(path: &str) -> String {
     }
 }
 
+/// The largest number up to which floats can tell one whole number from the next.
+const MOST_WHOLE: f64 = 9_007_199_254_740_991.0;
+
 fn is_whole(number: &Number) -> bool {
-    number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|n| n.fract() == 0.0)
+    let as_float = |n: f64| n.fract() == 0.0 && n.abs() <= MOST_WHOLE;
+    number.is_i64() || number.as_f64().is_some_and(as_float)
 }
 
 fn name_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(number) if !number.is_i64() => "number",
         Value::Number(_) => "integer",
         Value::String(_) => "string",
         Value::Array(_) => "array",
@@ -243,29 +282,48 @@ fn check_number(
     let invalid = |detail: String| {
         FieldError::invalid(shown_path(path), Value::Number(number.clone()), detail)
     };
-    if schema.kind() == Kind::Integer {
-        let format = match (schema.format(), number.as_i64()) {
-            (Some("int32"), Some(whole)) if i32::try_from(whole).is_ok() => None,
-            (Some("int32"), _) => Some("with format int32"),
-            _ if !is_whole(number) => Some("(default format)"),
-            _ => None,
-        };
-        if let Some(format) = format {
-            // This one is no field error upstream: it has neither path nor value.
-            let detail = format!("Checked value must be of type integer {format} in {path}");
-            outcome
-                .errors
-                .push(FieldError::invalid("<nil>", json!(""), detail));
-        }
+    let format = match (schema.kind(), schema.format(), number.as_i64()) {
+        (Kind::Integer, Some("int32"), Some(whole)) if i32::try_from(whole).is_ok() => None,
+        (Kind::Integer, Some("int32"), _) => Some("integer with format int32"),
+        (Kind::Integer, ..) if !is_whole(number) => Some("integer (default format)"),
+        (Kind::Number, Some("float"), _) if !is_single(number) => Some("number with format float"),
+        _ => None,
+    };
+    if let Some(format) = format {
+        // This one is no field error upstream: it has neither path nor value.
+        let detail = format!("Checked value must be of type {format} in {path}");
+        outcome
+            .errors
+            .push(FieldError::invalid("<nil>", json!(""), detail));
     }
     if let Some(factor) = rules.multiple_of {
-        let quotient = number.as_f64().unwrap_or_default() / factor;
-        if factor > 0.0 && (quotient - quotient.round()).abs() > 1e-9 {
-            let text = format!("{path} in body should be a multiple of {factor}");
-            outcome.errors.push(invalid(text));
+        let exact = Number::from_f64(factor).map(|factor| limit(number, &factor));
+        match (number.as_i64(), exact.and_then(|factor| factor.as_i64())) {
+            // A factor below one is nothing to a whole number.
+            (Some(_), Some(factor)) if factor <= 0 => {
+                let detail =
+                    format!("factor MultipleOf declared for {path} must be positive: {factor}");
+                let path = shown_path(path);
+                let error = FieldError::invalid(path, json!(factor), detail);
+                outcome.errors.push(error);
+            }
+            (Some(whole), Some(factor)) => {
+                if whole.checked_rem(factor).is_some_and(|rest| rest != 0) {
+                    let text = format!("{path} in body should be a multiple of {factor}");
+                    outcome.errors.push(invalid(text));
+                }
+            }
+            _ => {
+                let quotient = number.as_f64().unwrap_or_default() / factor;
+                if factor > 0.0 && (quotient - quotient.round()).abs() > 1e-9 {
+                    let text = format!("{path} in body should be a multiple of {factor}");
+                    outcome.errors.push(invalid(text));
+                }
+            }
         }
     }
     if let Some(max) = &rules.maximum {
+        let max = &limit(number, max);
         let above = compare(number, max);
         if above > 0 || (rules.exclusive_maximum && above == 0) {
             let or_equal = if rules.exclusive_maximum {
@@ -281,6 +339,7 @@ fn check_number(
         }
     }
     if let Some(min) = &rules.minimum {
+        let min = &limit(number, min);
         let above = compare(number, min);
         if above < 0 || (rules.exclusive_minimum && above == 0) {
             let or_equal = if rules.exclusive_minimum {
@@ -295,6 +354,24 @@ fn check_number(
             outcome.errors.push(invalid(text));
         }
     }
+}
+
+/// Whether a number is none too many for a float of four bytes.
+fn is_single(number: &Number) -> bool {
+    number
+        .as_f64()
+        .is_some_and(|n| n.abs() <= f64::from(f32::MAX))
+}
+
+/// A limit as it is held against a number: whole numbers are held against what is whole of it.
+fn limit(number: &Number, limit: &Number) -> Number {
+    let whole = match limit.as_f64() {
+        Some(float) if number.is_i64() && !limit.is_i64() => {
+            float.trunc().to_string().parse::<i64>().ok()
+        }
+        _ => None,
+    };
+    whole.map_or_else(|| limit.clone(), Number::from)
 }
 
 /// A limit without a fraction that is none.
@@ -313,17 +390,18 @@ fn compare(a: &Number, b: &Number) -> i32 {
     a.partial_cmp(&b).map_or(0, |order| order as i32)
 }
 
-fn check_list(
-    schema: &Schema,
+fn check_list<'a>(
+    schema: &'a Schema,
     rules: &Rules,
-    list: &[Value],
-    old: Old<'_>,
+    list: &'a [Value],
+    old: Old<'a>,
     path: &str,
     outcome: &mut Outcome,
 ) {
     if let Some(items) = schema.items() {
+        let before = old.items(schema);
         for (at, item) in list.iter().enumerate() {
-            let below = old.item(schema, at, item);
+            let below = before.of(at, items, item);
             outcome.merge(check(items, item, below, &format!("{path}[{at}]")));
         }
     }
@@ -352,11 +430,11 @@ fn check_list(
     outcome.checks += 2;
 }
 
-fn check_object(
-    schema: &Schema,
-    rules: &Rules,
-    object: &Map<String, Value>,
-    old: Old<'_>,
+fn check_object<'a>(
+    schema: &'a Schema,
+    rules: &'a Rules,
+    object: &'a Map<String, Value>,
+    old: Old<'a>,
     path: &str,
     outcome: &mut Outcome,
 ) {
@@ -382,12 +460,11 @@ fn check_object(
         let Some(child) = schema.child(key) else {
             continue;
         };
-        let untouched = path.is_empty() && (key == "kind" || key == "apiVersion");
-        let old = if untouched { Old::none() } else { old.key(key) };
+        let old = old.key(key, child, inner);
         outcome.merge(check(child, inner, old, &below(key)));
     }
     if let (Some(metadata), Some(inner)) = (&rules.metadata, object.get("metadata")) {
-        let old = old.key("metadata");
+        let old = old.key("metadata", metadata, inner);
         outcome.merge(check(metadata, inner, old, &below("metadata")));
     }
     for name in &rules.required {

@@ -309,7 +309,7 @@ fn validate_conditions(object: &Value) -> Vec<FieldError> {
         };
         if !other.is_empty() && seen.contains(&other) {
             errors.push(FieldError::invalid(
-                format!("{path}.type"),
+                "status.conditions",
                 json!(kind),
                 "Approved and Denied conditions are mutually exclusive",
             ));

@@ -76,8 +76,8 @@ impl Strategy for Definitions {
         let mut errors = Vec::new();
         if let Some(old) = old {
             for path in [
-                ["spec", "group"].as_slice(),
-                &["spec", "scope"],
+                ["spec", "scope"].as_slice(),
+                &["spec", "group"],
                 &["spec", "names", "kind"],
                 &["spec", "names", "plural"],
             ] {
@@ -92,8 +92,8 @@ impl Strategy for Definitions {
         errors
     }
 
-    fn warnings(&self, _: &Facts<'_>, object: &Value, _: Option<&Value>) -> Vec<String> {
-        metadata::unqualified_finalizers(object)
+    fn warnings(&self, _: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        metadata::unqualified_finalizers(object, old)
     }
 
     fn begin_delete(&self, facts: &Facts<'_>, object: &mut Value, _: &DeleteOptions) -> bool {

@@ -1,6 +1,6 @@
 //! Kinds that only differ in facts: one row each.
 
-use super::{Dependents, Facts, Generation, Strategy, nodes};
+use super::{Dependents, Facts, Generation, Strategy, nodes, pods};
 use crate::apiserver::catalogue::Resource;
 use crate::apiserver::registry::metadata;
 use crate::apiserver::registry::names::NameRule;
@@ -122,6 +122,10 @@ static CONTENT_CONDITIONAL: Generic = Generic {
     unconditional: false,
     ..PLAIN
 };
+static CONDITIONAL_RETURNED: Generic = Generic {
+    returns_deleted: true,
+    ..CONDITIONAL
+};
 static ROWS: [Generic; 5] = [PLAIN, SPEC, CONDITIONAL, CONDITIONAL_SPEC, RETURNED];
 
 /// The rules of a built-in kind without a file of its own.
@@ -146,8 +150,11 @@ pub(super) fn of(group: &str, plural: &str) -> &'static dyn Strategy {
         ("scheduling.k8s.io", "priorityclasses") => &ONCE,
         ("admissionregistration.k8s.io", _) => &CONTENT_CONDITIONAL,
         ("flowcontrol.apiserver.k8s.io", _) => conditional_spec,
-        ("node.k8s.io" | "apiregistration.k8s.io", _)
-        | ("storage.k8s.io", "csidrivers" | "csinodes" | "volumeattachments") => conditional,
+        ("node.k8s.io" | "apiregistration.k8s.io", _) => conditional,
+        ("storage.k8s.io", "csidrivers" | "csinodes" | "volumeattachments") => {
+            &CONDITIONAL_RETURNED
+        }
+        ("storage.k8s.io", "storageclasses") => returned,
         _ => plain,
     }
 }
@@ -158,6 +165,14 @@ pub(crate) fn protection(resource: &Resource) -> Option<&'static str> {
         ("", "persistentvolumeclaims") => Some("kubernetes.io/pvc-protection"),
         ("", "persistentvolumes") => Some("kubernetes.io/pv-protection"),
         _ => None,
+    }
+}
+
+/// Labels of a place are fields of their own in v1.
+fn without_topology(slice: &mut Value) {
+    let endpoints = slice.get_mut("endpoints").and_then(Value::as_array_mut);
+    for endpoint in endpoints.into_iter().flatten() {
+        put(endpoint, &["deprecatedTopology"], None);
     }
 }
 
@@ -197,7 +212,12 @@ impl Strategy for Generic {
     fn prepare_create(&self, facts: &Facts<'_>, object: &mut Value) {
         let resource = &facts.context.resource;
         match (resource.group.as_ref(), resource.plural.as_ref()) {
-            ("", "nodes") => nodes::taint(object),
+            ("", "nodes") => {
+                nodes::without_config(object, None);
+                nodes::taint(object);
+            }
+            ("", "pods") => pods::first_status(object, facts.now),
+            ("discovery.k8s.io", "endpointslices") => without_topology(object),
             ("", "persistentvolumes") => nodes::phase_time(object, None, facts.now),
             _ => {}
         }
@@ -214,10 +234,13 @@ impl Strategy for Generic {
     fn prepare_update(&self, facts: &Facts<'_>, object: &mut Value, old: &Value) {
         let resource = &facts.context.resource;
         let status = facts.context.subresource == "status";
-        if status
-            && (resource.group.as_ref(), resource.plural.as_ref()) == ("", "persistentvolumes")
-        {
-            nodes::phase_time(object, Some(old), facts.now);
+        match (resource.group.as_ref(), resource.plural.as_ref()) {
+            ("", "persistentvolumes") if status => {
+                nodes::phase_time(object, Some(old), facts.now);
+            }
+            ("", "nodes") => nodes::without_config(object, Some(old)),
+            ("discovery.k8s.io", "endpointslices") => without_topology(object),
+            _ => {}
         }
     }
 

@@ -1,18 +1,31 @@
 //! Jobs select the pods that they make by their own uid.
 
-use super::{Facts, Generation, Strategy};
-use crate::apiserver::registry::metadata;
+use super::{Dependents, Facts, Generation, Strategy};
 use crate::apiserver::registry::value::{at, copy, is_set, object_at, put};
+use crate::apiserver::registry::{DeleteOptions, metadata};
 use serde_json::{Value, json};
 
 const UID: &str = "batch.kubernetes.io/controller-uid";
 const NAME: &str = "batch.kubernetes.io/job-name";
+
+/// What is said to who deletes a Job and not what becomes of its pods.
+const KEPT: &str = "child pods are preserved by default when jobs are deleted; set \
+    propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 
 pub(super) struct Jobs;
 
 impl Strategy for Jobs {
     fn generation(&self) -> Generation {
         Generation::Spec
+    }
+
+    fn dependents(&self) -> Dependents {
+        Dependents::Orphan
+    }
+
+    fn deletion_warning(&self, options: &DeleteOptions) -> Option<&'static str> {
+        let silent = options.propagation.is_none() && options.orphan_dependents.is_none();
+        silent.then_some(KEPT)
     }
 
     fn selectable(&self) -> &'static [&'static str] {

@@ -2,7 +2,7 @@
 
 use super::{Facts, Strategy};
 use crate::apiserver::error::FieldError;
-use crate::apiserver::registry::value::number;
+use crate::apiserver::registry::value::{number, put};
 use serde_json::{Value, json};
 
 pub(super) struct Leases;
@@ -14,6 +14,14 @@ impl Strategy for Leases {
 
     fn unconditional_update(&self) -> bool {
         false
+    }
+
+    fn prepare_create(&self, _: &Facts<'_>, object: &mut Value) {
+        without_election(object);
+    }
+
+    fn prepare_update(&self, _: &Facts<'_>, object: &mut Value, _: &Value) {
+        without_election(object);
     }
 
     fn validate(&self, _: &Facts<'_>, object: &Value, _: Option<&Value>) -> Vec<FieldError> {
@@ -31,5 +39,12 @@ impl Strategy for Leases {
             }
         }
         errors
+    }
+}
+
+/// Fields of elections that a server coordinates, which is off unless asked for.
+fn without_election(lease: &mut Value) {
+    for field in ["strategy", "preferredHolder"] {
+        put(lease, &["spec", field], None);
     }
 }

@@ -1,7 +1,7 @@
 //! Nodes and volumes: what the server writes beside what a body says.
 
 use crate::apiserver::registry::metadata;
-use crate::apiserver::registry::value::{copy, list, put, text};
+use crate::apiserver::registry::value::{copy, is_set, list, put, text};
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
@@ -16,6 +16,14 @@ pub(super) fn taint(node: &mut Value) {
     if !taints.iter().any(there) {
         taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
         put(node, &["spec", "taints"], Some(json!(taints)));
+    }
+}
+
+/// A kubelet does not take its configuration from the server any more.
+pub(super) fn without_config(node: &mut Value, old: Option<&Value>) {
+    put(node, &["spec", "configSource"], None);
+    if !old.is_some_and(|old| is_set(old, &["status", "config"])) {
+        put(node, &["status", "config"], None);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Facts, Strategy};
 use crate::apiserver::registry::names::NameRule;
-use crate::apiserver::registry::value::{copy, is_set, list, put, text, texts};
+use crate::apiserver::registry::value::{copy, is_set, list, put, same, text, texts};
 use serde_json::{Value, json};
 
 const IPS: [&str; 2] = ["spec", "clusterIPs"];
@@ -44,7 +44,45 @@ impl Strategy for Services {
                 copy(object, old, &IPS);
             }
         }
+        // Who names one address only means the first of them.
+        if address(object) != address(old) && same(object, old, &IPS) {
+            let named = address(object).to_owned();
+            put(object, &IPS, (!named.is_empty()).then(|| json!([named])));
+        }
+        retype(object, old);
         settle(object, Some(old));
+    }
+}
+
+/// What a Service has by its type goes with it, unless somebody says it anew.
+fn retype(service: &mut Value, old: &Value) {
+    let mut gone: Vec<&[&str]> = Vec::new();
+    let kind = |service: &Value| text(service, &["spec", "type"]).to_owned();
+    if has_address(old) && !has_address(service) {
+        if same(service, old, &IPS) {
+            gone.extend([&["spec", "clusterIP"][..], &IPS]);
+        }
+        gone.extend([&FAMILIES[..], &POLICY, &["spec", "internalTrafficPolicy"]]);
+    }
+    if kind(old) == "LoadBalancer" && kind(service) != "LoadBalancer" {
+        gone.extend([
+            &["spec", "allocateLoadBalancerNodePorts"][..],
+            &["spec", "loadBalancerClass"],
+            &["spec", "healthCheckNodePort"],
+        ]);
+    }
+    let outside = |service: &Value| {
+        matches!(kind(service).as_str(), "NodePort" | "LoadBalancer")
+            || is_set(service, &["spec", "externalIPs"])
+    };
+    if outside(old) && !outside(service) {
+        gone.push(&["spec", "externalTrafficPolicy"]);
+    }
+    for path in gone {
+        let addresses = path == IPS || path == ["spec", "clusterIP"];
+        if addresses || same(service, old, path) {
+            put(service, path, None);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::apiserver::error::quote;
 use crate::apiserver::registry::metadata;
 use crate::apiserver::registry::names;
 use crate::apiserver::registry::value::{at, list, map, text};
-use crate::apiserver::schema::whole_bytes;
+use crate::apiserver::schema::{quantity_above, whole_bytes};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -17,6 +17,15 @@ pub(super) fn of(facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<
         return Vec::new();
     }
     let plural = resource.plural.as_ref();
+    if (resource.group.as_ref(), plural) == ("", "services") {
+        return service(object);
+    }
+    if (resource.group.as_ref(), plural) == ("", "resourcequotas") {
+        return match old {
+            None => quota(object),
+            Some(_) => Vec::new(),
+        };
+    }
     let place: &[&str] = match (resource.group.as_ref(), plural) {
         ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
         | ("batch", "jobs")
@@ -46,6 +55,55 @@ pub(super) fn of(facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<
             format!("{}.", place.join("."))
         };
         pod(template, &lead, &mut warnings);
+    }
+    warnings
+}
+
+/// Fields of a Service that do nothing.
+fn service(object: &Value) -> Vec<String> {
+    let field = |key: &str| text(object, &["spec", key]);
+    let external = field("type") == "ExternalName";
+    let mut warnings = Vec::new();
+    let addresses = !list(object, &["spec", "externalIPs"]).is_empty();
+    if field("clusterIP") == "None" {
+        let ignored = [
+            ("loadBalancerIP", !field("loadBalancerIP").is_empty()),
+            ("externalIPs", addresses),
+            ("SessionAffinity", field("sessionAffinity") == "ClientIP"),
+        ];
+        let told = ignored.into_iter().filter(|(_, set)| *set);
+        warnings
+            .extend(told.map(|(key, _)| format!("spec.{key} is ignored for headless services")));
+    }
+    if external && addresses {
+        let why = "spec.externalIPs is ignored when spec.type is \"ExternalName\"";
+        warnings.push(why.to_owned());
+    }
+    if !external && !field("externalName").is_empty() {
+        let why = "spec.externalName is ignored when spec.type is not \"ExternalName\"";
+        warnings.push(why.to_owned());
+    }
+    warnings
+}
+
+/// Requests of a quota that are beyond its limits.
+fn quota(object: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for resource in ["cpu", "memory", "ephemeral-storage"] {
+        let hard = |name: &str| at(object, &["spec", "hard", name]).and_then(Value::as_str);
+        let (requests, limits) = (format!("requests.{resource}"), format!("limits.{resource}"));
+        let bare = hard(resource).filter(|_| resource != "ephemeral-storage");
+        let asked = match hard(&requests) {
+            Some(request) => Some((requests.as_str(), request)),
+            None => bare.map(|request| (resource, request)),
+        };
+        if let (Some((name, request)), Some(limit)) = (asked, hard(&limits))
+            && quantity_above(request, limit)
+        {
+            warnings.push(format!(
+                "ResourceQuota {name} ({request}) should be less than {limits} ({limit})"
+            ));
+        }
     }
     warnings
 }

@@ -39,7 +39,7 @@ fn cell(kind: &str, value: &Value, now: DateTime<Utc>) -> Value {
 /// Texts as they are, everything else as JSON.
 fn printed(value: &Value) -> String {
     match value {
-        Value::Null => "<nil>".to_owned(),
+        Value::Null => "<no value>".to_owned(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }

@@ -12,7 +12,13 @@ pub(crate) struct JsonPath {
 enum Step {
     Field(String),
     Index(i64),
+    /// From one place up to another, by steps.
+    Slice(Option<i64>, Option<i64>, i64),
+    /// Several names, one after the other.
+    Union(Vec<String>),
     All,
+    /// Everything at and below.
+    Deep,
     Filter {
         path: JsonPath,
         operator: &'static str,
@@ -38,6 +44,10 @@ impl JsonPath {
             }
             rest = rest.strip_prefix('.')?;
             if rest.starts_with('[') {
+                continue;
+            }
+            if rest.starts_with('.') {
+                steps.push(Step::Deep);
                 continue;
             }
             let mut name = String::new();
@@ -97,7 +107,9 @@ fn bracket(text: &str) -> Option<usize> {
 fn quoted(text: &str) -> Option<&str> {
     ['\'', '"'].into_iter().find_map(|quote| {
         let inner = text.strip_prefix(quote)?;
-        inner.strip_suffix(quote)
+        inner
+            .strip_suffix(quote)
+            .filter(|inner| !inner.contains(quote))
     })
 }
 
@@ -111,6 +123,20 @@ fn inside(text: &str) -> Option<Step> {
     }
     if let Ok(index) = text.parse() {
         return Some(Step::Index(index));
+    }
+    if text.contains(':') && !text.starts_with('?') {
+        let mut parts = text.split(':');
+        let mut place = || match parts.next().map(str::trim) {
+            None | Some("") => Some(None),
+            Some(number) => number.parse().ok().map(Some),
+        };
+        let (from, to, by) = (place()?, place()?, place()?.unwrap_or(1));
+        return (by > 0).then_some(Step::Slice(from, to, by));
+    }
+    if text.contains(',') && !text.starts_with('?') {
+        let names = text.split(',').map(|name| quoted(name.trim()));
+        let names: Option<Vec<&str>> = names.collect();
+        return Some(Step::Union(names?.into_iter().map(str::to_owned).collect()));
     }
     let filter = text.strip_prefix("?(")?.strip_suffix(')')?.trim();
     let found = OPERATORS
@@ -141,6 +167,30 @@ impl Step {
                 let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
                 let at = if *index < 0 { index + length } else { *index };
                 found.extend(usize::try_from(at).ok().and_then(|at| list.get(at)));
+            }
+            (Self::Slice(from, to, by), Value::Array(list)) => {
+                let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
+                let place = |at: i64| if at < 0 { at + length } else { at };
+                let (from, to) = (place(from.unwrap_or(0)), place(to.unwrap_or(length)));
+                let places = (0..).zip(list);
+                found.extend(places.filter_map(|(at, item)| {
+                    let within = (from..to).contains(&at) && (at - from) % by == 0;
+                    within.then_some(item)
+                }));
+            }
+            (Self::Union(names), Value::Object(object)) => {
+                found.extend(names.iter().filter_map(|name| object.get(name)));
+            }
+            (Self::Deep, value) => {
+                found.push(value);
+                let below: Vec<&Value> = match value {
+                    Value::Array(list) => list.iter().collect(),
+                    Value::Object(object) => object.values().collect(),
+                    _ => Vec::new(),
+                };
+                for inner in below {
+                    self.follow(inner, found);
+                }
             }
             (Self::All, Value::Array(list)) => found.extend(list),
             (Self::All, Value::Object(object)) => found.extend(object.values()),
@@ -201,6 +251,10 @@ mod tests {
             (".spec.list[?(@.n!=1)].type", Some(json!("Ready"))),
             (".spec.list[?(@.gone)].n", None),
             (".spec.missing.deep", None),
+            (".spec.list[-1:].n", Some(json!(2))),
+            (".spec.list[0:1].type", Some(json!("x"))),
+            ("..n", Some(json!(1))),
+            (".spec['gone','a']", Some(json!({"b.c": 1}))),
             ("{.spec}", None),
         ];
         for (path, want) in cases {

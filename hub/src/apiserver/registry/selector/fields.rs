@@ -104,8 +104,10 @@ fn unescape(text: &str) -> Result<String, String> {
                 }
             },
             ',' | '=' => {
+                // The real server names the character by its number.
                 return Err(format!(
-                    "invalid field selector: unescaped character in value: {c}"
+                    "invalid field selector: unescaped character in value: {}",
+                    u32::from(c)
                 ));
             }
             _ => plain.push(c),

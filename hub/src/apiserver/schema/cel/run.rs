@@ -3,6 +3,7 @@
 
 mod bounds;
 mod calls;
+mod lists;
 mod numbers;
 mod price;
 mod texts;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 use texts::Patterns;
 
 pub(super) use bounds::Work;
+
+pub(super) use lists::Lists;
 
 /// What one expression may cost.
 const MOST_OF_ONE: u64 = 1_000_000;
@@ -101,6 +104,7 @@ impl Program {
             work,
             patterns: Patterns::new(),
             variables,
+            lists: Lists::default(),
         }
     }
 
@@ -109,10 +113,17 @@ impl Program {
     }
 
     /// Runs it; how much it cost, whatever came of it.
-    pub(super) fn run(&self, this: Cel, old: Option<Cel>, work: &mut Work) -> (Told, u64) {
+    pub(super) fn run(
+        &self,
+        this: Cel,
+        old: Option<Cel>,
+        lists: &Lists,
+        work: &mut Work,
+    ) -> (Told, u64) {
         let mut variables = vec![(Arc::from("self"), Ok(this))];
         variables.extend(old.map(|old| (Arc::from("oldSelf"), Ok(old))));
         let mut run = self.start(variables, work);
+        run.lists = lists.clone();
         let told = run.node(&self.tree.root);
         (told, run.cost)
     }
@@ -124,6 +135,8 @@ struct Run<'a> {
     cost: u64,
     work: &'a mut Work,
     patterns: Patterns,
+    /// What is known of lists among all values.
+    lists: Lists,
     /// The innermost last.
     variables: Vec<(Arc<str>, Result<Cel, String>)>,
 }
@@ -341,7 +354,9 @@ impl Run<'_> {
             return Ok(Cel::Bool(calls::is_in(set, one)));
         }
         self.work.call(function, &values)?;
-        let known = calls::known(function, &values)
+        let told = self.lists.known(function, &values).map(Ok);
+        let known = told
+            .or_else(|| calls::known(function, &values))
             .or_else(|| texts::known(function, &values))
             .or_else(|| {
                 let user = texts::user(function, &values)?;

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 fn told(schema: Value, new: Value, old: Option<Value>) -> Vec<String> {
     let schema = Schema::of_crd(&schema, false);
-    let errors = schema.validate(&new, old.as_ref());
+    let errors = schema.validate(&new, old.as_ref()).errors;
     errors.iter().map(ToString::to_string).collect()
 }
 

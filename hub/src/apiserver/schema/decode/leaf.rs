@@ -243,8 +243,7 @@ pub(super) fn quantity(value: &mut Value) -> Result<(), String> {
         Value::String(text) => text.trim().to_owned(),
         other => other.to_string(),
     };
-    quantity::parse(&given)?;
-    *value = Value::String(given);
+    *value = Value::String(quantity::written(&given)?);
     Ok(())
 }
 

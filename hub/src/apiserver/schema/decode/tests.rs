@@ -69,8 +69,8 @@ fn types_that_do_not_fit_are_refused_in_gos_words() {
         ),
         (
             "Service",
-            json!({"spec": {"ports": [{"targetPort": true}]}}),
-            "json: cannot unmarshal bool into Go value of type int32",
+            json!({"spec": {"ports": [{"port": "x", "targetPort": true}]}}),
+            "json: cannot unmarshal bool into Go struct field ServicePort.spec.ports.targetPort of type int32",
         ),
     ];
     for (kind, object, text) in cases {

@@ -96,7 +96,7 @@ pub(super) fn port_number(value: i64, path: &str, errors: &mut Errors) {
 pub(super) fn port_name(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if name.len() > 15 {
-        wrong.push("must be no more than 15 bytes".to_owned());
+        wrong.push("must be no more than 15 characters".to_owned());
     }
     let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     if !name.bytes().all(fits) || name.is_empty() {
@@ -114,6 +114,19 @@ pub(super) fn port_name(name: &str) -> Vec<String> {
         wrong.push("must not begin or end with a hyphen".to_owned());
     }
     wrong
+}
+
+/// A name that begins with the domain of whoever gave it.
+pub(super) fn domain_prefixed(name: &str, path: &str, errors: &mut Errors) {
+    let parts = name.split_once('/');
+    let parts = parts.filter(|(domain, rest)| !domain.is_empty() && !rest.is_empty());
+    match parts {
+        Some((domain, _)) => errors.extend(each(path, domain, names::subdomain(domain))),
+        None => {
+            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+            errors.push(FieldError::invalid(path, json!(name), detail));
+        }
+    }
 }
 
 /// A port by number or by name.

@@ -121,6 +121,27 @@ fn bounds_of(
     Ok((start, end, step))
 }
 
+/// Where there are time zones.
+const AREAS: [&str; 17] = [
+    "Africa",
+    "America",
+    "Antarctica",
+    "Arctic",
+    "Asia",
+    "Atlantic",
+    "Australia",
+    "Brazil",
+    "Canada",
+    "Chile",
+    "Etc",
+    "Europe",
+    "Indian",
+    "Mexico",
+    "Pacific",
+    "SystemV",
+    "US",
+];
+
 /// Whether a text has the form of a name of a time zone; which there are, only a machine with the
 /// tables knows.
 pub(super) fn may_be_zone(zone: &str) -> bool {
@@ -155,7 +176,8 @@ pub(super) fn may_be_zone(zone: &str) -> bool {
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+'))
     };
-    PLAIN.contains(&zone) || (zone.contains('/') && zone.split('/').all(form))
+    let below = |(area, rest): (&str, &str)| AREAS.contains(&area) && rest.split('/').all(form);
+    PLAIN.contains(&zone) || zone.split_once('/').is_some_and(below)
 }
 
 #[cfg(test)]

@@ -195,13 +195,15 @@ fn definition(object: &mut Map<String, Value>) {
 /// The first of many and the only one are the same range.
 fn pod_ranges(spec: &mut Map<String, Value>) {
     let all = spec.get("podCIDRs").and_then(Value::as_array);
-    match all.and_then(|all| all.first()).cloned() {
-        Some(first) => fill(spec, "podCIDR", first),
-        None if !is_missing(spec, "podCIDR") => {
+    let first = all.and_then(|all| all.first()).cloned();
+    // The older field says which it is where the two differ.
+    match (first, is_missing(spec, "podCIDR")) {
+        (Some(first), true) => fill(spec, "podCIDR", first),
+        (first, false) if first.as_ref() != spec.get("podCIDR") => {
             let only = json!([spec["podCIDR"]]);
             spec.insert("podCIDRs".to_owned(), only);
         }
-        None => {}
+        _ => {}
     }
 }
 

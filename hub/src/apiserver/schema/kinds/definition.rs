@@ -39,6 +39,7 @@ pub(super) fn check(object: &Value, old: Option<&Value>, errors: &mut Errors) {
         let detail = "should be a domain with at least one dot";
         errors.push(FieldError::invalid("spec.group", json!(group), detail));
     }
+    approved(object, old, errors);
     if text(spec, "scope").is_empty() {
         errors.push(required("spec.scope".to_owned(), ""));
     }
@@ -238,10 +239,8 @@ fn part(version: &Value, key: &str, unchanged: bool, path: &str, errors: &mut Er
         }
         _ => {
             let given = &version["schema"]["openAPIV3Schema"];
-            for (index, field) in list(version, key).iter().enumerate() {
-                let at = format!("{path}.{key}[{index}].jsonPath");
-                selectable(text(field, "jsonPath"), given, at, errors);
-            }
+            let at = format!("{path}.{key}");
+            selectable_fields(list(version, key), given, &at, errors);
         }
     }
 }
@@ -335,30 +334,117 @@ fn printer_column(column: &Value, path: &str, errors: &mut Errors) {
     }
 }
 
-fn selectable(path: &str, schema: &Value, at: String, errors: &mut Errors) {
-    if path.is_empty() {
-        errors.push(required(at, ""));
+/// Groups of Kubernetes itself need a word about who approved a kind in them.
+fn approved(object: &Value, old: Option<&Value>, errors: &mut Errors) {
+    const ANNOTATION: &str = "api-approved.kubernetes.io";
+    let group = text(&object["spec"], "group");
+    let within = |domain: &str| {
+        let rest = group.strip_suffix(domain);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    if !within("k8s.io") && !within("kubernetes.io") {
         return;
     }
-    let mut steps = path.strip_prefix('.').unwrap_or(path).split('.');
-    let found = steps.try_fold(schema, |schema, step| schema.get("properties")?.get(step));
-    match found {
-        None => {
-            let detail = "is an invalid path: does not refer to a valid field";
-            errors.push(FieldError::invalid(at, json!(path), detail));
+    let said = |object: &Value| text(&object["metadata"]["annotations"], ANNOTATION).to_owned();
+    let is_url = |said: &str| {
+        said.split_once("://").is_some_and(|(scheme, rest)| {
+            !scheme.is_empty() && !rest.is_empty() && !rest.starts_with('/')
+        })
+    };
+    let state = |said: &str| match said {
+        "" => 0,
+        said if said.starts_with("unapproved") => 1,
+        said if is_url(said) => 2,
+        _ => 3,
+    };
+    let now = said(object);
+    if old.is_some_and(|old| state(&said(old)) == state(&now)) {
+        return;
+    }
+    let at = format!("metadata.annotations[{ANNOTATION}]");
+    let must = format!(
+        "protected groups must have approval annotation {}",
+        json!(ANNOTATION)
+    );
+    let see = "see https://github.com/kubernetes/enhancements/pull/1111";
+    match state(&now) {
+        0 => errors.push(required(at, &format!("{must}, {see}"))),
+        3 => {
+            let how = "with either a URL or a reason starting with \"unapproved\"";
+            let detail = format!("{must} {how}, {see}");
+            errors.push(FieldError::invalid(at, json!(now), detail));
         }
-        Some(_) if path.starts_with(".metadata") => {
-            let detail = "must not point to fields in metadata";
-            errors.push(FieldError::invalid(at, json!(path), detail));
+        _ => {}
+    }
+}
+
+/// Fields that lists can select by.
+fn selectable_fields(fields: &[Value], schema: &Value, path: &str, errors: &mut Errors) {
+    const MOST: usize = 8;
+    let mut known = BTreeSet::new();
+    for (index, field) in fields.iter().enumerate() {
+        let at = format!("{path}[{index}].jsonPath");
+        let place = text(field, "jsonPath");
+        let mut told = |detail: &str| {
+            errors.push(FieldError::invalid(at.clone(), json!(place), detail));
+        };
+        if place.is_empty() {
+            errors.push(required(at, ""));
+            continue;
         }
-        Some(found) => {
-            if !matches!(text(found, "type"), "string" | "boolean" | "integer") {
-                let detail = "must point to a field of type string, boolean or integer. Enum \
-                              string fields and strings with formats are allowed.";
-                errors.push(FieldError::invalid(at, json!(path), detail));
+        let found = match declared_at(place, schema) {
+            Ok(found) => found,
+            Err(why) => {
+                told(&format!("is an invalid path: {why}"));
+                continue;
             }
+        };
+        if place == ".metadata" || place.starts_with(".metadata.") {
+            told("must not point to fields in metadata");
+        }
+        if !matches!(text(found, "type"), "string" | "boolean" | "integer") {
+            told(
+                "must point to a field of type string, boolean or integer. Enum string fields and \
+                 strings with formats are allowed.",
+            );
+        }
+        if !known.insert(place) {
+            errors.push(FieldError::duplicate(at, json!(place)));
         }
     }
+    if known.len() > MOST {
+        errors.push(FieldError::too_many(path, known.len(), MOST));
+    }
+}
+
+/// The schema at a path like `.a.b`; why there is none.
+fn declared_at<'a>(path: &str, schema: &'a Value) -> Result<&'a Value, String> {
+    let mut here = schema;
+    let mut rest = path;
+    while !rest.is_empty() {
+        let Some(after) = rest.strip_prefix('.') else {
+            if rest.starts_with('[') {
+                return Err("array notation is not allowed".to_owned());
+            }
+            let end = rest.find(['.', '[', ']']).unwrap_or(rest.len()).max(1);
+            return Err(format!("expected [ or . but got: {}", &rest[..end]));
+        };
+        if after.is_empty() {
+            return Err("unexpected end of JSON path".to_owned());
+        }
+        let end = after.find(['.', '[', ']']).unwrap_or(after.len()).max(1);
+        let (name, next) = after.split_at(end);
+        let properties = here.get("properties").filter(|found| found.is_object());
+        let below = match properties {
+            Some(properties) => properties.get(name),
+            None => here.get("additionalProperties"),
+        };
+        here = below
+            .filter(|found| found.is_object())
+            .ok_or_else(|| "does not refer to a valid field".to_owned())?;
+        rest = next;
+    }
+    Ok(here)
 }
 
 fn definition_names(given: &Value, errors: &mut Errors) {

@@ -42,26 +42,7 @@ fn is_standard(name: &str) -> bool {
 }
 
 pub(super) fn quota(object: &Value, errors: &mut Errors) {
-    for (group, path) in [("hard", "spec.hard")] {
-        for (name, value) in map(&object["spec"], group).into_iter().flatten() {
-            let at = format!("{path}[{name}]");
-            errors.extend(each(&at, name, names::qualified(name)));
-            if !name.contains('/') && !is_standard(name) {
-                for detail in [
-                    "must be a standard resource type or fully qualified",
-                    "must be a standard resource for quota",
-                ] {
-                    errors.push(FieldError::invalid(at.clone(), json!(name), detail));
-                }
-            }
-            quantity_not_negative(value, &at, errors);
-            let counted = (COUNTED.contains(&name.as_str()) && name != "ephemeral-storage")
-                || name.starts_with("count/");
-            if counted && amount(value).is_some_and(|amount| !amount.is_whole()) {
-                errors.push(FieldError::invalid(at, value.clone(), "must be an integer"));
-            }
-        }
-    }
+    quota_amounts(&object["spec"], "spec", "hard", errors);
     const SCOPES: [&str; 7] = [
         "Terminating",
         "NotTerminating",
@@ -77,6 +58,66 @@ pub(super) fn quota(object: &Value, errors: &mut Errors) {
             let detail = "unsupported scope";
             errors.push(FieldError::invalid("spec.scopes", json!(scopes), detail));
         }
+        let hard = map(&object["spec"], "hard").into_iter().flatten();
+        let apart = hard.filter(|(name, _)| {
+            is_standard(name) && !applies(scope.as_str().unwrap_or_default(), name)
+        });
+        let detail = "unsupported scope applied to resource";
+        let told = |_| FieldError::invalid("spec.scopes", json!(scopes), detail);
+        errors.extend(apart.map(told));
+    }
+    for (one, other) in [
+        ("BestEffort", "NotBestEffort"),
+        ("Terminating", "NotTerminating"),
+    ] {
+        if [one, other]
+            .iter()
+            .all(|word| scopes.iter().any(|scope| scope == word))
+        {
+            let detail = "conflicting scopes";
+            errors.push(FieldError::invalid("spec.scopes", json!(scopes), detail));
+        }
+    }
+}
+
+/// Whether a resource can be counted within a scope.
+fn applies(scope: &str, name: &str) -> bool {
+    let of_pods = matches!(
+        name,
+        "cpu" | "memory" | "limits.cpu" | "limits.memory" | "requests.cpu" | "requests.memory"
+    );
+    match scope {
+        "BestEffort" => name == "pods",
+        "Terminating"
+        | "NotTerminating"
+        | "NotBestEffort"
+        | "PriorityClass"
+        | "CrossNamespacePodAffinity" => name == "pods" || of_pods,
+        "VolumeAttributesClass" => matches!(name, "persistentvolumeclaims" | "requests.storage"),
+        _ => true,
+    }
+}
+
+fn quota_amounts(part: &Value, path: &str, group: &str, errors: &mut Errors) {
+    for (name, value) in map(part, group).into_iter().flatten() {
+        let at = format!("{path}.{group}[{name}]");
+        let wrong = names::qualified(name);
+        let qualified = wrong.is_empty();
+        errors.extend(each(&at, name, wrong));
+        if !name.contains('/') && !is_standard(name) {
+            let detail = "must be a standard resource type or fully qualified";
+            errors.extend(qualified.then(|| FieldError::invalid(at.clone(), json!(name), detail)));
+            let detail = "must be a standard resource for quota";
+            errors.push(FieldError::invalid(at.clone(), json!(name), detail));
+        }
+        resource_amount(name, value, &at, errors);
+    }
+}
+
+/// What is counted of a quota.
+pub(super) fn quota_status(object: &Value, errors: &mut Errors) {
+    for group in ["hard", "used"] {
+        quota_amounts(&object["status"], "status", group, errors);
     }
 }
 
@@ -91,6 +132,20 @@ pub(super) fn limit_range(object: &Value, errors: &mut Errors) {
         }
         if !kinds.insert(kind) {
             errors.push(FieldError::duplicate(format!("{at}.type"), json!(kind)));
+        }
+        if kind == "Pod" {
+            for key in ["default", "defaultRequest"] {
+                if map(item, key).is_some_and(|all| !all.is_empty()) {
+                    let detail = "may not be specified when `type` is 'Pod'";
+                    errors.push(FieldError::forbidden(format!("{at}.{key}"), detail));
+                }
+            }
+        }
+        let bounded = ["min", "max"].iter().any(|key| has(&item[*key], "storage"));
+        if kind == "PersistentVolumeClaim" && !bounded {
+            let detail = "either minimum or maximum storage value is required, but neither was \
+                          provided";
+            errors.push(required(format!("{at}.limits"), detail));
         }
         limits(item, &at, errors);
     }
@@ -186,6 +241,30 @@ pub(super) fn node(object: &Value, errors: &mut Errors) {
             let at = format!("spec.podCIDRs[{index}]");
             errors.push(FieldError::invalid(at, range.clone(), NO_CIDR));
         }
+    }
+    node_resources(object, errors);
+}
+
+/// What a node has is counted, and never less than nothing.
+pub(super) fn node_resources(object: &Value, errors: &mut Errors) {
+    for group in ["capacity", "allocatable"] {
+        for (name, value) in map(&object["status"], group).into_iter().flatten() {
+            resource_amount(name, value, &format!("status.{group}.{name}"), errors);
+        }
+    }
+}
+
+fn resource_amount(name: &str, value: &Value, path: &str, errors: &mut Errors) {
+    quantity_not_negative(value, path, errors);
+    let counted = COUNTED.contains(&name) && name != "ephemeral-storage";
+    if (counted || name.starts_with("count/"))
+        && amount(value).is_some_and(|amount| !amount.is_whole())
+    {
+        errors.push(FieldError::invalid(
+            path,
+            value.clone(),
+            "must be an integer",
+        ));
     }
 }
 
@@ -352,7 +431,12 @@ fn scaling_rules(rules: &Value, path: &str, errors: &mut Errors) {
         path,
         errors,
     );
-    for (index, policy) in list(rules, "policies").iter().enumerate() {
+    let policies = list(rules, "policies");
+    if policies.is_empty() {
+        let detail = "must specify at least one Policy";
+        errors.push(required(format!("{path}.policies"), detail));
+    }
+    for (index, policy) in policies.iter().enumerate() {
         let at = format!("{path}.policies[{index}]");
         let kind = text(policy, "type");
         if !matches!(kind, "Percent" | "Pods") {

@@ -2,145 +2,16 @@
 
 use super::check::{
     Errors, cidr, has, hidden, ip, list, network as network_of, number, one_of, port, port_number,
-    reachable_ip, required, selector, text, typed,
+    reachable_ip, required, selector, text,
 };
-use super::meta::{check_labels, each};
-use crate::apiserver::error::{FieldError, FieldErrorKind};
+use super::meta::each;
+use crate::apiserver::error::FieldError;
 use crate::apiserver::registry::names;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
-
-pub(super) fn service(object: &Value, errors: &mut Errors) {
-    let spec = &object["spec"];
-    let kind = text(spec, "type");
-    let headless = text(spec, "clusterIP") == "None";
-    let ports = list(spec, "ports");
-    if ports.is_empty() && !headless && kind != "ExternalName" {
-        errors.push(required("spec.ports".to_owned(), ""));
-    }
-    if kind == "ExternalName" && text(spec, "externalName").is_empty() {
-        errors.push(required("spec.externalName".to_owned(), ""));
-    }
-    let mut known: BTreeSet<&str> = BTreeSet::new();
-    for (index, one) in ports.iter().enumerate() {
-        let at = format!("spec.ports[{index}]");
-        service_port(one, &at, ports.len() > 1, &mut known, kind, errors);
-    }
-    check_labels(spec.get("selector"), "spec.selector", errors);
-    let affinity = ["ClientIP", "None"];
-    one_of(spec, "sessionAffinity", &affinity, "spec", errors);
-    if !headless && kind != "ExternalName" {
-        let address = text(spec, "clusterIP");
-        if !address.is_empty() {
-            ip(address, "spec.clusterIPs[0]", errors);
-        }
-    }
-    for (index, address) in list(spec, "externalIPs").iter().enumerate() {
-        let at = format!("spec.externalIPs[{index}]");
-        let address = address.as_str().unwrap_or("");
-        if let Some(parsed) = ip(address, &at, errors) {
-            reachable_ip(parsed, address, &at, errors);
-        }
-    }
-    let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-    one_of(spec, "type", &kinds, "spec", errors);
-    service_port_pairs(ports, errors);
-    traffic(spec, kind, errors);
-}
-
-fn service_port<'a>(
-    one: &'a Value,
-    path: &str,
-    named: bool,
-    known: &mut BTreeSet<&'a str>,
-    kind: &str,
-    errors: &mut Errors,
-) {
-    let name = text(one, "name");
-    let at_name = format!("{path}.name");
-    if name.is_empty() {
-        if named {
-            errors.push(required(at_name, ""));
-        }
-    } else {
-        errors.extend(each(&at_name, name, names::label(name)));
-        if !known.insert(name) {
-            errors.push(FieldError::duplicate(at_name, json!(name)));
-        }
-    }
-    port_number(
-        number(one, "port").unwrap_or(0),
-        &format!("{path}.port"),
-        errors,
-    );
-    one_of(one, "protocol", &PROTOCOLS, path, errors);
-    port(one.get("targetPort"), &format!("{path}.targetPort"), errors);
-    if number(one, "nodePort").unwrap_or(0) != 0 && matches!(kind, "ClusterIP" | "ExternalName") {
-        let detail = format!("may not be used when `type` is '{kind}'");
-        errors.push(FieldError::forbidden(format!("{path}.nodePort"), detail));
-    }
-}
-
-/// A port of a protocol leads to one place.
-fn service_port_pairs(ports: &[Value], errors: &mut Errors) {
-    let mut pairs = BTreeSet::new();
-    for (index, one) in ports.iter().enumerate() {
-        let (protocol, number) = (text(one, "protocol"), number(one, "port").unwrap_or(0));
-        if !pairs.insert((protocol, number)) {
-            let (empty, zero) = (json!(""), json!(0));
-            let shown = typed(&[
-                ("Name", &empty),
-                ("Protocol", &json!(protocol)),
-                ("AppProtocol", &Value::Null),
-                ("Port", &json!(number)),
-                ("TargetPort", &zero),
-                ("NodePort", &zero),
-            ]);
-            let at = format!("spec.ports[{index}]");
-            errors.push(FieldError::new(at, FieldErrorKind::Duplicate, shown, ""));
-        }
-    }
-}
-
-fn traffic(spec: &Value, kind: &str, errors: &mut Errors) {
-    let words = ["Cluster", "Local"];
-    one_of(spec, "internalTrafficPolicy", &words, "spec", errors);
-    let external = text(spec, "externalTrafficPolicy");
-    let outside = matches!(kind, "NodePort" | "LoadBalancer")
-        || (kind == "ClusterIP" && !list(spec, "externalIPs").is_empty());
-    if !external.is_empty() {
-        if outside {
-            one_of(spec, "externalTrafficPolicy", &words, "spec", errors);
-        } else {
-            let detail = "may only be set for externally-accessible services";
-            let at = "spec.externalTrafficPolicy";
-            errors.push(FieldError::invalid(at, json!(external), detail));
-        }
-    }
-    let ranges = list(spec, "loadBalancerSourceRanges");
-    if !ranges.is_empty() && kind != "LoadBalancer" {
-        let detail = "may only be used when `type` is 'LoadBalancer'";
-        errors.push(FieldError::forbidden(
-            "spec.LoadBalancerSourceRanges",
-            detail,
-        ));
-    }
-    for (index, range) in ranges.iter().enumerate() {
-        let at = format!("spec.LoadBalancerSourceRanges[{index}]");
-        let text = range.as_str().unwrap_or("").trim();
-        match cidr(text) {
-            None => errors.push(FieldError::invalid(at, range.clone(), NO_CIDR)),
-            Some(found) if network_of(found) != found.0 => {
-                let detail = "must not have bits set beyond the prefix length";
-                errors.push(FieldError::invalid(at, range.clone(), detail));
-            }
-            Some(_) => {}
-        }
-    }
-}
+pub(super) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
 pub(super) const NO_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
@@ -336,6 +207,27 @@ pub(super) fn ingress_class(object: &Value, errors: &mut Errors) {
             "spec.parameters",
             errors,
         );
+        parameters_namespace(&spec["parameters"], errors);
+    }
+}
+
+/// Parameters lie in a namespace if their scope says so, and only then.
+fn parameters_namespace(parameters: &Value, errors: &mut Errors) {
+    let at = "spec.parameters.namespace";
+    match (text(parameters, "scope"), has(parameters, "namespace")) {
+        ("Namespace", false) => {
+            let detail = "`parameters.scope` is set to 'Namespace'";
+            errors.push(required(at.to_owned(), detail));
+        }
+        ("Namespace", true) => {
+            let namespace = text(parameters, "namespace");
+            errors.extend(each(at, namespace, names::label(namespace)));
+        }
+        ("Cluster", true) => {
+            let detail = "`parameters.scope` is set to 'Cluster'";
+            errors.push(FieldError::forbidden(at, detail));
+        }
+        _ => {}
     }
 }
 
@@ -353,7 +245,17 @@ pub(super) fn policy(object: &Value, errors: &mut Errors) {
             }
         }
     }
-    for (index, kind) in list(spec, "policyTypes").iter().enumerate() {
+    let kinds = list(spec, "policyTypes");
+    if kinds.len() > 2 {
+        let detail = "may not specify more than two policyTypes";
+        errors.push(FieldError::invalid(
+            "spec.policyTypes",
+            json!(kinds),
+            detail,
+        ));
+        return;
+    }
+    for (index, kind) in kinds.iter().enumerate() {
         if !matches!(kind.as_str(), Some("Ingress" | "Egress")) {
             let at = format!("spec.policyTypes[{index}]");
             errors.push(FieldError::not_supported(
@@ -496,13 +398,19 @@ pub(super) fn slice(object: &Value, errors: &mut Errors) {
         ));
         return;
     }
+    let mut known = BTreeSet::new();
     for (index, one) in list(object, "ports").iter().enumerate() {
         let at = format!("ports[{index}]");
         let name = text(one, "name");
+        let at_name = format!("{at}.name");
         if !name.is_empty() {
-            errors.extend(each(&format!("{at}.name"), name, names::label(name)));
+            errors.extend(each(&at_name, name, names::label(name)));
+        }
+        if !known.insert(name) {
+            errors.push(FieldError::duplicate(at_name, json!(name)));
         }
         one_of(one, "protocol", &PROTOCOLS, &at, errors);
+        app_protocol(one, &at, errors);
     }
     for (index, endpoint) in list(object, "endpoints").iter().enumerate() {
         let at = format!("endpoints[{index}].addresses");
@@ -519,5 +427,49 @@ pub(super) fn slice(object: &Value, errors: &mut Errors) {
                 reachable_ip(parsed, address, &at, errors);
             }
         }
+        let host = text(endpoint, "hostname");
+        if has(endpoint, "hostname") {
+            let at = format!("endpoints[{index}].hostname");
+            errors.extend(each(&at, host, names::label(host)));
+        }
+    }
+}
+
+pub(super) fn app_protocol(port: &Value, path: &str, errors: &mut Errors) {
+    if has(port, "appProtocol") {
+        let found = text(port, "appProtocol");
+        let at = format!("{path}.appProtocol");
+        errors.extend(each(&at, found, names::qualified(found)));
+    }
+}
+
+/// Where a balancer of loads can be reached.
+pub(super) fn balancer(object: &Value, errors: &mut Errors) {
+    let all = list(&object["status"]["loadBalancer"], "ingress");
+    for (index, one) in all.iter().enumerate() {
+        let at = format!("status.loadBalancer.ingress[{index}]");
+        let (address, host) = (text(one, "ip"), text(one, "hostname"));
+        if !address.is_empty() {
+            ip(address, &format!("{at}.ip"), errors);
+        }
+        if !host.is_empty() {
+            let at = format!("{at}.hostname");
+            errors.extend(each(&at, host, names::subdomain(host)));
+            if host.parse::<IpAddr>().is_ok() {
+                let detail = "must be a DNS name, not an IP address";
+                errors.push(FieldError::invalid(at, json!(host), detail));
+            }
+        }
+    }
+}
+
+/// A Service that no balancer leads to has no place of one.
+pub(super) fn service_status(object: &Value, errors: &mut Errors) {
+    let all = list(&object["status"]["loadBalancer"], "ingress");
+    if !all.is_empty() && text(&object["spec"], "type") != "LoadBalancer" {
+        let detail = "may only be used when `spec.type` is 'LoadBalancer'";
+        errors.push(FieldError::forbidden("status.loadBalancer.ingress", detail));
+    } else {
+        balancer(object, errors);
     }
 }

@@ -1,13 +1,14 @@
 //! What is refused in pods, by themselves and in templates.
 
 use super::check::{
-    Errors, has, list, map, not_negative, number, one_of, port, required, selector, text,
+    Errors, has, list, map, not_negative, number, one_of, port, required, selector, text, typed,
 };
 use super::meta::{check_annotations, check_labels, each};
 use super::{containers, volumes};
-use crate::apiserver::error::FieldError;
+use crate::apiserver::error::{FieldError, FieldErrorKind};
 use crate::apiserver::registry::names;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 pub(super) const RESTART: [&str; 3] = ["Always", "OnFailure", "Never"];
 
@@ -114,7 +115,7 @@ fn host_aliases(aliases: &[Value], path: &str, errors: &mut Errors) {
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-fn tolerations(all: &[Value], path: &str, errors: &mut Errors) {
+pub(super) fn tolerations(all: &[Value], path: &str, errors: &mut Errors) {
     for (index, toleration) in all.iter().enumerate() {
         let at = format!("{path}[{index}]");
         let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));
@@ -166,6 +167,7 @@ fn tolerations(all: &[Value], path: &str, errors: &mut Errors) {
 
 /// Taints of a node, which are told where they never stand.
 pub(super) fn taints(all: &[Value], errors: &mut Errors) {
+    let mut known = BTreeSet::new();
     for (index, taint) in all.iter().enumerate() {
         let at = format!("metadata.taints[{index}]");
         let key = text(taint, "key");
@@ -185,6 +187,21 @@ pub(super) fn taints(all: &[Value], errors: &mut Errors) {
             errors.push(required(format!("{at}.effect"), ""));
         }
         one_of(taint, "effect", &EFFECTS, &at, errors);
+        if !known.insert((effect, key)) {
+            let shown = typed(&[
+                ("Key", &json!(key)),
+                ("Value", &json!(value)),
+                ("Effect", &json!(effect)),
+                ("TimeAdded", &taint["timeAdded"]),
+            ]);
+            let detail = "taints must be unique by key and effect pair";
+            errors.push(FieldError::new(
+                at,
+                FieldErrorKind::Duplicate,
+                shown,
+                detail,
+            ));
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use super::volumes;
 use crate::apiserver::error::FieldError;
 use crate::apiserver::registry::names;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 const MODES: [&str; 4] = [
     "ReadOnlyMany",
@@ -69,7 +70,7 @@ pub(super) fn claim_spec(spec: &Value, path: &str, errors: &mut Errors) {
 }
 
 /// Fields of a volume that are no source.
-const NO_SOURCE: [&str; 9] = [
+pub(super) const NO_SOURCE: [&str; 9] = [
     "accessModes",
     "capacity",
     "claimRef",
@@ -136,6 +137,20 @@ pub(super) fn volume(object: &Value, errors: &mut Errors) {
     }
     class_name(spec, "spec", errors);
     one_of(spec, "volumeMode", &["Block", "Filesystem"], "spec", errors);
+    if has(spec, "volumeAttributesClassName") {
+        let class = text(spec, "volumeAttributesClassName");
+        let at = "spec.volumeAttributesClassName";
+        if class.is_empty() {
+            let detail = "an empty string is disallowed";
+            errors.push(required(at.to_owned(), detail));
+        } else {
+            errors.extend(each(at, class, names::subdomain(class)));
+        }
+        if !has(spec, "csi") {
+            let detail = "has to be specified when using volumeAttributesClassName";
+            errors.push(required("spec.csi".to_owned(), detail));
+        }
+    }
 }
 
 pub(super) fn class(object: &Value, errors: &mut Errors) {
@@ -153,6 +168,34 @@ pub(super) fn class(object: &Value, errors: &mut Errors) {
     one_of(object, "reclaimPolicy", &["Delete", "Retain"], "", errors);
     let words = ["Immediate", "WaitForFirstConsumer"];
     one_of(object, "volumeBindingMode", &words, "", errors);
+    topologies(list(object, "allowedTopologies"), errors);
+}
+
+/// Where volumes of a class may be: labels with the values that they may have.
+fn topologies(all: &[Value], errors: &mut Errors) {
+    for (index, term) in all.iter().enumerate() {
+        let mut keys = BTreeSet::new();
+        let labels = list(term, "matchLabelExpressions").iter().enumerate();
+        for (label, expression) in labels {
+            let at = format!("allowedTopologies[{index}].matchLabelExpressions[{label}]");
+            let values = list(expression, "values");
+            if values.is_empty() {
+                errors.push(required(format!("{at}.values"), ""));
+            }
+            for (index, value) in values.iter().enumerate() {
+                if values.iter().take(index).any(|earlier| earlier == value) {
+                    let at = format!("{at}.values[{index}]");
+                    errors.push(FieldError::duplicate(at, value.clone()));
+                }
+            }
+            let key = text(expression, "key");
+            let at = format!("{at}.key");
+            errors.extend(each(&at, key, names::qualified(key)));
+            if !keys.insert(key) {
+                errors.push(FieldError::duplicate(at, json!(key)));
+            }
+        }
+    }
 }
 
 pub(super) fn attachment(object: &Value, errors: &mut Errors) {

@@ -16,7 +16,7 @@ fn told(path: &str, mut object: Value, old: Option<Value>) -> Vec<String> {
         ready(&mut old);
         old
     });
-    let errors = resource.validate(&object, old.as_ref());
+    let errors = resource.validate(&object, old.as_ref()).errors;
     errors.iter().map(ToString::to_string).collect()
 }
 

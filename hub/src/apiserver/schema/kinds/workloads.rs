@@ -1,8 +1,8 @@
 //! What is refused in workloads and in what scales and guards them.
 
 use super::check::{
-    Errors, at_most_all, below, has, int_or_percent, is_empty_selector, list, not_negative, number,
-    one_of, percent, required, selector, selects, text, typed,
+    Errors, at_most_all, below, domain_prefixed, has, int_or_percent, is_empty_selector, list,
+    not_negative, number, one_of, percent, required, selector, selects, text, typed,
 };
 use super::meta::each;
 use super::{cron, pods, storage};
@@ -275,8 +275,66 @@ pub(super) fn stateful_set(object: &Value, errors: &mut Errors) {
     selected_template(spec, "statefulset", "StatefulSet", errors);
 }
 
-pub(super) fn job(object: &Value, errors: &mut Errors) {
-    job_spec(&object["spec"], "spec", errors);
+pub(super) fn job(object: &Value, changed: bool, errors: &mut Errors) {
+    let spec = &object["spec"];
+    generated_selector(object, errors);
+    job_spec(spec, "spec", errors);
+    job_selector(spec, errors);
+    // A change is looked at once more.
+    if changed {
+        job_spec(spec, "spec", errors);
+        job_selector(spec, errors);
+    }
+}
+
+/// A Job that nobody chose a selector for has that of its own uid.
+fn generated_selector(object: &Value, errors: &mut Errors) {
+    let spec = &object["spec"];
+    if spec["manualSelector"] == Value::Bool(true) || !has(spec, "selector") {
+        return;
+    }
+    let (name, uid) = (&object["metadata"]["name"], &object["metadata"]["uid"]);
+    let expected = json!({
+        "batch.kubernetes.io/controller-uid": uid,
+        "batch.kubernetes.io/job-name": name,
+        "controller-uid": uid,
+        "job-name": name,
+    });
+    let labels = &spec["template"]["metadata"]["labels"];
+    let wanted = expected.as_object().into_iter().flatten();
+    for (key, value) in wanted.filter(|(key, value)| labels.get(key.as_str()) != Some(*value)) {
+        let at = "spec.template.metadata.labels";
+        let error = match labels.get(key) {
+            None => {
+                let detail = format!("must be '{}'", value.as_str().unwrap_or_default());
+                required(format!("{at}[{key}]"), &detail)
+            }
+            Some(found) => {
+                let detail = format!("must be '{}'", value.as_str().unwrap_or_default());
+                FieldError::invalid(format!("{at}[{key}]"), found.clone(), detail)
+            }
+        };
+        errors.push(error);
+    }
+    if selects(&spec["selector"], Some(&expected)) == Some(false) {
+        let detail = "`selector` not auto-generated";
+        let shown = spec["selector"].clone();
+        errors.push(FieldError::invalid("spec.selector", shown, detail));
+    }
+}
+
+fn job_selector(spec: &Value, errors: &mut Errors) {
+    if has(spec, "selector") {
+        selector(&spec["selector"], "spec.selector", errors);
+    } else {
+        errors.push(required("spec.selector".to_owned(), ""));
+    }
+    let labels = spec["template"]["metadata"].get("labels");
+    if selects(&spec["selector"], labels) == Some(false) {
+        let shown = labels.cloned().unwrap_or(Value::Null);
+        let at = "spec.template.metadata.labels";
+        errors.push(FieldError::invalid(at, shown, MISMATCH));
+    }
 }
 
 fn job_spec(spec: &Value, path: &str, errors: &mut Errors) {
@@ -290,6 +348,10 @@ fn job_spec(spec: &Value, path: &str, errors: &mut Errors) {
         "maxFailedIndexes",
     ];
     not_negative(spec, &numbers, path, errors);
+    if has(spec, "managedBy") {
+        let at = format!("{path}.managedBy");
+        domain_prefixed(text(spec, "managedBy"), &at, errors);
+    }
     let mode = text(spec, "completionMode");
     one_of(
         spec,
@@ -303,7 +365,7 @@ fn job_spec(spec: &Value, path: &str, errors: &mut Errors) {
             let detail = "when completion mode is Indexed";
             errors.push(required(format!("{path}.completions"), detail));
         }
-    } else {
+    } else if matches!(mode, "" | "NonIndexed") {
         for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if let Some(found) = number(spec, key) {
                 let detail = "requires indexed completion mode";
@@ -315,13 +377,11 @@ fn job_spec(spec: &Value, path: &str, errors: &mut Errors) {
             }
         }
     }
-    one_of(
-        spec,
-        "podReplacementPolicy",
-        &["Failed", "TerminatingOrFailed"],
-        path,
-        errors,
-    );
+    let policies: &[&str] = match has(spec, "podFailurePolicy") {
+        true => &["Failed"],
+        false => &["Failed", "TerminatingOrFailed"],
+    };
+    one_of(spec, "podReplacementPolicy", policies, path, errors);
     let template = &spec["template"];
     pods::template(template, &format!("{path}.template"), errors);
     let policy = text(&template["spec"], "restartPolicy");
@@ -347,6 +407,10 @@ pub(super) fn cron_job(object: &Value, errors: &mut Errors) {
         if zone.is_empty() {
             let detail = "timeZone must be nil or non-empty string";
             errors.push(FieldError::invalid("spec.timeZone", json!(""), detail));
+        } else if zone.eq_ignore_ascii_case("local") {
+            let detail = "timeZone must be an explicit time zone as defined in \
+                          https://www.iana.org/time-zones";
+            errors.push(FieldError::invalid("spec.timeZone", json!(zone), detail));
         } else if !cron::may_be_zone(zone) {
             let detail = format!("unknown time zone {zone}");
             errors.push(FieldError::invalid("spec.timeZone", json!(zone), detail));

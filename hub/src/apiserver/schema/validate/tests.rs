@@ -6,7 +6,7 @@ fn told(schema: Value, new: Value, old: Option<Value>) -> Vec<String> {
     let schema = Schema::of_crd(&whole, false);
     let new = json!({"spec": new});
     let old = old.map(|old| json!({"spec": old}));
-    let errors = schema.validate(&new, old.as_ref());
+    let errors = schema.validate(&new, old.as_ref()).errors;
     errors.iter().map(ToString::to_string).collect()
 }
 

@@ -11,8 +11,9 @@ fn ran_within(mut work: Work, schema: &Value, value: &Value, rule: &str) -> (Tol
     let scope = Scope::of(schema, false).expect("a schema");
     let program = scope.program(rule, false);
     let program = program.unwrap_or_else(|why| panic!("{rule}: {why}"));
-    let this = to_cel(&Schema::from_openapi(schema), value);
-    program.run(this.clone(), Some(this), &mut work)
+    let mut lists = Lists::default();
+    let this = to_cel(&Schema::from_openapi(schema), value, &mut lists);
+    program.run(this.clone(), Some(this), &lists, &mut work)
 }
 
 fn objects() -> (Value, Value) {

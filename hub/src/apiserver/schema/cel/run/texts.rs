@@ -124,11 +124,11 @@ pub(super) fn known(function: &str, values: &[Cel]) -> Option<Told> {
     })
 }
 
-/// A quantity as the library reads it, but no larger than quantities become: the library takes any
+/// A quantity as the library reads it, but no larger than binary ones become: the library takes any
 /// exponent and reckons with what is left of it.
 pub(super) fn quantity(text: &str) -> Result<Cel, Stop> {
     let read = quantity::parse(text).map_err(Stop::Error)?;
-    Ok(calls::text(&format!("{}n", read.nano())))
+    Ok(calls::text(&format!("{}n", read.bounded_nano())))
 }
 
 /// At which letter a part first stands, from another one on.

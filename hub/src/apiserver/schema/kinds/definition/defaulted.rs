@@ -7,6 +7,13 @@ use crate::apiserver::schema::Schema;
 use serde_json::Value;
 
 pub(super) fn check(schema: &Value, path: &str, root: bool, errors: &mut Errors) {
+    for name in ["apiVersion", "kind", "metadata"] {
+        if root && has(&schema["properties"][name], "default") {
+            let at = format!("{path}.properties[{name}].default");
+            let detail = format!("must not be set in top-level {name}");
+            errors.push(FieldError::forbidden(at, detail));
+        }
+    }
     if has(schema, "default") {
         let at = format!("{path}.default");
         if root {
@@ -19,7 +26,16 @@ pub(super) fn check(schema: &Value, path: &str, root: bool, errors: &mut Errors)
     let shaping = |place: &str| {
         place.starts_with("properties[") || matches!(place, "items" | "additionalProperties")
     };
+    let top = |place: &str| {
+        matches!(
+            place,
+            "properties[apiVersion]" | "properties[kind]" | "properties[metadata]"
+        )
+    };
     for (place, inner) in below(schema).filter(|(place, _)| shaping(place)) {
+        if root && top(&place) {
+            continue;
+        }
         check(inner, &format!("{path}.{place}"), false, errors);
     }
 }
@@ -33,7 +49,7 @@ fn one(schema: &Value, at: String, errors: &mut Errors) {
         errors.push(FieldError::invalid(at, default.clone(), detail));
         return;
     }
-    for error in node.validate(default, None) {
+    for error in node.validate(default, None).errors {
         let path = match error.path.as_str() {
             "<nil>" => at.clone(),
             inner => format!("{at}.{inner}"),
