@@ -8,7 +8,7 @@ use super::run::{Seen, Transcript};
 use super::script::Case;
 
 /// Differences of one case that a report shows.
-const SHOWN: usize = 400;
+const SHOWN: usize = 40;
 const LONGEST: usize = 600;
 
 /// What became of a case.
