@@ -27,7 +27,7 @@ use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Longest time of a request that is no watch.
@@ -70,6 +70,8 @@ pub struct Router {
 
 /// A request without its body, read.
 pub(super) struct Asked<'a> {
+    /// When its head was there.
+    pub(super) began: Instant,
     pub(super) method: &'a Method,
     pub(super) headers: &'a HeaderMap,
     pub(super) query: &'a Query,
@@ -170,6 +172,7 @@ impl Router {
         B: hyper::body::Body<Data = Bytes> + Send,
         B::Error: Display,
     {
+        let began = Instant::now();
         let (head, body) = request.into_parts();
         let query = Query::read(head.uri.query());
         let user_agent = header(&head.headers, USER_AGENT);
@@ -236,6 +239,7 @@ impl Router {
         }
         let dry_run = AtomicBool::new(false);
         let asked = Asked {
+            began,
             dry_run: &dry_run,
             method: &head.method,
             headers: &head.headers,

@@ -1,5 +1,6 @@
 //! Requests for objects: from the verb to the registry and back.
 
+use super::metrics::Answered;
 use super::negotiate::{Format, STREAMED, Shape, media_type, patch_kind, write_options};
 use super::respond::{Body, Reply};
 use super::router::{Asked, Router, method_not_allowed};
@@ -37,8 +38,13 @@ impl Call<'_> {
         let content_type = self.asked.header(CONTENT_TYPE);
         let is_apply = matches!(patch_kind(content_type, true), Ok(PatchKind::Apply));
         let dry_run = self.asked.query.get("dryRun").is_some();
-        let counters = self.router.counters();
-        counters.count(self.asked.info, is_apply, dry_run, code);
+        self.router.counters().count(&Answered {
+            info: self.asked.info,
+            is_apply,
+            dry_run,
+            code,
+            took: self.asked.began.elapsed(),
+        });
         answered
     }
 

@@ -265,6 +265,14 @@ async fn requests_are_counted_by_kind_and_nobody_can_invent_a_counter() {
         });
         assert!(counted, "{code}: {page}");
     }
+    let timed = page.lines().any(|line| {
+        line.starts_with("apiserver_request_duration_seconds_count{")
+            && line.ends_with("} 2")
+            && line.contains("verb=\"POST\"")
+            && line.contains("resource=\"configmaps\"")
+            && line.contains("scope=\"resource\"")
+    });
+    assert!(timed, "{page}");
     assert!(!page.contains("invented"), "{page}");
     rig.running.end().await;
 }
