@@ -10,6 +10,7 @@ mod pace;
 pub use pace::Pace;
 
 use crate::context::AgentContext;
+use common::client::ClientOptions;
 use common::errors::chain;
 use common::labels::AGENT_FIELD_MANAGER;
 use common::names::CLUSTER_NAMESPACE;
@@ -137,9 +138,12 @@ async fn renew(
     connection: &mut Option<Client>,
     deadline: Duration,
 ) -> Result<(), Error> {
+    let options = ClientOptions::new("lease")
+        .with_timeout(deadline)
+        .one_at_a_time();
     let attempt = async {
         if connection.is_none() {
-            let fresh = context.hub.connect("lease", deadline).await;
+            let fresh = context.hub.connect(options).await;
             *connection = Some(fresh.map_err(Error::Connect)?);
         }
         match connection {

@@ -5,13 +5,14 @@
 
 pub mod connect;
 
+use common::client::ClientOptions;
 use futures::future::BoxFuture;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Deadline of a request of the shared client; watches are excepted.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+/// The shared client; the deadline is that of everything but watches.
+const SHARED: ClientOptions = ClientOptions::new("agent").with_timeout(Duration::from_secs(15));
 
 /// A failure to build a client.
 #[derive(Debug, thiserror::Error)]
@@ -24,11 +25,10 @@ pub struct ConnectError {
 
 /// Makes clients for the hub with the credentials of the moment.
 pub trait Connect: Send + Sync {
-    /// A client with a connection pool of its own. `purpose` ends up in the user agent.
+    /// A client with a connection pool of its own.
     fn connect(
         &self,
-        purpose: &'static str,
-        request_timeout: Duration,
+        options: ClientOptions,
     ) -> BoxFuture<'static, Result<kube::Client, Box<dyn std::error::Error + Send + Sync>>>;
 }
 
@@ -47,7 +47,7 @@ struct Inner {
 impl HubHandle {
     /// A handle over `connector`, with its shared client made.
     pub async fn new(connector: Arc<dyn Connect>) -> Result<Self, ConnectError> {
-        let shared = connect(connector.as_ref(), "agent", REQUEST_TIMEOUT).await?;
+        let shared = connect(connector.as_ref(), SHARED).await?;
         Ok(Self {
             inner: Arc::new(Inner {
                 connector: Mutex::new(connector),
@@ -63,13 +63,9 @@ impl HubHandle {
     }
 
     /// A client with a connection of its own, for the Lease: built again after a timeout.
-    pub async fn connect(
-        &self,
-        purpose: &'static str,
-        request_timeout: Duration,
-    ) -> Result<kube::Client, ConnectError> {
+    pub async fn connect(&self, options: ClientOptions) -> Result<kube::Client, ConnectError> {
         let connector = Arc::clone(&lock(&self.inner.connector));
-        connect(connector.as_ref(), purpose, request_timeout).await
+        connect(connector.as_ref(), options).await
     }
 
     /// Counts the changes of credentials and addresses; after one, clients and watches are made anew.
@@ -79,7 +75,7 @@ impl HubHandle {
 
     /// Puts another connector in force, drops the shared pool and tells everybody.
     pub async fn replace(&self, connector: Arc<dyn Connect>) -> Result<(), ConnectError> {
-        let shared = connect(connector.as_ref(), "agent", REQUEST_TIMEOUT).await?;
+        let shared = connect(connector.as_ref(), SHARED).await?;
         *lock(&self.inner.connector) = connector;
         *lock(&self.inner.shared) = shared;
         self.inner.generation.send_modify(|n| *n += 1);
@@ -89,10 +85,10 @@ impl HubHandle {
 
 async fn connect(
     connector: &dyn Connect,
-    purpose: &'static str,
-    request_timeout: Duration,
+    options: ClientOptions,
 ) -> Result<kube::Client, ConnectError> {
-    let made = connector.connect(purpose, request_timeout).await;
+    let purpose = options.purpose;
+    let made = connector.connect(options).await;
     made.map_err(|source| ConnectError { purpose, source })
 }
 

@@ -4,6 +4,7 @@ use crate::config::RunArgs;
 use crate::context::{AgentContext, ErrorReport};
 use crate::hub::{Connect, HubHandle};
 use clap::Parser;
+use common::client::ClientOptions;
 use common::names::ClusterName;
 use common::time::SimClock;
 use futures::future::BoxFuture;
@@ -14,7 +15,6 @@ use kube::client::Body;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -51,8 +51,7 @@ struct Given(Client);
 impl Connect for Given {
     fn connect(
         &self,
-        _purpose: &'static str,
-        _timeout: Duration,
+        _options: ClientOptions,
     ) -> BoxFuture<'static, Result<Client, Box<dyn std::error::Error + Send + Sync>>> {
         let client = self.0.clone();
         Box::pin(async move { Ok(client) })

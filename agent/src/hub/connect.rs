@@ -7,7 +7,6 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use std::error::Error;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// The hub as registration found it.
 #[derive(Debug, Clone)]
@@ -16,10 +15,8 @@ pub struct Registered(pub HubTarget);
 impl Connect for Registered {
     fn connect(
         &self,
-        purpose: &'static str,
-        request_timeout: Duration,
+        options: ClientOptions,
     ) -> BoxFuture<'static, Result<kube::Client, Box<dyn Error + Send + Sync>>> {
-        let options = ClientOptions::new(purpose).with_timeout(request_timeout);
         let client = hub_client(&self.0, &options).map_err(Into::into);
         futures::future::ready(client).boxed()
     }
@@ -39,15 +36,13 @@ pub struct HandMade {
 impl Connect for HandMade {
     fn connect(
         &self,
-        purpose: &'static str,
-        request_timeout: Duration,
+        options: ClientOptions,
     ) -> BoxFuture<'static, Result<kube::Client, Box<dyn Error + Send + Sync>>> {
         let Self {
             kubeconfig,
             context,
             proxy,
         } = self.clone();
-        let options = ClientOptions::new(purpose).with_timeout(request_timeout);
         async move {
             let (client, _) =
                 kubeconfig_client_through(Some(&kubeconfig), context.as_deref(), &options, &proxy)

@@ -108,7 +108,7 @@ fn from_config(
         Some(url) => ProxyChoice::explicit(&url.to_string()).map_err(Error::Proxy)?,
         None => proxy.clone(),
     };
-    let source = tls_source(config);
+    let source = tls_source(config, options.protocols());
     // Tried once here, so that a broken file is an error of the start, not of every request.
     source().map_err(|error| Error::Tls(server.to_string(), error))?;
     let connector =
@@ -141,7 +141,7 @@ const SYSTEM_ROOTS: [&str; 4] = [
 ];
 
 /// TLS for each new connection; files are read anew, so that rotated ones are taken.
-fn tls_source(config: &Config) -> TlsSource {
+fn tls_source(config: &Config, protocols: Vec<Vec<u8>>) -> TlsSource {
     let roots = config.root_cert.clone().unwrap_or_default();
     let roots_file = config.root_cert_file.clone();
     let auth = config.auth_info.clone();
@@ -154,7 +154,9 @@ fn tls_source(config: &Config) -> TlsSource {
                 .map(|der| CertificateDer::from(der.clone()))
                 .collect(),
         };
-        Ok(Arc::new(tls::client_config(&roots, identity(&auth)?)?))
+        let mut config = tls::client_config(&roots, identity(&auth)?)?;
+        config.alpn_protocols.clone_from(&protocols);
+        Ok(Arc::new(config))
     })
 }
 

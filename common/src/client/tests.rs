@@ -58,9 +58,12 @@ const LONG: Duration = Duration::from_secs(20);
 #[tokio::test]
 async fn both_versions_of_http_are_spoken() {
     let ca = authority("hub");
-    for (h2, version) in [
-        (true, http::Version::HTTP_2),
-        (false, http::Version::HTTP_11),
+    let many = ClientOptions::new("test").with_timeout(LONG);
+    let one = many.clone().one_at_a_time();
+    for (h2, options, version) in [
+        (true, &many, http::Version::HTTP_2),
+        (false, &many, http::Version::HTTP_11),
+        (true, &one, http::Version::HTTP_11),
     ] {
         let server = hub(
             &ca,
@@ -76,9 +79,8 @@ async fn both_versions_of_http_are_spoken() {
             }),
         )
         .await;
-        get(&client(&target(&ca, &[&server.address]), LONG))
-            .await
-            .expect("answered");
+        let client = hub_client(&target(&ca, &[&server.address]), options).expect("a client");
+        get(&client).await.expect("answered");
     }
 }
 

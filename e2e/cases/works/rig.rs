@@ -76,8 +76,7 @@ struct Given(kube::Client);
 impl Connect for Given {
     fn connect(
         &self,
-        _purpose: &'static str,
-        _timeout: Duration,
+        _options: ClientOptions,
     ) -> BoxFuture<'static, Result<kube::Client, Box<dyn std::error::Error + Send + Sync>>> {
         let client = self.0.clone();
         Box::pin(async move { Ok(client) })

@@ -13,6 +13,7 @@ use agent::{cluster_status, heartbeat};
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use common::api::work::Work;
+use common::client::ClientOptions;
 use common::discovery::CaPin;
 use common::names::ClusterName;
 use common::proxy::ProxyChoice;
@@ -263,14 +264,13 @@ struct Timed {
 impl Connect for Timed {
     fn connect(
         &self,
-        purpose: &'static str,
-        request_timeout: Duration,
+        options: ClientOptions,
     ) -> BoxFuture<'static, Result<Client, Box<dyn Error + Send + Sync>>> {
-        let made = self.way.connect(purpose, request_timeout);
+        let made = self.way.connect(options.clone());
         let (board, number) = (self.board.clone(), self.number);
         Box::pin(async move {
             let client = made.await?;
-            if purpose != "lease" {
+            if options.purpose != "lease" {
                 return Ok(client);
             }
             let service = tower::service_fn(move |request: Request<Body>| {
