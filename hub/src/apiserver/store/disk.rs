@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The one connection. Nobody else opens the file while it lives.
 pub(super) struct Disk {
     connection: Connection,
+    /// Whether a transaction waits until it is on disk.
+    syncs: bool,
     file: PathBuf,
     /// How many pages SQLite's log holds.
     log: Arc<AtomicUsize>,
@@ -65,6 +67,13 @@ pub(super) struct Batch<'a> {
     pub(super) clean: bool,
 }
 
+impl Batch<'_> {
+    /// Renewals and what history forgot are only written again when they are lost.
+    fn must_last(&self) -> bool {
+        !self.ops.is_empty() || !self.resources.is_empty() || self.reserve.is_some()
+    }
+}
+
 impl Op {
     /// What watchers are told.
     pub(super) fn event(&self) -> Event {
@@ -100,14 +109,22 @@ impl Disk {
         hooked.map_err(|source| schema::error("open", file, source))?;
         Ok(Self {
             connection,
+            syncs: true,
             log,
             file: file.to_owned(),
             _lock: lock,
         })
     }
 
-    /// Makes one transaction durable.
+    /// Writes one transaction; it is durable unless all of it may as well be lost. The next that is
+    /// durable takes it along: SQLite's log is synced from its beginning.
     pub(super) fn write(&mut self, batch: &Batch<'_>) -> Result<(), rusqlite::Error> {
+        let syncs = batch.must_last();
+        if syncs != self.syncs {
+            let level = if syncs { "FULL" } else { "NORMAL" };
+            self.connection.pragma_update(None, "synchronous", level)?;
+            self.syncs = syncs;
+        }
         let transaction = self.connection.transaction()?;
         fill(&transaction, batch)?;
         transaction.commit()

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const MAPS: &str = "/configmaps";
+const LEASES: &str = "coordination.k8s.io/leases";
 
 fn open(dir: &TempDir) -> Store {
     Store::open(dir.path(), Options::default()).expect("opens")
@@ -334,4 +335,63 @@ async fn a_backup_begins_anew_elsewhere() {
     );
     let none = restore(&home.join(DATABASE), &dir.path().join("fifth"), now);
     assert!(matches!(none, Err(OpenError::NoBackup { .. })), "{none:?}");
+}
+
+/// What somebody would find whose process was killed now.
+fn kept_now(dir: &TempDir) -> Vec<String> {
+    let copy = TempDir::new().expect("a folder");
+    let log = "hub.db-wal";
+    // SQLite's log begins with another number when it begins anew; a copy across that is of no moment.
+    let beginning = || fs::read(dir.path().join(log)).expect("read")[..32].to_vec();
+    loop {
+        let before = beginning();
+        for file in [DATABASE, log] {
+            fs::copy(dir.path().join(file), copy.path().join(file)).expect("copied");
+        }
+        if beginning() == before {
+            break;
+        }
+    }
+    let objects = open(&copy).snapshot(LEASES);
+    objects.table.iter().map(|object| data_of(object)).collect()
+}
+
+fn data_of(stored: &Stored) -> String {
+    let object: Value = serde_json::from_slice(stored.json()).expect("JSON");
+    object["data"]["text"].as_str().expect("text").to_owned()
+}
+
+#[tokio::test]
+async fn renewals_reach_the_disk_although_nothing_else_is_written() {
+    let dir = TempDir::new().expect("a folder");
+    let store = open(&dir);
+    // More than are written at a time.
+    let names: Vec<String> = (0..100).map(|n| format!("lease-{n:03}")).collect();
+    for name in &names {
+        let lease = |expect, change| Write {
+            resource: LEASES.into(),
+            ..write(name, expect, change)
+        };
+        let made = lease(Expect::Absent, Change::Put(map(name, "old")));
+        let made = store.commit(made).await.expect("creates");
+        let renewed = Write {
+            class: Class::Renewal,
+            ..lease(
+                Expect::Revision(made.revision()),
+                Change::Put(map(name, "new")),
+            )
+        };
+        store.commit(renewed).await.expect("renews");
+    }
+    let until = tokio::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let kept = kept_now(&dir);
+        assert_eq!(kept.len(), names.len());
+        if kept.iter().all(|text| text == "new") {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < until, "{kept:?}");
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    store.close().await;
 }

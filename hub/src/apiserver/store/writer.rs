@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// renewals must go on meanwhile: half of this is what they have.
 const RESERVE: u64 = 1 << 24;
 
-/// How late a renewal reaches the disk.
+/// How late a renewal is written to disk.
 const LATE: Duration = Duration::from_secs(5);
 
 /// How often the writer looks after history and the disk while anything is left to do.
@@ -35,13 +35,16 @@ const IDLE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// After so many pages it is copied in a pause; before, there is nothing to gain.
-const CHECKPOINT_SOON: usize = 256;
+const CHECKPOINT_SOON: usize = 1024;
 
 /// After so many pages it is copied even though somebody waits.
 const CHECKPOINT_NOW: usize = 2048;
 
-/// How many log entries are forgotten, and how many renewals are written, in one transaction.
+/// How many log entries are forgotten in one transaction.
 const PIECE: usize = 256;
+
+/// How many late renewals are written in one transaction: whoever comes meanwhile waits for it.
+const FEW: usize = 32;
 
 /// Everything the thread has.
 pub(super) struct Writer {
@@ -56,6 +59,8 @@ pub(super) struct Writer {
     /// Objects whose newest version is only in memory, by their number.
     late: BTreeMap<u64, Arc<Stored>>,
     late_since: Option<Instant>,
+    /// While late renewals are written, the number of the last one that was.
+    flushed: Option<u64>,
     /// Log entries that history forgot: row of the resource and revision.
     forgotten: VecDeque<(i64, u64)>,
     opened: Instant,
@@ -111,6 +116,7 @@ impl Writer {
             reserved,
             late: BTreeMap::new(),
             late_since: None,
+            flushed: None,
             forgotten: VecDeque::new(),
             opened: now,
             ticked: now,
@@ -132,19 +138,22 @@ impl Writer {
         loop {
             let pages = self.disk.log_pages();
             let pause = !self.is_full() && pages > CHECKPOINT_SOON;
+            let flushes = self.flushed.is_some();
             let patience = match (pause, self.has_work()) {
+                _ if flushes => Some(Duration::ZERO),
                 (true, _) => Some(PAUSE),
                 (false, true) => Some(TICK),
                 (false, false) => None,
             };
             let taken = self.inbox.take(patience);
-            let paused = pause && taken.jobs.is_empty();
+            let paused = pause && !flushes && taken.jobs.is_empty();
             if !taken.jobs.is_empty() {
                 self.write(taken.jobs);
             }
             if taken.last {
                 return self.end();
             }
+            self.flush_some();
             if paused || self.disk.log_pages() > CHECKPOINT_NOW {
                 self.checkpoint(Checkpoint::Passive);
             }
@@ -315,7 +324,7 @@ impl Writer {
             return self.recover();
         }
         if self.late_since.is_some_and(|since| since.elapsed() >= LATE) {
-            while !self.late.is_empty() && self.commit(&[], self.some_late()) {}
+            self.flushed = Some(0);
         } else if !self.forgotten.is_empty() {
             self.commit(&[], Vec::new());
         }
@@ -337,8 +346,19 @@ impl Writer {
         });
     }
 
-    fn some_late(&self) -> Vec<Arc<Stored>> {
-        self.late.values().take(PIECE).cloned().collect()
+    /// Writes the next few of the late renewals. One that was written is late again when it comes
+    /// again, but not before the next round.
+    fn flush_some(&mut self) {
+        let Some(last) = self.flushed else { return };
+        let rest = self.late.range(last + 1..);
+        let few: Vec<_> = rest.take(FEW).map(|(_, object)| object.clone()).collect();
+        match few.last().map(|object| object.created()) {
+            Some(newest) => self.flushed = self.commit(&[], few).then_some(newest),
+            None => {
+                self.flushed = None;
+                self.late_since = (!self.late.is_empty()).then(Instant::now);
+            }
+        }
     }
 
     /// Looks whether a disk that took no writes takes them again.
