@@ -162,6 +162,10 @@ impl Disk {
         // Each page is a row: one step gives one page back.
         let mut pages = statement.query([])?;
         while pages.next()?.is_some() {}
+        drop(pages);
+        drop(statement);
+        // The file is cut when the log is copied into it.
+        self.checkpoint(Checkpoint::Passive)?;
         self.has_many_unused()
     }
 
