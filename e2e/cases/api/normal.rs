@@ -126,6 +126,14 @@ impl Normal<'_> {
             };
             groups.retain(of_case);
         }
+        let of_custom = |version: &str| version.contains(".example.com/");
+        let version = object.get("groupVersion").and_then(Value::as_str);
+        if version.is_some_and(of_custom)
+            && let Some(Value::Array(resources)) = object.get_mut("resources")
+        {
+            // The server takes definitions as its map gives them.
+            resources.sort_by_key(|one| one["name"].to_string());
+        }
         if let Some(Value::Array(causes)) = object.get_mut("causes") {
             // The server takes managers as its map gives them.
             causes.sort_by_key(|cause| match cause["reason"].as_str() {

@@ -22,6 +22,9 @@ use tokio::sync::watch;
 /// A schema that is read when it is first needed: most custom kinds of a hub are never written.
 pub type LazySchema = LazyLock<Schema, Box<dyn FnOnce() -> Schema + Send>>;
 
+/// Versions by name, each with its schema; those of one definition share them.
+pub type Versions = Arc<[(Arc<str>, LazySchema)]>;
+
 /// Where a kind comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
@@ -147,6 +150,8 @@ pub struct Resource {
     pub subresources: Vec<Subresource>,
     /// Its schema.
     pub schema: LazySchema,
+    /// The schemas of all versions of its CustomResourceDefinition, served or not.
+    pub versions: Versions,
     /// Where it comes from.
     pub origin: Origin,
     /// The columns of its tables.

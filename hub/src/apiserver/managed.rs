@@ -17,8 +17,9 @@ mod owned;
 mod set;
 mod types;
 mod update;
+mod versions;
 
-use crate::apiserver::catalogue::Resource;
+use crate::apiserver::catalogue::{Resource, Versions};
 use crate::apiserver::error::ApiError;
 use crate::apiserver::schema::Schema;
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -27,6 +28,7 @@ use serde_json::{Map, Value};
 use set::Set;
 use types::Type;
 use update::Rules;
+use versions::Others;
 
 /// Who owns the fields of an object to which nobody applied anything before.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -43,6 +45,8 @@ pub struct Manager {
     kind: String,
     beyond: Set,
     custom: bool,
+    group: String,
+    versions: Versions,
 }
 
 impl Manager {
@@ -55,6 +59,8 @@ impl Manager {
             kind: resource.kind.to_string(),
             beyond: Set::of_fields(beyond::beyond(resource, subresource)),
             custom: resource.is_custom(),
+            group: resource.group.to_string(),
+            versions: resource.versions.clone(),
         }
     }
 
@@ -63,7 +69,11 @@ impl Manager {
             of: Type::of(schema),
             version: &self.api_version,
             beyond: &self.beyond,
-            beyond_everywhere: !self.custom,
+            others: self.custom.then_some(Others {
+                group: &self.group,
+                kind: &self.kind,
+                versions: &self.versions,
+            }),
         }
     }
 
@@ -115,7 +125,8 @@ pub fn apply(
     entries::clear(&mut live);
     if managed.owned.is_empty() {
         let before = manager.updater(BEFORE_FIRST_APPLY);
-        update::update(&rules, &empty, &live, &mut managed, before, &now);
+        update::update(&rules, &empty, &live, &mut managed, before, &now)
+            .map_err(apply::failure)?;
     }
     let id = manager.applier();
     let mut object = match apply::apply(&rules, &live, config, &mut managed, &id, force)? {
@@ -170,8 +181,25 @@ pub fn track(
     }
     let now = now.to_rfc3339_opts(SecondsFormat::Secs, true);
     let writer = manager.updater(&manager.name);
-    update::update(&rules, before, new, &mut managed, writer, &now);
+    // What cannot be put into the words of every manager is nobody's.
+    if let Err(why) = update::update(&rules, before, new, &mut managed, writer, &now) {
+        tracing::debug!(why, "an object lost its managers");
+        return;
+    }
     managed.write(new);
+}
+
+/// Takes a field from all managers of an object.
+pub fn disown(object: &mut Value, path: &[&str]) {
+    let Ok(mut managed) = Managed::read(entries::of(object)) else {
+        return;
+    };
+    let gone = Set::of_fields(&[path]);
+    managed.owned.retain(|_, owned| {
+        owned.set = owned.set.difference(&gone);
+        !owned.set.is_empty()
+    });
+    managed.write(object);
 }
 
 /// Whether `new` differs from `old` in nothing but the times in its managedFields; then `old` stays.

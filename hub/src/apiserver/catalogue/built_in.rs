@@ -1,6 +1,6 @@
 //! The built-in kinds, from the table of facts.
 
-use super::{Column, LazySchema, Origin, Resource, Subresource};
+use super::{Column, LazySchema, Origin, Resource, Subresource, Versions};
 use crate::apiserver::facts::{KindFacts, facts};
 use crate::apiserver::schema::Schema;
 use std::sync::Arc;
@@ -70,6 +70,7 @@ fn resource(kind: &KindFacts) -> Resource {
             })
             .collect(),
         schema: LazySchema::new(Box::new(move || Schema::built_in(definition))),
+        versions: Versions::default(),
         origin: Origin::BuiltIn,
         columns: kind
             .columns

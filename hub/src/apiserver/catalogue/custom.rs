@@ -1,6 +1,6 @@
 //! The kinds of a CustomResourceDefinition.
 
-use super::{Column, Custom, LazySchema, Origin, Packed, Resource, Scale, Subresource};
+use super::{Column, Custom, LazySchema, Origin, Packed, Resource, Scale, Subresource, Versions};
 use crate::apiserver::schema::Schema;
 use serde_json::Value;
 use std::cmp::Ordering;
@@ -61,14 +61,32 @@ pub(super) fn resources(definition: &Value) -> Vec<Resource> {
         .clone()
         .find(|version| version["storage"] == Value::Bool(true))
         .map_or("", |version| text(version, &["name"]));
-    versions
-        .filter(|version| version["served"] == Value::Bool(true))
-        .map(|version| resource(definition, version, stored))
+    let preserve = definition["spec"]["preserveUnknownFields"] == Value::Bool(true);
+    let read: Vec<(&Value, Packed)> = versions
+        .map(|version| (version, Packed::new(&version["schema"]["openAPIV3Schema"])))
+        .collect();
+    let schemas: Versions = read
+        .iter()
+        .map(|(version, openapi)| {
+            let name = Arc::from(text(version, &["name"]));
+            (name, schema(openapi.clone(), preserve))
+        })
+        .collect();
+    read.into_iter()
+        .filter(|(version, _)| version["served"] == Value::Bool(true))
+        .map(|(version, openapi)| resource(definition, version, stored, openapi, &schemas))
         .collect()
 }
 
-fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
+fn resource(
+    definition: &Value,
+    version: &Value,
+    stored: &str,
+    openapi: Packed,
+    versions: &Versions,
+) -> Resource {
     let spec = &definition["spec"];
+    let preserve = spec["preserveUnknownFields"] == Value::Bool(true);
     // What was accepted is what is served; other names may be taken by somebody else.
     let names = match definition["status"].get("acceptedNames") {
         Some(accepted) if !text(accepted, &["plural"]).is_empty() => accepted,
@@ -86,8 +104,6 @@ fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
         given => given.to_owned(),
     };
     let name = text(version, &["name"]);
-    let openapi = Packed::new(&version["schema"]["openAPIV3Schema"]);
-    let preserve = spec["preserveUnknownFields"] == Value::Bool(true);
     // While it goes, its objects can no longer be made, which discovery says.
     let ending = definition["metadata"].get("deletionTimestamp").is_some();
     let verbs = VERBS.iter();
@@ -104,6 +120,7 @@ fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
         verbs: verbs.map(|verb| Arc::from(*verb)).collect(),
         subresources: subresources(version, group, name, kind),
         schema: schema(openapi.clone(), preserve),
+        versions: versions.clone(),
         origin: Origin::Crd(Arc::new(Custom {
             definition: text(definition, &["metadata", "name"]).into(),
             openapi,

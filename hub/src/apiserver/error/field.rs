@@ -2,6 +2,7 @@
 
 use super::StatusCause;
 use super::quote::{escape_html, quote};
+use crate::apiserver::schema::settle_numbers;
 use serde_json::Value;
 use std::fmt;
 
@@ -219,7 +220,11 @@ impl FieldError {
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
-        other => escape_html(&other.to_string()),
+        other => {
+            let mut other = other.clone();
+            settle_numbers(&mut other);
+            escape_html(&other.to_string())
+        }
     }
 }
 

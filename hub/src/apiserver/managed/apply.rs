@@ -2,16 +2,16 @@
 
 use super::check::check;
 use super::combine::combine;
-use super::conflict::{self, Conflict};
+use super::conflict::{self, Refused};
 use super::element::same;
 use super::entries::{Id, Managed, Owned};
 use super::owned::{fields_of, without};
 use super::set::Set;
-use super::types::Type;
 use super::update::{Rules, reconcile, strip, take};
 use super::{annotation, entries};
 use crate::apiserver::error::ApiError;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Applies `config` to `live` for `id`. Nothing is the answer when the object stays as it is.
 pub(super) fn apply(
@@ -37,7 +37,8 @@ pub(super) fn apply(
     let before = managed.clone();
     let conflicts = match attempt(rules, live, config, managed, id, force) {
         Ok(done) => return Ok(done),
-        Err(conflicts) => conflicts,
+        Err(Refused::Conflicts(conflicts)) => conflicts,
+        Err(Refused::Unread(why)) => return Err(failure(why)),
     };
     let conflicts = match annotation::left_by_client_side_apply(live, rules, id) {
         Some(left) => conflicts
@@ -50,7 +51,10 @@ pub(super) fn apply(
         return Err(conflict::refused(&conflicts));
     }
     *managed = before;
-    attempt(rules, live, config, managed, id, true).map_err(|left| conflict::refused(&left))
+    attempt(rules, live, config, managed, id, true).map_err(|left| match left {
+        Refused::Conflicts(left) => conflict::refused(&left),
+        Refused::Unread(why) => failure(why),
+    })
 }
 
 /// A failure that servers call their own.
@@ -78,14 +82,15 @@ fn attempt(
     managed: &mut Managed,
     id: &Id,
     force: bool,
-) -> Result<Option<Value>, Vec<Conflict>> {
-    reconcile(&mut managed.owned, rules.of);
+) -> Result<Option<Value>, Refused> {
+    reconcile(rules, live, &mut managed.owned).map_err(Refused::Unread)?;
     let merged = combine(live, config, rules.of);
     let set = fields_of(config, rules.of).recursive_difference(rules.beyond);
     let version = rules.version.to_owned();
     let last = managed.owned.insert(id.clone(), Owned { version, set });
     let mut new = match last {
-        Some(last) if !last.set.is_empty() => pruned(rules.of, merged, &last.set, managed),
+        Some(last) if !last.set.is_empty() => pruned(rules, merged, &last, managed)
+            .map_err(|why| Refused::Unread(format!("failed to prune fields: {why}")))?,
         _ => merged,
     };
     take(rules, live, &new, &mut managed.owned, Some(id), force)?;
@@ -103,19 +108,45 @@ fn attempt(
 }
 
 /// Takes out what the manager applied last time, not this time, and nobody else owns.
-fn pruned(of: Type<'_>, merged: Value, last: &Set, managed: &Managed) -> Value {
-    let named = |set: &Set| set.with_named_fields(Some(of));
-    let last = named(last);
-    let all = named(&fields_of(&merged, of));
+fn pruned(
+    rules: &Rules<'_>,
+    merged: Value,
+    last: &Owned,
+    managed: &Managed,
+) -> Result<Value, String> {
+    let version = rules.named(&last.version);
+    let of = rules.in_version(&merged, version);
+    let of = of
+        .map_err(|why| format!("failed to convert merged object to last applied version: {why}"))?;
+    let named = |set: &Set, of| set.with_named_fields(Some(of));
     // What anybody owns is put back, with all that leads to it.
-    let mut owned = Set::default();
+    let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
     for one in managed.owned.values() {
-        owned.extend(&one.set);
+        let set = owned.entry(rules.named(&one.version)).or_default();
+        set.extend(&one.set);
     }
-    let first = without(&merged, &last, Some(of));
-    let kept = named(&fields_of(&first, of)).union(&named(&owned));
-    let second = without(&merged, &all.difference(&kept), Some(of));
+    let mut kept = without(&merged, &named(&last.set, of), Some(of));
+    let first = owned.remove(version).map(|set| (version, set));
+    for (version, set) in first.into_iter().chain(owned) {
+        let read = |what: &str, object| {
+            rules.in_version(object, version).map_err(|why| {
+                format!(
+                    "failed add back owned items: failed to convert {what} object at version \
+                     {version}: {why}"
+                )
+            })
+        };
+        let of = read("merged", &merged).and_then(|_| read("pruned", &kept))?;
+        let stays = named(&fields_of(&kept, of), of).union(&named(&set, of));
+        let all = named(&fields_of(&merged, of), of);
+        kept = without(&merged, &all.difference(&stays), Some(of));
+    }
     // What the manager did not own before is not its to remove.
-    let gone = all.difference(&named(&fields_of(&second, of)));
-    without(&merged, &gone.intersection(&last), Some(of))
+    let all = named(&fields_of(&merged, of), of);
+    let gone = all.difference(&named(&fields_of(&kept, of), of));
+    Ok(without(
+        &merged,
+        &gone.intersection(&named(&last.set, of)),
+        Some(of),
+    ))
 }

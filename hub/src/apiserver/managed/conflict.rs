@@ -11,6 +11,15 @@ pub(super) struct Conflict {
     pub(super) path: Vec<Element>,
 }
 
+/// Why a write cannot be told to the managers there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Fields are others'.
+    Conflicts(Vec<Conflict>),
+    /// An object is none in the version of a manager.
+    Unread(String),
+}
+
 /// As conflicts name fields: `.spec.containers[name="a"].image`.
 fn shown(path: &[Element]) -> String {
     path.iter().map(ToString::to_string).collect()

@@ -364,3 +364,68 @@ proptest! {
         }
     }
 }
+
+fn custom(of_v1: Value, of_v2: Value) -> [Arc<Resource>; 2] {
+    let version = |name: &str, spec: Value| {
+        json!({"name": name, "served": true, "storage": name == "v1", "schema": {"openAPIV3Schema":
+            {"type": "object", "properties": {"spec": {"type": "object", "properties": spec}}}}})
+    };
+    let names = json!({"plural": "foos", "kind": "Foo"});
+    let catalogue = Catalogue::new();
+    catalogue.set_crds([&json!({"metadata": {"name": "foos.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": names,
+                 "versions": [version("v1", of_v1), version("v2", of_v2)]},
+        "status": {"conditions": [{"type": "Established", "status": "True"}],
+                   "acceptedNames": names}})]);
+    ["v1", "v2"].map(|version| catalogue.resource("example.com", version, "foos").unwrap())
+}
+
+fn foo(version: &str, spec: Value) -> Value {
+    json!({"apiVersion": format!("example.com/{version}"), "kind": "Foo",
+           "metadata": {"name": "a", "namespace": "d"}, "spec": spec})
+}
+
+#[test]
+fn managers_are_asked_in_the_versions_they_speak() {
+    let list = json!({"type": "array", "items": {"type": "string"}});
+    let mut set = list.clone();
+    set["x-kubernetes-list-type"] = json!("set");
+    let integer = json!({"type": "integer"});
+    let [v1, v2] = custom(
+        json!({"l": list, "a": integer}),
+        json!({"l": set, "a": integer, "new": integer}),
+    );
+    let mut world = World {
+        resource: v1.clone(),
+        object: None,
+    };
+    let first = foo("v1", json!({"l": ["x"], "a": 1}));
+    world.apply("one", &first, false, 1).unwrap();
+    let mut seen = world.object.clone().unwrap();
+    seen["apiVersion"] = json!("example.com/v2");
+    world.resource = v2;
+    world.object = Some(seen);
+    // To its manager the list is one thing, which somebody else changed.
+    world.update("edit", |new| new["spec"]["l"] = json!(["x", "y"]), 2);
+    assert_eq!(
+        world.entries()[0],
+        (
+            "one".to_owned(),
+            "Apply".to_owned(),
+            json!({"f:spec": {"f:a": {}}})
+        )
+    );
+    // What its version cannot say is refused, and otherwise nobody owns anything any more.
+    let refused = world
+        .apply("two", &foo("v2", json!({"new": 1})), false, 3)
+        .unwrap_err();
+    assert_eq!(
+        (refused.code, refused.message.as_str()),
+        (
+            500,
+            "failed to convert new object: .spec.new: field not declared in schema"
+        )
+    );
+    world.update("edit", |new| new["spec"]["new"] = json!(1), 4);
+    assert!(world.entries().is_empty());
+}

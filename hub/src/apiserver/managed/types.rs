@@ -1,7 +1,7 @@
 //! What a field may hold, seen as ownership sees it: scalars, lists and maps, whole or item by item.
 
 use super::element::Element;
-use crate::apiserver::schema::{Go, Kind, ListType, MapType, Schema};
+use crate::apiserver::schema::{Go, Kind, ListType, MapType, Schema, settle_numbers};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -280,7 +280,7 @@ impl List<'_> {
                 schema.property(key)?.default_value()
             };
             if let Some(value) = members.get(*key).or_else(default) {
-                found.push(((*key).to_owned(), value.clone()));
+                found.push(((*key).to_owned(), written(value)));
             }
         }
         if found.is_empty() {
@@ -296,12 +296,19 @@ impl List<'_> {
     }
 }
 
+/// A value as it is kept.
+fn written(value: &Value) -> Value {
+    let mut value = value.clone();
+    settle_numbers(&mut value);
+    value
+}
+
 fn set_step(item: &Value) -> Result<Element, String> {
     Err(match item {
         Value::Object(_) => "associative list without keys has an element that's a map type",
         Value::Array(_) => "not supported: associative list with lists as elements",
         Value::Null => "associative list without keys has an element that's an explicit null",
-        other => return Ok(Element::Value(other.clone())),
+        other => return Ok(Element::Value(written(other))),
     }
     .to_owned())
 }

@@ -1,11 +1,12 @@
 //! How a write moves fields from manager to manager.
 
 use super::compare::{Changes, compare};
-use super::conflict::Conflict;
+use super::conflict::{Conflict, Refused};
 use super::entries::{Id, Managed, Owned, UPDATE, seconds};
 use super::owned;
 use super::set::Set;
 use super::types::Type;
+use super::versions::Others;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -42,8 +43,8 @@ pub(super) struct Rules<'r> {
     pub(super) version: &'r str,
     /// Fields that this write does not reach.
     pub(super) beyond: &'r Set,
-    /// Whether that is so in other versions too.
-    pub(super) beyond_everywhere: bool,
+    /// The versions of a custom kind. Those of a built-in one are of one type here.
+    pub(super) others: Option<Others<'r>>,
 }
 
 /// Takes from all managers but `writer` what changed. Without `force` that is refused.
@@ -54,21 +55,29 @@ pub(super) fn take(
     managers: &mut BTreeMap<Id, Owned>,
     writer: Option<&Id>,
     force: bool,
-) -> Result<Changes, Vec<Conflict>> {
+) -> Result<Changes, Refused> {
     let all = compare(old, new, rules.of);
     let reached = all.without(rules.beyond);
-    let (changed_all, changed_reached) = (all.changed(), reached.changed());
+    let mut known: BTreeMap<String, (Changes, Set)> = BTreeMap::new();
+    known.insert(rules.version.to_owned(), with_changed(reached));
     let mut conflicts: Vec<Conflict> = Vec::new();
     let mut left: BTreeMap<Id, Set> = BTreeMap::new();
     for (id, owned) in managers.iter() {
         if Some(id) == writer {
             continue;
         }
-        let reaches = rules.beyond_everywhere || owned.version == rules.version;
-        let (changes, changed) = if reaches {
-            (&reached, &changed_reached)
-        } else {
-            (&all, &changed_all)
+        let version = rules.named(&owned.version);
+        if !known.contains_key(version) {
+            let convert = |what: &str, object| {
+                let read = rules.in_version(object, version);
+                read.map_err(|why| format!("failed to convert {what} object: {why}"))
+            };
+            let of = convert("old", old).and_then(|_| convert("new", new));
+            let changes = compare(old, new, of.map_err(Refused::Unread)?);
+            known.insert(version.to_owned(), with_changed(changes));
+        }
+        let Some((changes, changed)) = known.get(version) else {
+            continue;
         };
         if changed.is_empty() && changes.removed.is_empty() {
             continue;
@@ -82,7 +91,7 @@ pub(super) fn take(
         left.insert(id.clone(), kept);
     }
     if !force && !conflicts.is_empty() {
-        return Err(conflicts);
+        return Err(Refused::Conflicts(conflicts));
     }
     for (id, set) in left {
         if let Some(owned) = managers.get_mut(&id) {
@@ -90,16 +99,28 @@ pub(super) fn take(
         }
     }
     managers.retain(|_, owned| !owned.set.is_empty());
-    Ok(reached)
+    let reached = known.remove(rules.version).unwrap_or_default();
+    Ok(reached.0)
 }
 
-/// Brings what was owned in line with the schema of today.
-pub(super) fn reconcile(managers: &mut BTreeMap<Id, Owned>, of: Type<'_>) {
+fn with_changed(changes: Changes) -> (Changes, Set) {
+    let changed = changes.changed();
+    (changes, changed)
+}
+
+/// Brings what was owned in line with the schema of today, which must read the object as it is.
+pub(super) fn reconcile(
+    rules: &Rules<'_>,
+    live: &Value,
+    managers: &mut BTreeMap<Id, Owned>,
+) -> Result<(), String> {
     for owned in managers.values_mut() {
+        let of = rules.in_version(live, rules.named(&owned.version))?;
         if let Some(set) = owned::reconciled(&owned.set, of) {
             owned.set = set;
         }
     }
+    Ok(())
 }
 
 /// Takes out what nobody owns.
@@ -115,10 +136,12 @@ pub(super) fn update(
     managed: &mut Managed,
     writer: Id,
     now: &str,
-) {
-    reconcile(&mut managed.owned, rules.of);
-    let Ok(changes) = take(rules, old, new, &mut managed.owned, None, true) else {
-        return;
+) -> Result<(), String> {
+    reconcile(rules, old, &mut managed.owned)?;
+    let changes = match take(rules, old, new, &mut managed.owned, None, true) {
+        Ok(changes) => changes,
+        Err(Refused::Unread(why)) => return Err(why),
+        Err(Refused::Conflicts(_)) => return Ok(()),
     };
     let written = strip(&changes.changed().recursive_difference(rules.beyond));
     if !written.is_empty() {
@@ -131,6 +154,7 @@ pub(super) fn update(
         managed.owned.insert(writer, Owned { version, set });
     }
     cap(managed);
+    Ok(())
 }
 
 /// Merges the oldest updates into one for each version, until there are few enough.

@@ -5,6 +5,7 @@ use super::context::Operation;
 use super::{Body, Context, Outcome, Registry, decode, lifecycle, metadata, tracking};
 use crate::apiserver::catalogue::Resource;
 use crate::apiserver::error::{ApiError, GroupKind};
+use crate::apiserver::schema::settle_numbers;
 use crate::apiserver::store::{self, Expect};
 use crate::apiserver::strategies::{self, Facts, Strategy};
 use crate::apiserver::uuid::random_uuid;
@@ -82,7 +83,9 @@ impl Registry {
             object["metadata"]["name"] = Value::from(name);
         }
         check_new(strategy, &facts, &mut object)?;
-        if !context.dry_run {
+        if resource.is_custom() {
+            settle_numbers(&mut object);
+        } else if !context.dry_run {
             resource.schema.settle(&mut object);
         }
         let name = metadata::name(&object).to_owned();

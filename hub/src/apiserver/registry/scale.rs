@@ -11,6 +11,9 @@ use crate::apiserver::store::Stored;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+/// What the scale of a custom object says to patches that has no replicas.
+const NO_REPLICAS: i64 = -2_147_483_648;
+
 /// Where the numbers of a kind stand.
 struct Paths {
     spec: Vec<String>,
@@ -258,7 +261,12 @@ async fn set(
     let on = context.resource.group_resource();
     let make = |old: Option<&Value>| {
         let old = old.ok_or_else(|| ApiError::not_found(&on, &context.name))?;
-        let new = scale(&scale_of(context, &paths, old))?;
+        let mut before = scale_of(context, &paths, old);
+        let is_new = at(old, &borrowed(&paths.spec)).is_none();
+        if context.resource.is_custom() && is_new {
+            before["spec"]["replicas"] = json!(NO_REPLICAS);
+        }
+        let new = scale(&before)?;
         let replicas = number(&new, &["spec", "replicas"]).unwrap_or_default();
         let mut object = old.clone();
         put(&mut object, &borrowed(&paths.spec), Some(json!(replicas)));
@@ -281,10 +289,17 @@ async fn set(
         if !uid.is_empty() && uid != metadata::uid(old) {
             return Err(uid_conflict(context, uid, metadata::uid(old)));
         }
+        if context.resource.is_custom() && replicas == NO_REPLICAS {
+            let why = format!(
+                "the spec replicas field \".{}\" cannot be empty",
+                paths.spec.join(".")
+            );
+            return Err(ApiError::bad_request(why));
+        }
         if is_owned(old, &paths.spec) {
             if replicas == 0 {
                 // A scale leaves out a zero, and so nobody says it.
-                disown(&mut object, &paths.spec);
+                managed::disown(&mut object, &borrowed(&paths.spec));
             } else {
                 tracking::updated(registry, context, old, &mut object);
                 keep_times(old, &mut object);
@@ -343,35 +358,4 @@ fn is_owned(object: &Value, path: &[String]) -> bool {
     super::value::list(object, &["metadata", "managedFields"])
         .iter()
         .any(|entry| at(&entry["fieldsV1"], &borrowed(&path)).is_some())
-}
-
-/// Nobody owns the field any more.
-fn disown(object: &mut Value, path: &[String]) {
-    let path: Vec<String> = path.iter().map(|part| format!("f:{part}")).collect();
-    let entries = object
-        .pointer_mut("/metadata/managedFields")
-        .and_then(Value::as_array_mut);
-    let Some(entries) = entries else {
-        return;
-    };
-    for entry in entries.iter_mut() {
-        if let Some(fields) = entry.get_mut("fieldsV1") {
-            remove(fields, &path);
-        }
-    }
-    entries.retain(|entry| map(entry, &["fieldsV1"]).is_some());
-}
-
-/// Takes out a path, and what is empty without it.
-fn remove(fields: &mut Value, path: &[String]) {
-    let (Some(fields), Some((first, rest))) = (fields.as_object_mut(), path.split_first()) else {
-        return;
-    };
-    if let Some(below) = fields.get_mut(first) {
-        remove(below, rest);
-        let empty = below.as_object().is_none_or(serde_json::Map::is_empty);
-        if rest.is_empty() || empty {
-            fields.remove(first);
-        }
-    }
 }

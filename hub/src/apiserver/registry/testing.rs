@@ -2,7 +2,7 @@
 
 use super::{Admission, AdmissionFuture, Context, FieldValidation, Operation, Registry, Warnings};
 use crate::apiserver::caller::Caller;
-use crate::apiserver::catalogue::{Catalogue, LazySchema, Origin, Resource};
+use crate::apiserver::catalogue::{Catalogue, LazySchema, Origin, Resource, Versions};
 use crate::apiserver::schema::Schema;
 use crate::apiserver::store::{Options, Store};
 use bytes::Bytes;
@@ -26,6 +26,7 @@ pub(crate) fn bare() -> Resource {
         verbs: Vec::new(),
         subresources: Vec::new(),
         schema: LazySchema::new(Box::new(Schema::default)),
+        versions: Versions::default(),
         origin: Origin::BuiltIn,
         columns: Vec::new(),
         storage_key: "".into(),

@@ -7,6 +7,7 @@ use super::names::NameRule;
 use super::{Body, Context, Outcome, Registry, decode, metadata, scale, tracking};
 use crate::apiserver::error::{ApiError, FieldError, GroupKind};
 use crate::apiserver::managed;
+use crate::apiserver::schema::settle_numbers;
 use crate::apiserver::store::{self, Expect, Stored};
 use crate::apiserver::strategies::{self, Facts, Strategy};
 use serde_json::{Value, json};
@@ -165,7 +166,9 @@ impl Registry {
         object["metadata"]["resourceVersion"] = json!(metadata::resource_version(&old));
         let facts = self.facts(context);
         check_changed(strategy, &facts, &mut object, &old)?;
-        if !context.dry_run {
+        if resource.is_custom() {
+            settle_numbers(&mut object);
+        } else if !context.dry_run {
             resource.schema.settle(&mut object);
         }
         if managed::differ_in_times_only(&old, &object) {

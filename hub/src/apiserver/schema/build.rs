@@ -21,6 +21,21 @@ impl Schema {
     pub fn from_openapi(openapi: &Value) -> Self {
         node(openapi)
     }
+
+    /// The same as defaults are held against it: what may be a number or a string may be anything.
+    pub(super) fn of_default(openapi: &Value) -> Self {
+        let mut schema = node(openapi);
+        schema.forget_either();
+        schema
+    }
+
+    fn forget_either(&mut self) {
+        self.typed &= self.kind != Kind::IntOrString;
+        let fields = self.fields.iter_mut().map(|(_, field)| field);
+        let below = self.items.as_deref_mut().into_iter();
+        let below = below.chain(self.additional.as_deref_mut());
+        fields.chain(below).for_each(Self::forget_either);
+    }
 }
 
 /// The type of `metadata`, which is that of built-in kinds whatever a definition says.

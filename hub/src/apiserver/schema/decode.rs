@@ -15,12 +15,10 @@ use std::fmt::Write as _;
 
 impl Schema {
     /// Reads a value as its Go type and puts it into the form in which Go writes it. What has no Go
-    /// type stays as it is. The error is Go's text.
+    /// type stays as it is, numbers too: only what was written is read back in another form. The error is
+    /// Go's text.
     pub fn coerce(&self, value: &mut Value) -> Result<(), String> {
         let mut place = Place::default();
-        if self.go() == &Go::None {
-            number::settle(value);
-        }
         walk(self, value, &mut place)?;
         place.saved.map_or(Ok(()), Err)
     }

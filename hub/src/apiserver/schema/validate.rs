@@ -2,6 +2,7 @@
 //! server.
 
 mod combine;
+mod defaults;
 mod embedded;
 mod formats;
 mod lists;
@@ -199,6 +200,14 @@ fn is_whole(number: &Number) -> bool {
     number.is_i64() || number.as_f64().is_some_and(as_float)
 }
 
+/// The whole number that the text of a number stands for.
+fn reads_as_whole(number: &Number) -> Option<i64> {
+    let float = || number.as_f64().filter(|n| n.fract() == 0.0);
+    number
+        .as_i64()
+        .or_else(|| format!("{:.0}", float()?).parse().ok())
+}
+
 fn name_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -282,11 +291,13 @@ fn check_number(
     let invalid = |detail: String| {
         FieldError::invalid(shown_path(path), Value::Number(number.clone()), detail)
     };
-    let format = match (schema.kind(), schema.format(), number.as_i64()) {
-        (Kind::Integer, Some("int32"), Some(whole)) if i32::try_from(whole).is_ok() => None,
-        (Kind::Integer, Some("int32"), _) => Some("integer with format int32"),
-        (Kind::Integer, ..) if !is_whole(number) => Some("integer (default format)"),
-        (Kind::Number, Some("float"), _) if !is_single(number) => Some("number with format float"),
+    let whole = reads_as_whole(number);
+    let format = match (schema.kind(), schema.format()) {
+        (Kind::Integer, Some("int32")) if whole.is_none_or(|n| i32::try_from(n).is_err()) => {
+            Some("integer with format int32")
+        }
+        (Kind::Integer, _) if whole.is_none() => Some("integer (default format)"),
+        (Kind::Number, Some("float")) if !is_single(number) => Some("number with format float"),
         _ => None,
     };
     if let Some(format) = format {

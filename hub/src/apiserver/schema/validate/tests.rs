@@ -34,6 +34,16 @@ fn each_rule_is_told_in_the_known_words() {
             "spec.a: Required value",
         ),
         (
+            json!({"type": "string", "format": "byte"}),
+            json!(""),
+            "spec: Invalid value: \"\": spec in body must be of type byte: \"\"",
+        ),
+        (
+            json!({"type": "integer", "format": "int32"}),
+            json!(2_147_483_648.0),
+            "<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in spec",
+        ),
+        (
             json!({"type": "string", "enum": ["a", "b"]}),
             json!("c"),
             "spec: Unsupported value: \"c\": supported values: \"a\", \"b\"",
@@ -174,5 +184,33 @@ fn objects_within_objects_are_objects() {
           'my.name',  or '123-abc', regex used for validation is \
           '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
         ]
+    );
+}
+
+#[test]
+fn defaults_are_held_against_less() {
+    let told = |schema: Value| {
+        let errors = Schema::of_default(&schema).validate_default(&schema["default"], "d");
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        errors.join("; ")
+    };
+    let set =
+        json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}});
+    let with = |mut schema: Value, default: Value| {
+        schema["default"] = default;
+        schema
+    };
+    let either = json!({"x-kubernetes-int-or-string": true});
+    assert_eq!(told(with(set.clone(), json!(["a", "a"]))), "");
+    assert_eq!(
+        told(with(set, json!(["a", 1]))),
+        "d.[1]: Invalid value: \"integer\": [1] in body must be of type string: \"integer\""
+    );
+    assert_eq!(told(with(either, json!(true))), "");
+    let rule = json!({"type": "string", "maxLength": 5,
+                      "x-kubernetes-validations": [{"rule": "self == 'x'", "message": "no x"}]});
+    assert_eq!(
+        told(with(rule, json!("y"))),
+        "d: Invalid value: \"y\": no x"
     );
 }

@@ -294,6 +294,8 @@ pub(super) fn known(function: &str, values: &[Cel]) -> Option<Told> {
         }
         ("endsWith", [Cel::String(a), Cel::String(b)]) => Ok(Cel::Bool(a.ends_with(b.as_str()))),
         ("contains", [Cel::String(a), Cel::String(b)]) => Ok(Cel::Bool(a.contains(b.as_str()))),
+        // It holds the very value, which may be a list that is more than a list.
+        ("optional.of", [value]) => Ok(optional(Some(value.clone()))),
         ("optional.ofNonZeroValue", [value]) => {
             Ok(optional(Some(value).filter(|v| !is_zero(v)).cloned()))
         }

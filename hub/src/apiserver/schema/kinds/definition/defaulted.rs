@@ -23,9 +23,8 @@ pub(super) fn check(schema: &Value, path: &str, root: bool, errors: &mut Errors)
             one(schema, at, errors);
         }
     }
-    let shaping = |place: &str| {
-        place.starts_with("properties[") || matches!(place, "items" | "additionalProperties")
-    };
+    // What stands under any key of a map is not looked at.
+    let shaping = |place: &str| place.starts_with("properties[") || place == "items";
     let top = |place: &str| {
         matches!(
             place,
@@ -41,23 +40,12 @@ pub(super) fn check(schema: &Value, path: &str, root: bool, errors: &mut Errors)
 }
 
 fn one(schema: &Value, at: String, errors: &mut Errors) {
-    let node = Schema::from_openapi(schema);
+    let node = Schema::of_default(schema);
     let default = &schema["default"];
     let mut pruned = default.clone();
     if !node.prune(&mut pruned).is_empty() {
         let detail = "must not have unknown fields";
-        errors.push(FieldError::invalid(at, default.clone(), detail));
-        return;
+        errors.push(FieldError::invalid(at.clone(), default.clone(), detail));
     }
-    for error in node.validate(default, None).errors {
-        let path = match error.path.as_str() {
-            "<nil>" => at.clone(),
-            inner => format!("{at}.{inner}"),
-        };
-        // Rules that were not looked at because of the others are no errors of their own.
-        let skipped = error.path == "<nil>" && error.detail.starts_with("some validation rules");
-        if !skipped {
-            errors.push(FieldError { path, ..error });
-        }
-    }
+    errors.extend(node.validate_default(default, &at));
 }

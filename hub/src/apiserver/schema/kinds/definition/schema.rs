@@ -151,6 +151,7 @@ fn node(schema: &Value, path: &str, errors: &mut Errors) {
     }
     types_of_merging(schema, path, errors);
     list_maps(schema, path, errors);
+    items_are_there(schema, path, errors);
     forms_of_rules(schema, path, errors);
 }
 
@@ -253,12 +254,33 @@ fn list_maps(schema: &Value, path: &str, errors: &mut Errors) {
                         "must be a scalar type if parent array's x-kubernetes-list-type is map";
                     errors.push(FieldError::invalid(at, json!(kind), detail));
                 }
-                key_is_there(items, name, property, path, errors);
             }
         }
         if keys.get(..index).is_some_and(|before| before.contains(key)) {
             let detail = "must not contain duplicate entries";
             errors.push(FieldError::invalid(at.clone(), json!(keys), detail));
+        }
+    }
+}
+
+/// Items of sets and maps are never null, and what items are known by is never missing.
+fn items_are_there(schema: &Value, path: &str, errors: &mut Errors) {
+    let (items, list_type) = (&schema["items"], text(schema, LIST_TYPE));
+    if !items.is_object() || !matches!(list_type, "map" | "set") {
+        return;
+    }
+    if items["nullable"] == Value::Bool(true) {
+        let at = format!("{path}.items.nullable");
+        let detail = format!("cannot be nullable when {LIST_TYPE} is {list_type}");
+        errors.push(FieldError::forbidden(at, detail));
+    }
+    if list_type == "set" {
+        return;
+    }
+    for key in list(schema, KEYS) {
+        let name = key.as_str().unwrap_or("");
+        if let Some(property) = items["properties"].get(name) {
+            key_is_there(items, name, property, path, errors);
         }
     }
 }
