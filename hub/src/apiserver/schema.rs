@@ -13,6 +13,7 @@ mod prune;
 pub(crate) mod rules;
 mod validate;
 
+pub(crate) use build::knows_format;
 pub(crate) use decode::leaf::{duration_nanos, shown_duration};
 pub(crate) use decode::number::settle as settle_numbers;
 pub(crate) use decode::quantity;

@@ -273,6 +273,17 @@ const FORMATS: [&str; 25] = [
     "k8sshortname",
 ];
 
+/// Whether values of a type, in the words of OpenAPI, are held against a format.
+pub(crate) fn knows_format(of: &str, format: &str) -> bool {
+    let kind = match of {
+        "" | "string" => Kind::String,
+        "integer" => Kind::Integer,
+        "number" => Kind::Number,
+        _ => Kind::Object,
+    };
+    supported_format(kind, format).is_some()
+}
+
 fn supported_format(kind: Kind, format: &str) -> Option<Arc<str>> {
     let plain = format.replace('-', "");
     let known = match kind {

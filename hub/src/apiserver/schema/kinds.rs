@@ -17,6 +17,8 @@ mod storage;
 mod volumes;
 mod workloads;
 
+pub(in crate::apiserver) use definition::unknown_formats;
+
 use super::Schema;
 use crate::apiserver::error::FieldError;
 use serde_json::Value;

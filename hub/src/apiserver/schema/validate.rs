@@ -205,7 +205,7 @@ fn reads_as_whole(number: &Number) -> Option<i64> {
     let float = || number.as_f64().filter(|n| n.fract() == 0.0);
     number
         .as_i64()
-        .or_else(|| format!("{:.0}", float()?).parse().ok())
+        .or_else(|| float()?.to_string().parse().ok())
 }
 
 fn name_of(value: &Value) -> &'static str {

@@ -1,10 +1,11 @@
 //! CustomResourceDefinitions as objects; what they define is served by `catalogue`.
 
 use super::{Facts, Generation, Strategy};
-use crate::apiserver::error::FieldError;
+use crate::apiserver::error::{FieldError, quote};
 use crate::apiserver::registry::DeleteOptions;
 use crate::apiserver::registry::metadata;
 use crate::apiserver::registry::value::{at, copy, list, put, text, texts};
+use crate::apiserver::schema::kinds::unknown_formats;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
@@ -91,6 +92,27 @@ impl Strategy for Definitions {
         }
         errors.extend(stored_versions(object));
         errors
+    }
+
+    /// Formats that nobody knows, unless they were there before.
+    fn warnings(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        if facts.context.subresource == "status" {
+            return Vec::new();
+        }
+        let formats = |object: &Value| {
+            let mut found = Vec::new();
+            for version in list(object, &["spec", "versions"]) {
+                if let Some(schema) = at(version, &["schema", "openAPIV3Schema"]) {
+                    unknown_formats(schema, &mut found);
+                }
+            }
+            found
+        };
+        let known = old.map(formats).unwrap_or_default();
+        let new = formats(object).into_iter();
+        new.filter(|format| !known.contains(format))
+            .map(|format| format!("unrecognized format {}", quote(&format)))
+            .collect()
     }
 
     fn begin_delete(&self, facts: &Facts<'_>, object: &mut Value, _: &DeleteOptions) -> bool {

@@ -7,6 +7,8 @@ mod rules;
 mod schema;
 mod structural;
 
+pub(in crate::apiserver) use schema::unknown_formats;
+
 use super::check::{Errors, has, list, one_of, required, text, typed};
 use super::meta::each;
 use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind};

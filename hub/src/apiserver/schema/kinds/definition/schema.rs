@@ -3,6 +3,7 @@
 use super::super::check::{Errors, has, list, map, required, text};
 use super::{defaulted, rules, structural};
 use crate::apiserver::error::FieldError;
+use crate::apiserver::schema::knows_format;
 use serde_json::{Value, json};
 
 /// What may stand beside the type at the root where the status is written by itself.
@@ -113,6 +114,17 @@ pub(super) fn below(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
         all.map(move |(index, inner)| (format!("{key}[{index}]"), inner))
     });
     named.chain(single).chain(several)
+}
+
+/// The formats in a schema that nobody knows.
+pub(in crate::apiserver) fn unknown_formats(schema: &Value, found: &mut Vec<String>) {
+    let format = text(schema, "format");
+    if !format.is_empty() && !knows_format(text(schema, "type"), format) {
+        found.push(format.to_owned());
+    }
+    for (_, inner) in below(schema) {
+        unknown_formats(inner, found);
+    }
 }
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
