@@ -29,9 +29,7 @@ pub(super) fn beyond(resource: &Resource, subresource: &str) -> &'static [Path] 
             &["metadata", "deletionTimestamp"],
             &["metadata", "ownerReferences"],
         ],
-        (("apiextensions.k8s.io", _) | ("storage.k8s.io", "VolumeAttachment"), "status") => {
-            SPEC_AND_METADATA
-        }
+        (("storage.k8s.io", "VolumeAttachment"), "status") => SPEC_AND_METADATA,
         ((_, _), "status") if resource.is_custom() => SPEC_AND_METADATA,
         ((_, _), "status") => SPEC,
         _ => &[],

@@ -10,23 +10,22 @@ mod macros;
 mod parser;
 mod parts;
 mod run;
+mod seen;
 mod syntax;
 mod types;
 mod values;
 
+use super::Schema;
 use super::validate::Verdict;
 use super::validate::old::{Known, Old};
-use super::{Kind, Schema};
 use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use kube_cel::KubeCelExt as _;
-use kube_cel::cel::objects::{Key, Map, OptionalValue};
+use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::{Context, Value as Cel};
 use parts::Parts;
 use run::{Lists, Program, Stop, Work};
+use seen::{escaped, to_cel, type_name};
 use serde_json::Value;
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
@@ -452,97 +451,6 @@ fn steps(path: &str) -> Vec<String> {
         rest = after;
     }
     steps
-}
-
-fn type_name(schema: &Schema) -> &'static str {
-    match schema.kind() {
-        Kind::Object => "object",
-        Kind::Array => "array",
-        Kind::String => "string",
-        Kind::Integer => "integer",
-        Kind::Number => "number",
-        Kind::Boolean => "boolean",
-        Kind::Any | Kind::IntOrString | Kind::Quantity => "",
-    }
-}
-
-/// A value as rules see it: formats have types, and names of fields that are no names in CEL are
-/// written differently.
-fn to_cel(schema: &Schema, value: &Value, lists: &mut Lists) -> Cel {
-    match value {
-        Value::Null => Cel::Null,
-        Value::Bool(set) => Cel::Bool(*set),
-        Value::Number(number) => match (schema.kind(), number.as_i64()) {
-            (Kind::Number, _) | (_, None) => Cel::Float(number.as_f64().unwrap_or(f64::NAN)),
-            (_, Some(whole)) => Cel::Int(whole),
-        },
-        Value::String(text) => text_to_cel(schema, text),
-        Value::Array(list) => {
-            let items = list.iter().map(|item| match schema.items() {
-                Some(items) => to_cel(items, item, lists),
-                None => free(item, lists),
-            });
-            let items = Arc::new(items.collect());
-            lists.note(schema, list, &items);
-            Cel::List(items)
-        }
-        Value::Object(object) => {
-            let is_map = schema.additional().is_some();
-            let mut map = HashMap::with_capacity(object.len());
-            for (key, inner) in object {
-                let seen = match schema.child(key) {
-                    Some(child) => to_cel(child, inner, lists),
-                    None => free(inner, lists),
-                };
-                let name = if is_map {
-                    key.clone()
-                } else if inner.is_null() {
-                    // A field that is null is not there, but it counts when objects are compared.
-                    format!("\0{key}")
-                } else {
-                    escaped(key).unwrap_or_else(|| key.clone())
-                };
-                map.insert(Key::String(Arc::new(name)), seen);
-            }
-            Cel::Map(Map { map: Arc::new(map) })
-        }
-    }
-}
-
-fn free(value: &Value, lists: &mut Lists) -> Cel {
-    static ANY: OnceLock<Schema> = OnceLock::new();
-    to_cel(ANY.get_or_init(Schema::default), value, lists)
-}
-
-fn text_to_cel(schema: &Schema, text: &str) -> Cel {
-    let plain = || Cel::String(Arc::new(text.to_owned()));
-    if schema.kind() != Kind::String {
-        return plain();
-    }
-    match schema.format() {
-        Some("date-time") => values::timestamp(text).map_or_else(plain, Cel::Timestamp),
-        Some("date") => values::day(text).map_or_else(plain, Cel::Timestamp),
-        Some("duration") => values::span(text).map_or_else(plain, Cel::Duration),
-        Some("byte") => STANDARD
-            .decode(text)
-            .map_or_else(|_| plain(), |bytes| Cel::Bytes(Arc::new(bytes))),
-        _ => plain(),
-    }
-}
-
-/// The name of a field as CEL can say it; nothing if it cannot.
-fn escaped(name: &str) -> Option<String> {
-    if parser::KEYWORDS.contains(&name) || parser::RESERVED.contains(&name) {
-        return Some(format!("__{name}__"));
-    }
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');
-    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(fits)
-    {
-        return None;
-    }
-    let name = name.replace("__", "__underscores__");
-    let name = name.replace('.', "__dot__").replace('-', "__dash__");
-    Some(name.replace('/', "__slash__"))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod calls;
+mod invalid;
 mod lists;
 mod numbers;
 mod price;
@@ -190,7 +191,7 @@ impl Run<'_> {
                 if let Some((_, value)) = found.into_iter().find(|(known, _)| **known == *plain) {
                     let value = value.clone();
                     self.pay(own)?;
-                    return value.map_err(Stop::Error);
+                    return invalid::sound(value.map_err(Stop::Error)?);
                 }
                 calls::type_named(plain).ok_or_else(|| no_attribute(plain))
             }
@@ -354,7 +355,7 @@ impl Run<'_> {
             return Ok(Cel::Bool(calls::is_in(set, one)));
         }
         self.work.call(function, &values)?;
-        let told = self.lists.known(function, &values).map(Ok);
+        let told = self.lists.known(function, &values);
         let known = told
             .or_else(|| calls::known(function, &values))
             .or_else(|| texts::known(function, &values))

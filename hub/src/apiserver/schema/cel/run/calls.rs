@@ -1,6 +1,6 @@
 //! What calls give: operators, and the few functions that the library lacks.
 
-use super::Stop;
+use super::{Stop, invalid};
 use crate::apiserver::schema::cel::check::Checked;
 use crate::apiserver::schema::cel::syntax::{Kind, Node};
 use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr};
@@ -146,8 +146,11 @@ pub(super) fn there(operand: &Cel, field: &Arc<str>) -> Told {
         Cel::Map(map) => {
             let quoted = Key::String(Arc::new(format!("__{field}__")));
             let name = Key::String(Arc::new(field.to_string()));
-            let there = map.map.contains_key(&name) || map.map.contains_key(&quoted);
-            Ok(Cel::Bool(there))
+            let found = map.map.get(&name).or_else(|| map.map.get(&quoted));
+            match found.and_then(invalid::error) {
+                Some(error) => Err(error),
+                None => Ok(Cel::Bool(found.is_some())),
+            }
         }
         other => match held(other) {
             Some(Some(inner)) => there(inner, field),
@@ -181,6 +184,9 @@ pub(super) fn indexed(operand: &Cel, index: &Cel, maybe: bool) -> Told {
         Cel::Map(map) => (found(map, index), format!("no such key: {}", shown(index))),
         _ => return Err(fault("no such overload")),
     };
+    if let Some(error) = value.and_then(invalid::error) {
+        return Err(error);
+    }
     match (value, maybe) {
         (value, true) => Ok(optional(value.cloned())),
         (Some(value), false) => Ok(value.clone()),

@@ -1,6 +1,7 @@
 //! Lists that a schema calls sets or maps: they are equal in any order, and a sum holds nothing twice.
 
 use super::calls::held;
+use super::{Stop, Told, invalid};
 use crate::apiserver::schema::cel::escaped;
 use crate::apiserver::schema::{Kind, ListType, Schema};
 use kube_cel::cel::Value as Cel;
@@ -22,7 +23,11 @@ enum Form {
 /// The lists among some values that are more than lists. Each is known by where it stands, and kept, so
 /// that nothing else can stand there.
 #[derive(Debug, Clone, Default)]
-pub(in crate::apiserver::schema::cel) struct Lists(HashMap<usize, (Arc<Vec<Cel>>, Form)>);
+pub(in crate::apiserver::schema::cel) struct Lists {
+    known: HashMap<usize, (Arc<Vec<Cel>>, Form)>,
+    /// Whether there are values that are none.
+    invalid: bool,
+}
 
 impl Lists {
     /// Takes note of a list, if its schema says more of it.
@@ -59,25 +64,29 @@ impl Lists {
         self.put(list, form);
     }
 
+    /// A value that is none, as its schema wants another one.
+    pub(in crate::apiserver::schema::cel) fn invalid(&mut self, why: String) -> Cel {
+        self.invalid = true;
+        invalid::invalid(why)
+    }
+
     fn put(&mut self, list: &Arc<Vec<Cel>>, form: Form) {
-        self.0.insert(address(list), (list.clone(), form));
+        self.known.insert(address(list), (list.clone(), form));
     }
 
     fn form(&self, list: &Arc<Vec<Cel>>) -> Option<&Form> {
-        self.0.get(&address(list)).map(|(_, form)| form)
+        self.known.get(&address(list)).map(|(_, form)| form)
     }
 
     /// Operators over such lists; nothing if there is none.
-    pub(super) fn known(&mut self, function: &str, values: &[Cel]) -> Option<Cel> {
-        if self.0.is_empty() {
+    pub(super) fn known(&mut self, function: &str, values: &[Cel]) -> Option<Told> {
+        if self.known.is_empty() && !self.invalid {
             return None;
         }
         match (function, values) {
-            ("_==_", [a, b]) => Some(Cel::Bool(self.equal(a, b))),
-            ("_!=_", [a, b]) => Some(Cel::Bool(!self.equal(a, b))),
-            ("@in", [one, Cel::List(list)]) => {
-                Some(Cel::Bool(list.iter().any(|item| self.equal(item, one))))
-            }
+            ("_==_", [a, b]) => Some(self.equal(a, b).map(Cel::Bool)),
+            ("_!=_", [a, b]) => Some(self.equal(a, b).map(|equal| Cel::Bool(!equal))),
+            ("@in", [one, Cel::List(list)]) => Some(self.is_in(one, list).map(Cel::Bool)),
             ("_+_", [Cel::List(a), Cel::List(b)]) => {
                 let form = self.form(a)?.clone();
                 let sum = Arc::new(match &form {
@@ -85,43 +94,82 @@ impl Lists {
                     Form::Map(keys) => merged(a, b, keys),
                 });
                 self.put(&sum, form);
-                Some(Cel::List(sum))
+                Some(Ok(Cel::List(sum)))
             }
             _ => None,
         }
     }
 
+    /// An item that is no value may be the one that is looked for, unless another one is.
+    fn is_in(&self, one: &Cel, list: &[Cel]) -> Result<bool, Stop> {
+        let mut failed = None;
+        for item in list {
+            match self.equal(item, one) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(false), Err)
+    }
+
     /// Whether two values are equal; the left one says how.
-    fn equal(&self, a: &Cel, b: &Cel) -> bool {
+    fn equal(&self, a: &Cel, b: &Cel) -> Result<bool, Stop> {
         match (a, b) {
-            (Cel::List(a), Cel::List(b)) => {
-                a.len() == b.len()
-                    && match self.form(a) {
-                        None => a.iter().zip(b.iter()).all(|(a, b)| self.equal(a, b)),
-                        Some(Form::Set { lost }) => {
-                            let all = all_but(a, lost);
-                            b.iter().all(|one| all.contains(&known_by(one)))
-                        }
-                        Some(Form::Map(keys)) => {
-                            let all = a.iter().filter_map(|one| Some((key_of(one, keys)?, one)));
-                            let all: HashMap<String, &Cel> = all.collect();
-                            let found = |one| all.get(&key_of(one, keys)?);
-                            b.iter()
-                                .all(|one| found(one).is_some_and(|a| self.equal(a, one)))
-                        }
-                    }
+            (Cel::List(a), Cel::List(b)) if a.len() == b.len() => self.equal_lists(a, b),
+            (Cel::Map(a), Cel::Map(b)) if a.map.len() == b.map.len() => {
+                all(a.map.iter(), |(key, one)| match b.map.get(key) {
+                    Some(other) => self.equal(one, other),
+                    None => Ok(false),
+                })
             }
-            (Cel::Map(a), Cel::Map(b)) => {
-                let same = |(key, one)| b.map.get(key).is_some_and(|other| self.equal(one, other));
-                a.map.len() == b.map.len() && a.map.iter().all(same)
-            }
-            (Cel::Opaque(_), Cel::Opaque(_)) => match (held(a), held(b)) {
-                (Some(Some(a)), Some(Some(b))) => self.equal(a, b),
-                _ => a == b,
+            (Cel::List(_), Cel::List(_)) | (Cel::Map(_), Cel::Map(_)) => Ok(false),
+            _ => match invalid::error(a) {
+                Some(error) => Err(error),
+                None => Ok(self.equal_held(a, b)?.unwrap_or_else(|| a == b)),
             },
-            _ => a == b,
         }
     }
+
+    /// Whether two optionals are equal that hold something.
+    fn equal_held(&self, a: &Cel, b: &Cel) -> Result<Option<bool>, Stop> {
+        match (held(a), held(b)) {
+            (Some(Some(a)), Some(Some(b))) => self.equal(a, b).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn equal_lists(&self, a: &Arc<Vec<Cel>>, b: &[Cel]) -> Result<bool, Stop> {
+        match self.form(a) {
+            None => all(a.iter().zip(b), |(a, b)| self.equal(a, b)),
+            Some(Form::Set { lost }) => {
+                let known = all_but(a, lost);
+                Ok(b.iter().all(|one| known.contains(&known_by(one))))
+            }
+            Some(Form::Map(keys)) => {
+                let known = a.iter().filter_map(|one| Some((key_of(one, keys)?, one)));
+                let known: HashMap<String, &Cel> = known.collect();
+                let found = |one| known.get(&key_of(one, keys)?);
+                all(b.iter(), |one| match found(one) {
+                    Some(a) => self.equal(a, one),
+                    None => Ok(false),
+                })
+            }
+        }
+    }
+}
+
+/// Whether something holds for all; what cannot be told ends the look.
+fn all<T>(
+    of: impl Iterator<Item = T>,
+    holds: impl Fn(T) -> Result<bool, Stop>,
+) -> Result<bool, Stop> {
+    for one in of {
+        if !holds(one)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn address(list: &Arc<Vec<Cel>>) -> usize {

@@ -342,3 +342,48 @@ fn maps_are_walked_in_the_order_of_their_keys() {
         assert_eq!(ran(&schema, &value, rule).0, Ok(Cel::Bool(true)));
     }
 }
+
+#[test]
+fn a_set_stays_one_wherever_it_is_put() {
+    let set =
+        json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}});
+    let schema = json!({"type": "object", "properties": {"s": set, "t": set}});
+    let value = json!({"s": ["a", "b"], "t": ["b", "a"]});
+    for rule in [
+        "self.s == self.t",
+        "optional.of(self.s).value() == self.t",
+        "[self.s][0] == self.t",
+        "self.s in [self.t]",
+    ] {
+        assert_eq!(ran(&schema, &value, rule).0, Ok(Cel::Bool(true)), "{rule}");
+    }
+}
+
+#[test]
+fn what_is_no_value_is_told_to_whoever_looks() {
+    let schema = json!({"type": "object", "properties": {
+        "i": {"type": "integer"},
+        "l": {"type": "array", "items": {"type": "integer"}}}});
+    let value = json!({"i": 1.0, "l": [2, 1.0]});
+    let why = "invalid data, expected int, got float64";
+    for rule in [
+        "self.i > 0",
+        "has(self.i)",
+        "self.l[1] == 1",
+        "self.l.all(x, x > 0)",
+        "1 in self.l",
+        "self.l == [2, 1]",
+    ] {
+        let told = ran(&schema, &value, rule).0;
+        assert_eq!(told, Err(Stop::Error(why.to_owned())), "{rule}");
+    }
+    for rule in [
+        "true || self.i > 0",
+        "size(self.l) == 2",
+        "self.l[0] == 2",
+        "2 in self.l",
+        "self.l != [3, 1]",
+    ] {
+        assert_eq!(ran(&schema, &value, rule).0, Ok(Cel::Bool(true)), "{rule}");
+    }
+}
