@@ -145,6 +145,13 @@ impl Normal<'_> {
             hide_ages(object);
             self.hide_prose(object);
         }
+        if object.contains_key("openapi") {
+            for part in ["components", "paths"] {
+                if let Some(part) = object.get_mut(part) {
+                    self.hide_descriptions(part);
+                }
+            }
+        }
         if object.contains_key("kty") {
             // A key, of which each server has its own.
             for part in ["kid", "x", "y", "n"] {
@@ -187,6 +194,33 @@ impl Normal<'_> {
             {
                 column["description"] = json!("");
             }
+        }
+    }
+
+    /// The same of types and parameters in OpenAPI: the row `prose`.
+    fn hide_descriptions(&self, value: &mut Value) {
+        match value {
+            Value::Array(all) => all.iter_mut().for_each(|one| self.hide_descriptions(one)),
+            Value::Object(fields) => {
+                let shape = ["type", "in", "allOf", "oneOf", "$ref"];
+                let typed = shape.iter().any(|key| fields.contains_key(*key));
+                let text = fields.get("description").and_then(Value::as_str);
+                if typed && text.is_some_and(|text| !self.source.contains(text)) {
+                    fields.remove("description");
+                }
+                // Beside a reference only the text stood.
+                if let Some(Value::Array(all)) = fields.get("allOf")
+                    && let [Value::Object(one)] = &all[..]
+                    && fields.len() == 1
+                    && one.contains_key("$ref")
+                {
+                    *fields = one.clone();
+                }
+                fields
+                    .values_mut()
+                    .for_each(|inner| self.hide_descriptions(inner));
+            }
+            _ => {}
         }
     }
 

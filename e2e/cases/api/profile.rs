@@ -89,6 +89,9 @@ impl Profile {
     pub(crate) fn leave_out(&self, transcript: &mut Transcript) {
         for seen in transcript {
             without_pictures(&mut seen.body);
+            if seen.body.get("openapi").is_some() {
+                without_protobuf(&mut seen.body);
+            }
             without_groups(&mut seen.body, &self.groups);
             for group in list(&mut seen.body, "items") {
                 let name = group["metadata"]["name"].as_str();
@@ -133,6 +136,18 @@ fn without_pictures(value: &mut Value) {
         }
         Value::Array(list) => list.iter_mut().for_each(without_pictures),
         Value::Object(fields) => fields.values_mut().for_each(without_pictures),
+        _ => {}
+    }
+}
+
+/// Takes answers in protobuf (row `protobuf-answers`) from what a document says of operations.
+fn without_protobuf(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(without_protobuf),
+        Value::Object(fields) => {
+            fields.retain(|key, _| !key.starts_with("application/vnd.kubernetes.protobuf"));
+            fields.values_mut().for_each(without_protobuf);
+        }
         _ => {}
     }
 }

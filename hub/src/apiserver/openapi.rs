@@ -2,6 +2,8 @@
 
 mod components;
 mod custom;
+mod groups;
+mod operation;
 mod paths;
 
 use super::catalogue::{Resource, Snapshot};
@@ -32,12 +34,23 @@ fn make_index(kinds: &Snapshot) -> Value {
 /// the index names; `None` if there is none.
 pub fn document(kinds: &Snapshot, path: &str) -> Option<(Bytes, String)> {
     let resources = groups(kinds).remove(path)?;
-    let document = json!({
+    let mut document = json!({
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": super::facts::facts().version["gitVersion"]},
         "paths": paths::paths(&resources),
         "components": {"schemas": components::schemas(&resources)},
     });
+    if resources.iter().all(|resource| resource.is_custom()) {
+        document["info"] = json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"});
+    } else {
+        let version = &super::facts::facts().version["gitVersion"];
+        document["info"] = json!({"title": "Kubernetes", "version": version});
+        document["components"]["securitySchemes"] = json!({"BearerToken": {
+            "type": "apiKey",
+            "name": "authorization",
+            "in": "header",
+            "description": "Bearer Token authentication",
+        }});
+    }
     let bytes = Bytes::from(document.to_string());
     let hash = hash(&bytes);
     Some((bytes, hash))
@@ -109,6 +122,13 @@ fn list_component(resource: &Resource) -> String {
     let one = component(resource);
     let package = one.rsplit_once('.').map_or("", |(package, _)| package);
     format!("{package}.{}", resource.list_kind)
+}
+
+/// The name of the schema of a kind that is no resource, as `Scale`.
+fn schema_of(group: &str, version: &str, kind: &str) -> Option<&'static str> {
+    let named = &super::facts::facts().named;
+    let number = named.get(&format!("{group}/{version}/{kind}"))?;
+    Some(&super::facts::definition(*number).name)
 }
 
 fn reference(name: &str) -> Value {

@@ -1,6 +1,7 @@
 //! The schemas of a document: those of its kinds and everything they refer to.
 
-use super::{component, custom, kind_of, list_component, reference};
+use super::operation::has;
+use super::{component, custom, groups, kind_of, list_component, reference, schema_of};
 use crate::apiserver::catalogue::Resource;
 use crate::apiserver::facts::{definition, facts};
 use crate::apiserver::schema::{Go, Kind, ListType, MapType, Schema};
@@ -51,7 +52,10 @@ struct Collected {
 pub(super) fn schemas(resources: &[Arc<Resource>]) -> Value {
     let mut all = Collected::default();
     all.add_leaf(PATCH);
+    let mut built_in = false;
     for resource in resources {
+        let custom = resource.is_custom();
+        built_in |= !custom;
         match resource.schema.definition() {
             Some(number) => {
                 all.open.push(number);
@@ -62,9 +66,17 @@ pub(super) fn schemas(resources: &[Arc<Resource>]) -> Value {
                 all.add_named("ObjectMeta");
             }
         }
-        if resource.verbs.iter().any(|verb| &**verb == "list") {
+        if has(resource, "list") {
             all.schemas.insert(list_component(resource), list(resource));
             all.add_named("ListMeta");
+        }
+        if has(resource, "delete") {
+            all.add_named("Status");
+            all.add_named("DeleteOptions");
+        }
+        if has(resource, "watch") && !custom {
+            all.add_leaf(RAW);
+            all.schemas.insert(format!("{META}.WatchEvent"), event());
         }
         for sub in &resource.subresources {
             let (group, version, kind) = &sub.kind;
@@ -72,43 +84,127 @@ pub(super) fn schemas(resources: &[Arc<Resource>]) -> Value {
             all.open.extend(number);
         }
     }
-    for name in ["Status", "DeleteOptions"] {
-        all.add_named(name);
+    if built_in {
+        all.schemas.extend(pages());
     }
     while let Some(number) = all.open.pop() {
         all.add(number);
     }
     for resource in resources {
-        if let Some(shown) = all.schemas.get_mut(&component(resource)) {
-            shown["x-kubernetes-group-version-kind"] = json!([kind_of(resource)]);
+        all.name(&component(resource), &json!([kind_of(resource)]));
+        for sub in &resource.subresources {
+            let (group, version, kind) = &sub.kind;
+            if let Some(name) = schema_of(group, version, kind) {
+                let kind = json!({"group": &**group, "version": &**version, "kind": &**kind});
+                all.name(name, &json!([kind]));
+            }
         }
+    }
+    for kind in ["DeleteOptions", "WatchEvent"] {
+        all.name(&format!("{META}.{kind}"), &groups::kinds(kind, built_in));
+    }
+    for kind in ["APIResourceList", "Status"] {
+        let named = json!([{"group": "", "version": "v1", "kind": kind}]);
+        all.name(&format!("{META}.{kind}"), &named);
     }
     let schemas: Map<String, Value> = all.schemas.into_iter().collect();
     Value::Object(schemas)
 }
 
 fn list(resource: &Resource) -> Value {
-    json!({
+    let (metadata, one) = (
+        reference(&format!("{META}.ListMeta")),
+        reference(&component(resource)),
+    );
+    let custom = resource.is_custom();
+    let inner = |shown: Value| match custom {
+        true => shown,
+        false => with(shown, vec![("default", json!({}))]),
+    };
+    let mut shown = json!({
         "type": "object",
         "required": ["items"],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"default": {}, "allOf": [reference(&format!("{META}.ListMeta"))]},
-            "items": {
-                "type": "array",
-                "items": {"default": {}, "allOf": [reference(&component(resource))]},
-            },
+            "metadata": inner(metadata),
+            "items": {"type": "array", "items": inner(one)},
         },
         "x-kubernetes-group-version-kind": [{
             "group": &*resource.group,
             "version": &*resource.version,
             "kind": &*resource.list_kind,
         }],
+    });
+    if let Some(fields) = custom::selectable(resource) {
+        shown["x-kubernetes-selectable-fields"] = fields;
+    }
+    shown
+}
+
+/// An event of a watch.
+fn event() -> Value {
+    json!({
+        "type": "object",
+        "required": ["type", "object"],
+        "properties": {
+            "type": {"type": "string", "default": ""},
+            "object": reference(RAW),
+        },
     })
 }
 
+/// What the page of a group and version is made of.
+fn pages() -> [(String, Value); 2] {
+    let text = || json!({"type": "string"});
+    let filled = || json!({"type": "string", "default": ""});
+    let texts = || json!({"type": "array", "items": filled()});
+    let atomic = |mut list: Value| {
+        list["x-kubernetes-list-type"] = json!("atomic");
+        list
+    };
+    let one = format!("{META}.APIResource");
+    let resources = json!({
+        "type": "array",
+        "items": {"allOf": [reference(&one)], "default": {}},
+    });
+    let list = json!({
+        "type": "object",
+        "required": ["groupVersion", "resources"],
+        "properties": {
+            "apiVersion": text(),
+            "kind": text(),
+            "groupVersion": filled(),
+            "resources": atomic(resources),
+        },
+    });
+    let resource = json!({
+        "type": "object",
+        "required": ["name", "singularName", "namespaced", "kind", "verbs"],
+        "properties": {
+            "name": filled(),
+            "singularName": filled(),
+            "namespaced": {"type": "boolean", "default": false},
+            "group": text(),
+            "version": text(),
+            "kind": filled(),
+            "verbs": texts(),
+            "shortNames": atomic(texts()),
+            "categories": atomic(texts()),
+            "storageVersionHash": text(),
+        },
+    });
+    [(format!("{one}List"), list), (one, resource)]
+}
+
 impl Collected {
+    /// Says which kinds a schema is of, if there is such a schema.
+    fn name(&mut self, schema: &str, kinds: &Value) {
+        if let Some(shown) = self.schemas.get_mut(schema) {
+            shown["x-kubernetes-group-version-kind"] = kinds.clone();
+        }
+    }
+
     fn add_leaf(&mut self, name: &str) {
         if let Some(shown) = leaf(name) {
             self.schemas.entry(name.to_owned()).or_insert(shown);

@@ -1,230 +1,140 @@
-//! The paths of a document: which operations a kind has, and what they take.
+//! The paths of a document: which operations a kind has.
 
-use super::{component, kind_of, list_component, reference};
-use crate::apiserver::catalogue::Resource;
+use super::operation::{Operation, Subject, has};
+use super::{component, list_component, schema_of};
+use crate::apiserver::catalogue::{Resource, Subresource};
+use crate::apiserver::strategies;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 pub(super) fn paths(resources: &[Arc<Resource>]) -> Value {
     let mut paths = Map::new();
     for resource in resources {
-        let root = if resource.group.is_empty() {
-            format!("/api/{}", resource.version)
-        } else {
-            format!("/apis/{}/{}", resource.group, resource.version)
-        };
-        let place = if resource.namespaced {
-            "/namespaces/{namespace}"
-        } else {
-            ""
-        };
-        let all = format!("{root}{place}/{}", resource.plural);
-        let has = |verb: &str| resource.verbs.iter().any(|one| &**one == verb);
-        let mut collection = Map::new();
-        if has("list") {
-            collection.insert("get".to_owned(), list(resource));
-        }
-        if has("create") {
-            let body = component(resource);
-            collection.insert("post".to_owned(), write(resource, "post", &body));
-        }
-        if has("deletecollection") {
-            collection.insert("delete".to_owned(), delete(resource, "deletecollection"));
-        }
-        if resource.namespaced && has("list") {
-            let everywhere = format!("{root}/{}", resource.plural);
-            paths.insert(everywhere, json!({"get": list(resource)}));
-        }
-        insert(
-            &mut paths,
-            all.clone(),
-            collection,
-            resource.namespaced,
-            false,
-        );
-        if !has("get") {
-            continue;
-        }
-        let one = format!("{all}/{{name}}");
-        let body = component(resource);
-        let mut single = operations(resource, &body, &resource.verbs);
-        if has("delete") {
-            single.insert("delete".to_owned(), delete(resource, "delete"));
-        }
-        insert(&mut paths, one.clone(), single, resource.namespaced, true);
-        for sub in &resource.subresources {
-            let (group, version, kind) = &sub.kind;
-            let named = crate::apiserver::facts::facts()
-                .named
-                .get(&format!("{group}/{version}/{kind}"))
-                .map(|number| {
-                    crate::apiserver::facts::definition(*number)
-                        .name
-                        .to_string()
-                });
-            let body = named.unwrap_or_else(|| body.clone());
-            let mut operations = operations(resource, &body, &sub.verbs);
-            if sub.verbs.iter().any(|verb| &**verb == "create") {
-                operations.insert("post".to_owned(), write(resource, "post", &body));
-            }
-            let path = format!("{one}/{}", sub.name);
-            insert(&mut paths, path, operations, resource.namespaced, true);
-        }
+        add(&mut paths, resource);
     }
     Value::Object(paths)
 }
 
-fn operations(resource: &Resource, body: &str, verbs: &[Arc<str>]) -> Map<String, Value> {
-    let mut operations = Map::new();
-    for verb in verbs {
-        match &**verb {
-            "get" => {
-                operations.insert("get".to_owned(), read(resource, body));
-            }
-            "update" => {
-                operations.insert("put".to_owned(), write(resource, "put", body));
-            }
-            "patch" => {
-                operations.insert("patch".to_owned(), patch(resource, body));
-            }
-            _ => {}
+fn add(paths: &mut Map<String, Value>, resource: &Resource) {
+    let root = match &*resource.group {
+        "" => format!("/api/{}", resource.version),
+        group => format!("/apis/{group}/{}", resource.version),
+    };
+    if !resource.is_custom() {
+        let page = item(vec![Operation::resources(resource)]);
+        paths.insert(format!("{root}/"), page);
+    }
+    let plural = &resource.plural;
+    let place = match resource.namespaced {
+        true => "namespaces/{namespace}/",
+        false => "",
+    };
+    // Older paths of watches are those of built-in kinds alone.
+    let watched = has(resource, "watch") && !resource.is_custom();
+    let (one, many) = (component(resource), list_component(resource));
+    let objects = Subject::objects(resource, &one);
+    let lists = Subject::objects(resource, &many);
+    if resource.namespaced && has(resource, "list") {
+        let all = Subject {
+            everywhere: true,
+            ..Subject::objects(resource, &many)
+        };
+        paths.insert(format!("{root}/{plural}"), item(vec![all.list()]));
+        if watched {
+            let path = format!("{root}/watch/{plural}");
+            paths.insert(path, item(vec![all.watch(false)]));
         }
+    }
+    let mut collection = Vec::new();
+    collection.extend(has(resource, "list").then(|| lists.list()));
+    collection.extend(has(resource, "create").then(|| objects.create()));
+    collection.extend(has(resource, "deletecollection").then(|| objects.delete_collection()));
+    let path = format!("{root}/{place}{plural}");
+    if !collection.is_empty() {
+        paths.insert(path.clone(), item(collection));
+    }
+    if watched {
+        let path = format!("{root}/watch/{place}{plural}");
+        paths.insert(path.clone(), item(vec![objects.watch(false)]));
+        paths.insert(format!("{path}/{{name}}"), item(vec![objects.watch(true)]));
+    }
+    let mut single = operations(&objects, &resource.verbs);
+    if has(resource, "delete") {
+        let status = status();
+        let returned = strategies::of(resource).returns_deleted() && !resource.is_custom();
+        let answered = if returned { &one } else { &status };
+        single.push(Subject::objects(resource, answered).delete());
+    }
+    let path = format!("{path}/{{name}}");
+    if !single.is_empty() {
+        paths.insert(path.clone(), item(single));
+    }
+    for sub in &resource.subresources {
+        let operations = of_subresource(resource, sub, &one);
+        if !operations.is_empty() {
+            paths.insert(format!("{path}/{}", sub.name), item(operations));
+        }
+    }
+}
+
+fn status() -> String {
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Status".to_owned()
+}
+
+fn of_subresource(resource: &Resource, sub: &Subresource, one: &str) -> Vec<Operation> {
+    let (group, version, kind) = &sub.kind;
+    let found = schema_of(group, version, kind);
+    let mut subject = Subject::objects(resource, found.unwrap_or(one));
+    subject.sub = &sub.name;
+    // A custom kind says its own kind of everything.
+    if !resource.is_custom() {
+        subject.kind = json!({"group": &**group, "version": &**version, "kind": &**kind});
+    }
+    let mut operations = operations(&subject, &sub.verbs);
+    if sub.verbs.iter().any(|verb| &**verb == "create") {
+        operations.push(subject.create());
     }
     operations
 }
 
-fn insert(
-    paths: &mut Map<String, Value>,
-    path: String,
-    mut operations: Map<String, Value>,
-    namespaced: bool,
-    named: bool,
-) {
-    if operations.is_empty() {
-        return;
-    }
-    let mut parameters = Vec::new();
-    for (name, set) in [("name", named), ("namespace", namespaced)] {
-        if set {
-            let text = json!({"type": "string", "uniqueItems": true});
-            parameters.push(json!({"name": name, "in": "path", "required": true, "schema": text}));
-        }
-    }
-    parameters.push(query("pretty", "string"));
-    operations.insert("parameters".to_owned(), Value::Array(parameters));
-    paths.insert(path, Value::Object(operations));
-}
-
-fn query(name: &str, kind: &str) -> Value {
-    json!({"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": true}})
-}
-
-fn queries(names: &[&str]) -> Vec<Value> {
-    let kind = |name: &str| match name {
-        "force" | "allowWatchBookmarks" | "sendInitialEvents" | "watch" | "orphanDependents" => {
-            "boolean"
-        }
-        "limit" | "timeoutSeconds" | "gracePeriodSeconds" => "integer",
-        _ => "string",
-    };
-    names.iter().map(|name| query(name, kind(name))).collect()
-}
-
-fn operation(resource: &Resource, action: &str, parameters: &[&str], answers: &str) -> Value {
-    let tag = if resource.group.is_empty() {
-        format!("core_{}", resource.version)
-    } else {
-        let group = resource.group.trim_end_matches(".k8s.io");
-        let group: String = group
-            .split(['.', '-'])
-            .enumerate()
-            .map(|(at, part)| {
-                if at == 0 {
-                    part.to_owned()
-                } else {
-                    capital(part)
-                }
-            })
-            .collect();
-        format!("{group}_{}", resource.version)
-    };
-    json!({
-        "tags": [tag],
-        "parameters": queries(parameters),
-        "responses": {"200": {"description": "OK",
-            "content": {"application/json": {"schema": reference(answers)}}}},
-        "x-kubernetes-action": action,
-        "x-kubernetes-group-version-kind": kind_of(resource),
-    })
-}
-
-fn capital(word: &str) -> String {
-    let mut chars = word.chars();
-    let first = chars.next().map(|first| first.to_ascii_uppercase());
-    first.into_iter().chain(chars).collect()
-}
-
-fn read(resource: &Resource, body: &str) -> Value {
-    operation(resource, "get", &[], body)
-}
-
-fn list(resource: &Resource) -> Value {
-    let parameters = [
-        "allowWatchBookmarks",
-        "continue",
-        "fieldSelector",
-        "labelSelector",
-        "limit",
-        "resourceVersion",
-        "resourceVersionMatch",
-        "sendInitialEvents",
-        "timeoutSeconds",
-        "watch",
-    ];
-    operation(resource, "list", &parameters, &list_component(resource))
-}
-
-fn write(resource: &Resource, action: &str, body: &str) -> Value {
-    let parameters = ["dryRun", "fieldManager", "fieldValidation"];
-    let mut shown = operation(resource, action, &parameters, body);
-    shown["requestBody"] = json!({
-        "content": {"*/*": {"schema": reference(body)}},
-        "required": true,
+/// What is done to one object by its name.
+fn operations(subject: &Subject<'_>, verbs: &[Arc<str>]) -> Vec<Operation> {
+    let verbs = verbs.iter().filter_map(|verb| match &**verb {
+        "get" => Some(subject.read()),
+        "update" => Some(subject.replace()),
+        "patch" => Some(subject.patch()),
+        _ => None,
     });
-    shown
+    verbs.collect()
 }
 
-fn patch(resource: &Resource, body: &str) -> Value {
-    let parameters = ["dryRun", "fieldManager", "fieldValidation", "force"];
-    let mut shown = operation(resource, "patch", &parameters, body);
-    let mut types = vec![
-        "application/apply-patch+yaml",
-        "application/json-patch+json",
-    ];
-    types.push("application/merge-patch+json");
-    if resource.strategic {
-        types.push("application/strategic-merge-patch+json");
+/// A path: what all its operations take is said once.
+fn item(operations: Vec<Operation>) -> Value {
+    let everywhere = |one: &Value| {
+        let mut all = operations.iter();
+        all.all(|operation| operation.parameters.contains(one))
+    };
+    let first = operations.first().map(|one| one.parameters.clone());
+    let mut common = first.unwrap_or_default();
+    common.retain(everywhere);
+    let mut item = Map::new();
+    for mut operation in operations {
+        operation.parameters.retain(|one| !common.contains(one));
+        if !operation.parameters.is_empty() {
+            let parameters = sorted(operation.parameters);
+            operation.said.insert("parameters".to_owned(), parameters);
+        }
+        let said = Value::Object(operation.said);
+        item.insert(operation.method.to_owned(), said);
     }
-    let schema = json!({"schema": reference(&format!("{META}.Patch"))});
-    let content: Map<String, Value> = types
-        .into_iter()
-        .map(|name| (name.to_owned(), schema.clone()))
-        .collect();
-    shown["requestBody"] = json!({"content": content, "required": true});
-    shown
+    if !common.is_empty() {
+        item.insert("parameters".to_owned(), sorted(common));
+    }
+    Value::Object(item)
 }
 
-fn delete(resource: &Resource, action: &str) -> Value {
-    let parameters = [
-        "dryRun",
-        "gracePeriodSeconds",
-        "orphanDependents",
-        "propagationPolicy",
-    ];
-    let mut shown = operation(resource, action, &parameters, &format!("{META}.Status"));
-    let schema = reference(&format!("{META}.DeleteOptions"));
-    shown["requestBody"] = json!({"content": {"*/*": {"schema": schema}}});
-    shown
+fn sorted(mut parameters: Vec<Value>) -> Value {
+    let key = |one: &Value| one["name"].as_str().unwrap_or_default().to_owned();
+    parameters.sort_by_key(key);
+    Value::Array(parameters)
 }
