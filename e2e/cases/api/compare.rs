@@ -125,9 +125,26 @@ fn of_value(place: &str, one: &Value, two: &Value, found: &mut Vec<Difference>) 
                 found.push((format!("{place}/{index}"), "-".to_owned(), show(Some(more))));
             }
         }
+        (Value::String(x), Value::String(y)) if x != y => {
+            let (x, y) = from_difference(x, y);
+            found.push((place.to_owned(), show(Some(&x)), show(Some(&y))));
+        }
         (x, y) if x != y => found.push((place.to_owned(), show(Some(x)), show(Some(y)))),
         _ => {}
     }
+}
+
+/// Two texts; long ones from shortly before they part.
+fn from_difference(x: &str, y: &str) -> (Value, Value) {
+    let same = x.chars().zip(y.chars()).take_while(|(x, y)| x == y).count();
+    let long = x.len().max(y.len()) > LONGEST / 2;
+    let from = if long { same.saturating_sub(60) } else { 0 };
+    let lead = if from > 0 { "…" } else { "" };
+    let part = |text: &str| {
+        let rest = text.chars().skip(from);
+        Value::String(lead.chars().chain(rest).collect())
+    };
+    (part(x), part(y))
 }
 
 fn named(values: &[Value]) -> bool {

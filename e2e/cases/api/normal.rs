@@ -145,6 +145,13 @@ impl Normal<'_> {
             hide_ages(object);
             self.hide_prose(object);
         }
+        if let Some(Value::Object(paths)) = object.get_mut("paths") {
+            // So do their documents.
+            paths.retain(|path, _| {
+                let group = path.split('/').nth(1).unwrap_or_default();
+                !group.ends_with(".example.com") || self.source.contains(group)
+            });
+        }
         if object.contains_key("openapi") {
             for part in ["components", "paths"] {
                 if let Some(part) = object.get_mut(part) {
@@ -289,6 +296,13 @@ impl Normal<'_> {
         let mut out = self.patterns(text);
         for lead in VERSION_LEADS {
             out = hide_number(&out, lead);
+        }
+        if out.starts_with("/openapi/v3/")
+            && let Some((path, hash)) = out.split_once("?hash=")
+        {
+            // What a document says of itself is in it.
+            let shown = if hash.is_empty() { "" } else { "<hash>" };
+            out = format!("{path}?hash={shown}");
         }
         for prefix in &self.prefixes {
             out = hide_drawn(&out, prefix);

@@ -16,7 +16,7 @@ use crate::env::wait_for;
 /// How long an event is waited for.
 const EVENT_WITHIN: Duration = Duration::from_secs(30);
 /// How long a condition is waited for; garbage collection and namespaces take their time.
-const HOLDS_WITHIN: Duration = Duration::from_secs(60);
+const HOLDS_WITHIN: Duration = Duration::from_secs(120);
 
 /// What a step saw.
 #[derive(Debug, Clone, Default, PartialEq)]

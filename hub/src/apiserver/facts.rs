@@ -326,11 +326,11 @@ impl RawDefinition {
     }
 }
 
-fn map_type(text: &str) -> MapType {
-    if text == "atomic" {
-        MapType::Atomic
-    } else {
-        MapType::Granular
+fn map_type(text: &str) -> Option<MapType> {
+    match text {
+        "atomic" => Some(MapType::Atomic),
+        "granular" => Some(MapType::Granular),
+        _ => None,
     }
 }
 

@@ -26,6 +26,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use entries::{APPLY, Id, Managed, UPDATE};
 use serde_json::{Map, Value};
 use set::Set;
+use std::sync::Arc;
 use types::Type;
 use update::Rules;
 use versions::Others;
@@ -47,6 +48,7 @@ pub struct Manager {
     custom: bool,
     group: String,
     versions: Versions,
+    built_in: Vec<Arc<Resource>>,
 }
 
 impl Manager {
@@ -61,7 +63,14 @@ impl Manager {
             custom: resource.is_custom(),
             group: resource.group.to_string(),
             versions: resource.versions.clone(),
+            built_in: Vec::new(),
         }
+    }
+
+    /// The same manager, who knows in which versions others may own fields of the object.
+    pub fn among(mut self, versions: Vec<Arc<Resource>>) -> Self {
+        self.built_in = versions;
+        self
     }
 
     fn rules<'r>(&'r self, schema: &'r Schema) -> Rules<'r> {
@@ -69,11 +78,14 @@ impl Manager {
             of: Type::of(schema),
             version: &self.api_version,
             beyond: &self.beyond,
-            others: self.custom.then_some(Others {
-                group: &self.group,
-                kind: &self.kind,
-                versions: &self.versions,
-            }),
+            others: match self.custom {
+                true => Others::Custom {
+                    group: &self.group,
+                    kind: &self.kind,
+                    versions: &self.versions,
+                },
+                false => Others::BuiltIn(&self.built_in),
+            },
         }
     }
 
@@ -200,6 +212,13 @@ pub fn disown(object: &mut Value, path: &[&str]) {
         !owned.set.is_empty()
     });
     managed.write(object);
+}
+
+/// Puts the managedFields of an object into the order in which they are kept, which is that of their times.
+pub fn sort(object: &mut Value) {
+    if let Ok(managed) = Managed::read(entries::of(object)) {
+        managed.write(object);
+    }
 }
 
 /// Whether `new` differs from `old` in nothing but the times in its managedFields; then `old` stays.

@@ -4,6 +4,7 @@ mod components;
 mod custom;
 mod groups;
 mod operation;
+mod pages;
 mod paths;
 
 use super::catalogue::{Resource, Snapshot};
@@ -14,6 +15,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+
 /// The index, `/openapi/v3`: a document for each group and version, by a hash of its content.
 pub fn index(kinds: &Snapshot) -> Value {
     kinds.index(|| make_index(kinds)).clone()
@@ -21,7 +24,7 @@ pub fn index(kinds: &Snapshot) -> Value {
 
 fn make_index(kinds: &Snapshot) -> Value {
     let mut paths = Map::new();
-    for path in groups(kinds).into_keys() {
+    for path in groups(kinds).into_keys().chain(pages::paths(kinds)) {
         if let Some((_, hash)) = document(kinds, &path) {
             let url = format!("/openapi/v3/{path}?hash={hash}");
             paths.insert(path, json!({"serverRelativeURL": url}));
@@ -30,19 +33,26 @@ fn make_index(kinds: &Snapshot) -> Value {
     json!({"paths": paths})
 }
 
-/// One document, by its path below `/openapi/v3/` (`api/v1`, `apis/apps/v1`), with the hash that
+/// One document, by its path below `/openapi/v3/` (`api/v1`, `apis/apps/v1`, `version`), with the hash that
 /// the index names; `None` if there is none.
 pub fn document(kinds: &Snapshot, path: &str) -> Option<(Bytes, String)> {
-    let resources = groups(kinds).remove(path)?;
-    let mut document = json!({
-        "openapi": "3.0.0",
-        "paths": paths::paths(&resources),
-        "components": {"schemas": components::schemas(&resources)},
-    });
-    if resources.iter().all(|resource| resource.is_custom()) {
-        document["info"] = json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"});
-    } else {
-        let version = &super::facts::facts().version["gitVersion"];
+    let mut document = match groups(kinds).remove(path) {
+        Some(resources) => {
+            let mut document = json!({
+                "paths": paths::paths(&resources),
+                "components": {"schemas": components::schemas(&resources)},
+            });
+            if resources.iter().all(|resource| resource.is_custom()) {
+                document["info"] = json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"});
+            }
+            document
+        }
+        None => pages::document(kinds, path)?,
+    };
+    document["openapi"] = json!("3.0.0");
+    if document.get("info").is_none() {
+        let part = |key: &str| super::facts::facts().version[key].as_str().unwrap_or("");
+        let version = format!("{}.{}", part("major"), part("minor"));
         document["info"] = json!({"title": "Kubernetes", "version": version});
         document["components"]["securitySchemes"] = json!({"BearerToken": {
             "type": "apiKey",

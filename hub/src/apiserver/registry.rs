@@ -14,6 +14,7 @@ mod delete_collection;
 mod fresh;
 mod get;
 pub(crate) mod go_json;
+pub(crate) mod graceful;
 mod lifecycle;
 mod list;
 pub(crate) mod metadata;

@@ -9,6 +9,7 @@ pub(crate) mod cel;
 mod decode;
 mod defaults;
 pub(crate) mod kinds;
+mod order;
 mod prune;
 pub(crate) mod rules;
 mod validate;
@@ -161,7 +162,7 @@ pub struct Schema {
     pub(super) proto: Option<Proto>,
     pub(super) format: Option<Arc<str>>,
     pub(super) list_type: Option<ListType>,
-    pub(super) map_type: MapType,
+    pub(super) map_type: Option<MapType>,
     pub(super) list_map_keys: Box<[Arc<str>]>,
     pub(super) patch_strategy: PatchStrategy,
     pub(super) patch_merge_key: Option<Arc<str>>,
@@ -262,8 +263,15 @@ impl Schema {
             .map(|(name, schema)| (name.as_ref(), schema))
     }
 
-    /// Where a field stands in its Go type, which protobuf's numbers follow.
+    /// Where a field stands in its Go type, which protobuf's numbers follow in most.
     pub fn place_of(&self, name: &str) -> (Vec<u32>, String) {
+        if let Go::Struct(of) = self.go()
+            && let Some(mut order) = order::of(of)
+        {
+            let place = order.position(|one| one == name);
+            let place = place.and_then(|at| u32::try_from(at).ok());
+            return (place.into_iter().collect(), name.to_owned());
+        }
         let numbers = match self.property(name).and_then(|field| field.proto.as_ref()) {
             Some(proto) => proto.numbers.to_vec(),
             // Fields of a map have no place but their name, kind and version stand first.
@@ -302,10 +310,13 @@ impl Schema {
 
     /// How objects are merged.
     pub fn map_type(&self) -> MapType {
-        match self.map_type {
-            MapType::Granular => self.ty().map_type,
-            MapType::Atomic => MapType::Atomic,
-        }
+        let known = self.map_type.or(self.ty().map_type);
+        known.unwrap_or_default()
+    }
+
+    /// What a field itself says of that, whatever its type says.
+    pub fn own_map_type(&self) -> Option<MapType> {
+        self.map_type
     }
 
     /// What a strategic merge patch does here.

@@ -92,6 +92,14 @@ fn clauses(header: &str) -> Vec<Clause<'_>> {
     clauses.into_iter().map(|(_, clause)| clause).collect()
 }
 
+/// Whether an OpenAPI document, which is JSON, is accepted.
+pub fn openapi_acceptable(header: &str) -> bool {
+    let wanted = clauses(header);
+    let json = ["application/json", "application/*", "*/*", "*/json"];
+    let mut wanted = wanted.iter();
+    header.trim().is_empty() || wanted.any(|clause| json.contains(&clause.media))
+}
+
 /// What to answer with; `None` when nothing that is accepted can be written.
 pub fn accepted(header: &str, query: &Query, user_agent: &str) -> Option<Accepted> {
     let pretty = match query.get("pretty") {

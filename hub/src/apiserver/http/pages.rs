@@ -1,13 +1,13 @@
 //! Paths that are no objects: discovery, version, health, metrics, OpenAPI, keys of tokens.
 
-use super::negotiate::{READABLE, aggregated};
+use super::negotiate::{READABLE, aggregated, openapi_acceptable};
 use super::respond::{self, Body};
 use super::router::{Asked, Router, method_not_allowed};
 use crate::apiserver::authn::ISSUER;
 use crate::apiserver::error::ApiError;
 use crate::apiserver::{discovery, openapi};
 use common::admin::Checks;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, VARY};
 use http::{HeaderValue, Method, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -27,8 +27,8 @@ impl Router {
         let fits = match *asked.method {
             Method::GET => true,
             Method::HEAD => parts != ["version"],
-            // However it is asked, the answer about health is the same.
-            _ => of_health,
+            // However it is asked, the answer about health and of OpenAPI is the same.
+            _ => of_health || parts.starts_with(&["openapi", "v3"]),
         };
         if !fits {
             return method_not_allowed(&asked.reply);
@@ -88,15 +88,16 @@ impl Router {
                 let etag = discovery::etag(&document);
                 wanted.then(|| cached(asked, document, &etag, content_type, "no-cache, private"))
             }
-            ["openapi", "v3"] => ok(&openapi::index(&kinds)),
+            ["openapi", "v3"] if !asked.info.path.ends_with('/') => {
+                let index = openapi::index(&kinds).to_string();
+                Some(respond::bare(StatusCode::OK, index))
+            }
             ["openapi", "v3", path @ ..] => {
-                Some(match openapi::document(&kinds, &path.join("/")) {
-                    Some((document, hash)) => self.document(asked, document, &hash),
-                    None => {
-                        let mut response = respond::bare(StatusCode::NOT_FOUND, "");
-                        response.headers_mut().remove(CONTENT_TYPE);
-                        response
-                    }
+                let exact = !asked.info.path.ends_with('/');
+                let found = openapi::document(&kinds, &path.join("/")).filter(|_| exact);
+                Some(match found {
+                    Some((document, hash)) => document_page(asked, path, document, &hash),
+                    None => without_body(StatusCode::NOT_FOUND),
                 })
             }
             [".well-known", "openid-configuration"] => Some(kept(asked.reply.value(
@@ -129,17 +130,6 @@ impl Router {
         let content_type =
             format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
         cached(asked, body.into(), &etag, &content_type, "public")
-    }
-
-    fn document(&self, asked: &Asked<'_>, document: bytes::Bytes, hash: &str) -> Response<Body> {
-        let etag = format!("\"{hash}\"");
-        // A document that is asked for by its hash never changes.
-        let fresh = if asked.query.get("hash") == Some(hash) {
-            "public, immutable"
-        } else {
-            "no-cache, private"
-        };
-        cached(asked, document, &etag, "application/json", fresh)
     }
 
     fn health(
@@ -196,6 +186,47 @@ impl Router {
         );
         response
     }
+}
+
+/// An OpenAPI document. Who asks for it by a hash that it no longer has is sent to the one it has.
+fn document_page(
+    asked: &Asked<'_>,
+    path: &[&str],
+    document: bytes::Bytes,
+    hash: &str,
+) -> Response<Body> {
+    if !openapi_acceptable(asked.header(ACCEPT)) {
+        let mut response = without_body(StatusCode::NOT_ACCEPTABLE);
+        let headers = response.headers_mut();
+        headers.append(VARY, HeaderValue::from_static("Accept"));
+        return response;
+    }
+    let etag = format!("\"{hash}\"");
+    // A document that is asked for by its hash never changes.
+    let fresh = match asked.query.get("hash") {
+        Some(wanted) if wanted == hash => "public, immutable",
+        _ => "no-cache, private",
+    };
+    match asked.query.get("hash").filter(|wanted| !wanted.is_empty()) {
+        Some(wanted) if wanted != hash => {
+            let empty = bytes::Bytes::new();
+            let mut response = cached(asked, empty, &etag, "application/json", fresh);
+            *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+            let place = format!("/openapi/v3/{}?hash={hash}", path.join("/"));
+            if let Ok(place) = HeaderValue::from_str(&place) {
+                response.headers_mut().insert(LOCATION, place);
+            }
+            response
+        }
+        _ => cached(asked, document, &etag, "application/json", fresh),
+    }
+}
+
+/// An answer with a status alone.
+fn without_body(code: StatusCode) -> Response<Body> {
+    let mut response = respond::bare(code, "");
+    response.headers_mut().remove(CONTENT_TYPE);
+    response
 }
 
 /// An answer that clients may keep for an hour.

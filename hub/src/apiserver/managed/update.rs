@@ -43,8 +43,8 @@ pub(super) struct Rules<'r> {
     pub(super) version: &'r str,
     /// Fields that this write does not reach.
     pub(super) beyond: &'r Set,
-    /// The versions of a custom kind. Those of a built-in one are of one type here.
-    pub(super) others: Option<Others<'r>>,
+    /// The kind in its other versions.
+    pub(super) others: Others<'r>,
 }
 
 /// Takes from all managers but `writer` what changed. Without `force` that is refused.
@@ -68,13 +68,8 @@ pub(super) fn take(
         }
         let version = rules.named(&owned.version);
         if !known.contains_key(version) {
-            let convert = |what: &str, object| {
-                let read = rules.in_version(object, version);
-                read.map_err(|why| format!("failed to convert {what} object: {why}"))
-            };
-            let of = convert("old", old).and_then(|_| convert("new", new));
-            let changes = compare(old, new, of.map_err(Refused::Unread)?);
-            known.insert(version.to_owned(), with_changed(changes));
+            let changes = rules.compare_in(version, old, new);
+            known.insert(version.to_owned(), with_changed(changes.map_err(Refused::Unread)?));
         }
         let Some((changes, changed)) = known.get(version) else {
             continue;
@@ -115,7 +110,7 @@ pub(super) fn reconcile(
     managers: &mut BTreeMap<Id, Owned>,
 ) -> Result<(), String> {
     for owned in managers.values_mut() {
-        let of = rules.in_version(live, rules.named(&owned.version))?;
+        let (_, of) = rules.in_version(live, rules.named(&owned.version))?;
         if let Some(set) = owned::reconciled(&owned.set, of) {
             owned.set = set;
         }
@@ -136,12 +131,6 @@ pub(super) fn update(
     managed: &mut Managed,
     writer: Id,
     now: &str,
-) -> Result<(), String> {
-    reconcile(rules, old, &mut managed.owned)?;
-    let changes = match take(rules, old, new, &mut managed.owned, None, true) {
-        Ok(changes) => changes,
-        Err(Refused::Unread(why)) => return Err(why),
-        Err(Refused::Conflicts(_)) => return Ok(()),
     };
     let written = strip(&changes.changed().recursive_difference(rules.beyond));
     if !written.is_empty() {

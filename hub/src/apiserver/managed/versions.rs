@@ -1,55 +1,112 @@
-//! Objects in the versions that their managers speak. Versions of a custom kind differ in nothing but
-//! their schemas, so an object is one of another version if the schema there has all its fields.
+//! Objects in the versions that their managers speak.
 
 use super::check::check;
+use super::compare::{Changes, compare};
 use super::types::Type;
 use super::update::Rules;
-use crate::apiserver::catalogue::LazySchema;
+use crate::apiserver::catalogue::{LazySchema, Resource};
 use crate::apiserver::error::quote;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The versions of a custom kind.
+/// A kind in all its versions.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Others<'r> {
-    pub(super) group: &'r str,
-    pub(super) kind: &'r str,
-    pub(super) versions: &'r [(Arc<str>, LazySchema)],
+pub(super) enum Others<'r> {
+    /// Versions of a custom kind differ in nothing but their schemas: an object is one of another
+    /// version if the schema there has all its fields.
+    Custom {
+        group: &'r str,
+        kind: &'r str,
+        versions: &'r [(Arc<str>, LazySchema)],
+    },
+    /// Those of a built-in one are converted; a version that is not known is taken for the one written.
+    BuiltIn(&'r [Arc<Resource>]),
 }
 
 impl<'r> Rules<'r> {
-    /// The version in whose type the fields of a manager are looked at.
+    /// The version in which the fields of a manager are looked at.
     pub(super) fn named<'v>(&self, version: &'v str) -> &'v str
     where
         'r: 'v,
     {
         match self.others {
-            Some(_) => version,
-            None => self.version,
+            Others::BuiltIn(_) if self.converted(version).is_none() => self.version,
+            Others::BuiltIn(_) | Others::Custom { .. } => version,
         }
     }
 
-    /// The type of an object in a version; why it is none there.
-    pub(super) fn in_version(&self, object: &Value, version: &str) -> Result<Type<'r>, String> {
-        let Some(others) = self.others.filter(|_| version != self.version) else {
-            return Ok(self.of);
+    /// What changes when it is looked at in another version.
+    pub(super) fn compare_in(
+        &self,
+        version: &str,
+        old: &Value,
+        new: &Value,
+    ) -> Result<Changes, String> {
+        let convert = |what: &str, object| {
+            let read = self.in_version(object, version);
+            read.map_err(|why| format!("failed to convert {what} object: {why}"))
         };
-        let (group, name) = version.split_once('/').unwrap_or(("", version));
-        if group != others.group {
+        let ((old, _), (new, of)) = (convert("old", old)?, convert("new", new)?);
+        let changes = compare(&old, &new, of);
+        Ok(match self.others {
+            Others::Custom { .. } => changes,
+            Others::BuiltIn(_) => changes.without(self.beyond),
+        })
+    }
+
+    /// An object in a version, and its type there; why it is none.
+    pub(super) fn in_version<'o>(
+        &self,
+        object: &'o Value,
+        version: &str,
+    ) -> Result<(Cow<'o, Value>, Type<'r>), String> {
+        if version == self.version {
+            return Ok((Cow::Borrowed(object), self.of));
+        }
+        let (group, kind, versions) = match self.others {
+            Others::Custom {
+                group,
+                kind,
+                versions,
+            } => (group, kind, versions),
+            Others::BuiltIn(_) => {
+                let Some((own, other)) = self.converted(version) else {
+                    return Ok((Cow::Borrowed(object), self.of));
+                };
+                let mut object = object.clone();
+                own.convert(&mut object, other);
+                return Ok((Cow::Owned(object), Type::of(&other.schema)));
+            }
+        };
+        let (wanted, name) = version.split_once('/').unwrap_or(("", version));
+        if wanted != group {
+            let (own, wanted) = (self.version, quote(version));
             return Err(format!(
-                "{}, Kind={} is unstructured and is not suitable for converting to {}",
-                self.version,
-                others.kind,
-                quote(version)
+                "{own}, Kind={kind} is unstructured and is not suitable for converting to {wanted}"
             ));
         }
-        let mut all = others.versions.iter();
-        let found = all.find(|(known, _)| &**known == name);
-        let (_, schema) = found.ok_or_else(|| {
+        let mut all = versions.iter();
+        let (_, schema) = all.find(|(known, _)| &**known == name).ok_or_else(|| {
             format!("request to convert CR to an invalid group/version: {version}")
         })?;
         let of = Type::of(schema);
         check(object, of, false).map_err(|wrong| wrong.to_string())?;
-        Ok(of)
+        Ok((Cow::Borrowed(object), of))
+    }
+
+    /// A built-in kind in the version that is written, and in another one.
+    fn converted(&self, version: &str) -> Option<(&'r Resource, &'r Resource)> {
+        let Others::BuiltIn(versions) = self.others else {
+            return None;
+        };
+        let find = |wanted: &str| {
+            let mut all = versions.iter();
+            all.find(|one| one.api_version() == wanted)
+        };
+        if version == self.version {
+            return None;
+        }
+        Some((find(self.version)?, find(version)?))
     }
 }

@@ -1,7 +1,7 @@
 //! The schemas of a document: those of its kinds and everything they refer to.
 
 use super::operation::has;
-use super::{component, custom, groups, kind_of, list_component, reference, schema_of};
+use super::{META, component, custom, groups, kind_of, list_component, reference, schema_of};
 use crate::apiserver::catalogue::Resource;
 use crate::apiserver::facts::{definition, facts};
 use crate::apiserver::schema::{Go, Kind, ListType, MapType, Schema};
@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
 const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
 const DURATION: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Duration";
@@ -52,10 +51,12 @@ struct Collected {
 pub(super) fn schemas(resources: &[Arc<Resource>]) -> Value {
     let mut all = Collected::default();
     all.add_leaf(PATCH);
-    let mut built_in = false;
+    let mut built_in = None;
     for resource in resources {
         let custom = resource.is_custom();
-        built_in |= !custom;
+        if !custom {
+            built_in = Some((&*resource.group, &*resource.version));
+        }
         match resource.schema.definition() {
             Some(number) => {
                 all.open.push(number);
@@ -84,7 +85,7 @@ pub(super) fn schemas(resources: &[Arc<Resource>]) -> Value {
             all.open.extend(number);
         }
     }
-    if built_in {
+    if built_in.is_some() {
         all.schemas.extend(pages());
     }
     while let Some(number) = all.open.pop() {
@@ -333,8 +334,12 @@ impl Collected {
             let keys: Vec<&str> = field.list_map_keys().iter().map(|key| &**key).collect();
             said.push(("x-kubernetes-list-map-keys", json!(keys)));
         }
-        if field.definition().is_none() && field.map_type() == MapType::Atomic {
-            said.push(("x-kubernetes-map-type", json!("atomic")));
+        if let Some(map_type) = field.own_map_type() {
+            let shown = match map_type {
+                MapType::Atomic => "atomic",
+                MapType::Granular => "granular",
+            };
+            said.push(("x-kubernetes-map-type", json!(shown)));
         }
         let strategy = field.patch_strategy();
         let words = [

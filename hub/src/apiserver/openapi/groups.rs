@@ -20,16 +20,17 @@ const KNOWN: &str = "\
     resource.k8s.io/v1alpha3 resource.k8s.io/v1beta1 resource.k8s.io/v1beta2 \
     scheduling.k8s.io/v1 scheduling.k8s.io/v1alpha2 scheduling.k8s.io/v1beta1 storage.k8s.io/v1 \
     storage.k8s.io/v1alpha1 storage.k8s.io/v1beta1 storagemigration.k8s.io/v1beta1";
-/// Those that documents of built-in kinds name beside.
-const BESIDES: &str = "admission.k8s.io/v1 admission.k8s.io/v1beta1 imagepolicy.k8s.io/v1alpha1";
 
-/// A kind that every group has, in every group and version.
-pub(super) fn kinds(kind: &str, built_in: bool) -> Value {
+/// A kind that every group has: in the document of a built-in group that one's alone, in one of custom
+/// kinds everybody's.
+pub(super) fn kinds(kind: &str, built_in: Option<(&str, &str)>) -> Value {
     let mut all: Vec<(&str, &str)> = vec![("", "v1")];
-    let besides = if built_in { BESIDES } else { "" };
-    let words = KNOWN.split(' ').chain(besides.split(' '));
-    all.extend(words.filter_map(|word| word.split_once('/')));
+    match built_in {
+        Some(of) => all.push(of),
+        None => all.extend(KNOWN.split(' ').filter_map(|word| word.split_once('/'))),
+    }
     all.sort_unstable();
+    all.dedup();
     let all = all.iter();
     all.map(|(group, version)| json!({"group": group, "version": version, "kind": kind}))
         .collect()

@@ -1,10 +1,9 @@
 //! One operation of a path: what it takes, what it answers, and what it is called.
 
-use super::{kind_of, reference};
+use super::{META, kind_of, reference};
 use crate::apiserver::catalogue::Resource;
 use serde_json::{Map, Value, json};
 
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 /// What objects are written in.
 const WRITTEN: [&str; 2] = ["application/json", "application/yaml"];
 /// What events are written in, beside that.
@@ -362,7 +361,7 @@ fn tag(resource: &Resource) -> String {
 }
 
 /// A text without what no name may have in it; the letter after it is a capital.
-fn identifier(text: &str, mut upper: bool) -> String {
+pub(super) fn identifier(text: &str, mut upper: bool) -> String {
     let mut out = String::new();
     for (at, letter) in text.chars().enumerate() {
         if !(letter.is_alphabetic() || letter == '_' || at > 0 && letter.is_numeric()) {

@@ -2,6 +2,7 @@
 
 use super::access::{encode, failed, key};
 use super::context::Operation;
+use super::graceful::{self, Grace};
 use super::{Context, DeleteOptions, Deleted, Preconditions, Propagation, Registry, metadata};
 use crate::apiserver::catalogue::Resource;
 use crate::apiserver::error::{ApiError, GroupResource};
@@ -56,10 +57,17 @@ impl Registry {
         }
         let mut object = old.clone();
         let facts = self.facts(context);
+        let grace = graceful::begin(strategy, options, &mut object, facts.now);
+        if grace == Grace::Pending {
+            return Ok(self.stays(options, encode(&old)));
+        }
         let mut marked = strategy.begin_delete(&facts, &mut object, options);
         if !marked {
             adjust_finalizers(strategy, options, &mut object);
-            if !metadata::finalizers(&object).is_empty() {
+            if let Grace::Seconds(seconds) = grace {
+                let held = !metadata::finalizers(&object).is_empty();
+                marked = held || seconds > 0;
+            } else if !metadata::finalizers(&object).is_empty() {
                 metadata::mark_deleting(&mut object, facts.now);
                 marked = true;
             }
@@ -72,17 +80,25 @@ impl Registry {
         let key = key(resource, &context.namespace, &context.name);
         if !marked {
             if dry_run {
-                return Ok(Round::Done(gone(context, strategy, &old)));
+                let last = if grace == Grace::None { &old } else { &object };
+                return Ok(Round::Done(gone(context, strategy, last)));
             }
-            return match self.remove(context, key, stored.revision()).await {
+            let mut revision = stored.revision();
+            if grace != Grace::None && object != old {
+                // It is seen to end before it is gone.
+                let expect = Expect::Revision(revision);
+                let marked = self.commit(context, key.clone(), expect, object, Some(&old));
+                match marked.await {
+                    Ok(stored) => revision = stored.revision(),
+                    Err(error) => return again(&error),
+                }
+            }
+            return match self.remove(context, key, revision).await {
                 Ok(last) => {
                     let last = self.view(resource, &last);
                     Ok(Round::Done(gone(context, strategy, &last)))
                 }
-                Err(store::Error::Conflict { .. } | store::Error::Missing { .. }) => {
-                    Ok(Round::Again)
-                }
-                Err(error) => Err(failed(&error)),
+                Err(error) => again(&error),
             };
         }
         if object == old || dry_run {
@@ -91,8 +107,7 @@ impl Registry {
         let expect = Expect::Revision(stored.revision());
         match self.commit(context, key, expect, object, Some(&old)).await {
             Ok(stored) => Ok(self.stays(options, self.shown(resource, &stored))),
-            Err(store::Error::Conflict { .. } | store::Error::Missing { .. }) => Ok(Round::Again),
-            Err(error) => Err(failed(&error)),
+            Err(error) => again(&error),
         }
     }
 
@@ -104,6 +119,14 @@ impl Registry {
             body,
             is_status: false,
         })
+    }
+}
+
+/// Another round, if only somebody else was faster.
+fn again(error: &store::Error) -> Result<Round, ApiError> {
+    match error {
+        store::Error::Conflict { .. } | store::Error::Missing { .. } => Ok(Round::Again),
+        error => Err(failed(error)),
     }
 }
 

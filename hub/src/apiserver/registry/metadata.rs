@@ -103,6 +103,23 @@ pub(crate) fn generated_name(base: &str, random: impl FnMut(usize) -> usize) -> 
         .collect()
 }
 
+/// How many seconds an object that is being deleted was given.
+pub(crate) fn grace(object: &Value) -> Option<i64> {
+    let found = at(object, &["metadata", "deletionGracePeriodSeconds"])?;
+    // Less than nothing is a second, everywhere in deletions.
+    found
+        .as_i64()
+        .map(|seconds| if seconds < 0 { 1 } else { seconds })
+}
+
+/// Puts the object's mark of deletion: at this time, after so many seconds of grace.
+pub(crate) fn set_grace(object: &mut Value, end: DateTime<Utc>, seconds: i64) {
+    let end = json!(timestamp(end));
+    put(object, &["metadata", "deletionTimestamp"], Some(end));
+    let place = ["metadata", "deletionGracePeriodSeconds"];
+    put(object, &place, Some(json!(seconds)));
+}
+
 /// Puts the object's mark of deletion: now, without grace.
 pub(crate) fn mark_deleting(object: &mut Value, now: DateTime<Utc>) {
     if !is_deleting(object) {

@@ -120,7 +120,7 @@ impl Registry {
         }
         let schema = &context.resource.schema;
         let now = self.inner.clock.now();
-        let manager = tracking::manager(context);
+        let manager = tracking::manager(self, context);
         let make = |old: Option<&Value>| {
             let mut object = managed::apply(old, &config, schema, &manager, force, now)?;
             if old.is_none() {

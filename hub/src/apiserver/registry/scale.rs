@@ -214,7 +214,7 @@ pub(super) async fn apply(
     if replicas.is_some() {
         put(&mut whole, &borrowed(&paths.spec), replicas);
     }
-    let manager = tracking::manager(context);
+    let manager = tracking::manager(registry, context);
     let now = registry.inner.clock.now();
     let on = resource.group_resource();
     let make = |old: Option<&Value>| {
@@ -350,6 +350,7 @@ fn keep_times(old: &Value, object: &mut Value) {
             put(entry, &["time"], time);
         }
     }
+    managed::sort(object);
 }
 
 /// Whether any manager owns a field.

@@ -5,12 +5,16 @@ use crate::apiserver::managed::{self, Manager};
 use serde_json::Value;
 
 /// Who writes, in which version and through which subresource.
-pub(super) fn manager(context: &Context) -> Manager {
-    Manager::new(
-        &context.resource,
-        &context.field_manager,
-        &context.subresource,
-    )
+pub(super) fn manager(registry: &Registry, context: &Context) -> Manager {
+    let resource = &context.resource;
+    let manager = Manager::new(resource, &context.field_manager, &context.subresource);
+    if resource.is_custom() {
+        return manager;
+    }
+    let kinds = registry.inner.catalogue.snapshot();
+    let all = kinds.all().iter();
+    let versions = all.filter(|one| one.storage_key == resource.storage_key);
+    manager.among(versions.cloned().collect())
 }
 
 /// All fields of a new object are its maker's.
@@ -20,7 +24,7 @@ pub(super) fn created(registry: &Registry, context: &Context, object: &mut Value
         None,
         object,
         &context.resource.schema,
-        &manager(context),
+        &manager(registry, context),
         now,
     );
 }
@@ -29,5 +33,5 @@ pub(super) fn created(registry: &Registry, context: &Context, object: &mut Value
 pub(super) fn updated(registry: &Registry, context: &Context, old: &Value, object: &mut Value) {
     let now = registry.inner.clock.now();
     let schema = &context.resource.schema;
-    managed::track(Some(old), object, schema, &manager(context), now);
+    managed::track(Some(old), object, schema, &manager(registry, context), now);
 }

@@ -237,9 +237,10 @@ fn metadata_errors(metadata: &Value, local: bool) -> Option<FieldError> {
         !own && !value.is_null()
     });
     said.next()?;
-    let schema = facts().named("authorization.k8s.io", "v1", "SubjectAccessReview");
-    let shown = match schema.and_then(|schema| schema.child("metadata")) {
-        Some(schema) => print::patched(metadata, schema, &Value::Null),
+    let mut types = facts().definitions().iter();
+    let of_metadata = types.find(|one| one.name.ends_with(".meta.v1.ObjectMeta"));
+    let shown = match of_metadata {
+        Some(of) => print::patched(metadata, &of.schema, &Value::Null),
         None => metadata.to_string(),
     };
     let why = if local {

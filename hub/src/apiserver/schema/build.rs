@@ -131,8 +131,8 @@ fn node_at(openapi: &Value, whole: bool) -> Schema {
         },
         list_map_keys: words(given.get("x-kubernetes-list-map-keys")).into(),
         map_type: match text("x-kubernetes-map-type") {
-            Some("atomic") => MapType::Atomic,
-            _ => MapType::Granular,
+            Some("atomic") => Some(MapType::Atomic),
+            _ => None,
         },
         fields: fields(given),
         items: given.get("items").map(|items| Box::new(node(items))),

@@ -15,8 +15,8 @@ use std::fmt::Write as _;
 
 impl Schema {
     /// Reads a value as its Go type and puts it into the form in which Go writes it. What has no Go
-    /// type stays as it is, numbers too: only what was written is read back in another form. The error is
-    /// Go's text.
+    /// type stays as it is, its numbers too: `1.0` is another number than `1` until it was stored. The
+    /// error is Go's text.
     pub fn coerce(&self, value: &mut Value) -> Result<(), String> {
         let mut place = Place::default();
         walk(self, value, &mut place)?;
@@ -328,7 +328,7 @@ fn fields<'s>(
             walk(field, value, place)?;
             place.path.pop();
             // An empty list there is no list that was left out: it says that nobody owns anything.
-            if name == "managedFields" || is_written(field, value) {
+            if name == "managedFields" || keeps_empty(schema, name) || is_written(field, value) {
                 continue;
             }
         }
@@ -338,6 +338,14 @@ fn fields<'s>(
         };
     }
     Ok(())
+}
+
+/// Whether an empty list is not as good as none: it gets no default, and is then refused.
+fn keeps_empty(schema: &Schema, name: &str) -> bool {
+    let Go::Struct(of) = schema.go() else {
+        return false;
+    };
+    &**of == "v2.HPAScalingRules" && name == "policies"
 }
 
 /// Whether a value is written, and not left out because it is nothing.

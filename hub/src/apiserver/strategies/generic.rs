@@ -2,6 +2,7 @@
 
 use super::{Dependents, Facts, Generation, Strategy, nodes, pods};
 use crate::apiserver::catalogue::Resource;
+use crate::apiserver::registry::DeleteOptions;
 use crate::apiserver::registry::metadata;
 use crate::apiserver::registry::names::NameRule;
 use crate::apiserver::registry::value::put;
@@ -28,6 +29,8 @@ pub(crate) struct Generic {
     pub(super) returns_deleted: bool,
     pub(super) status_metadata: Meta,
     pub(super) dependents: Dependents,
+    /// Whether objects are given time to end.
+    pub(super) graceful: bool,
     pub(super) selectable: &'static [&'static str],
 }
 
@@ -41,6 +44,7 @@ impl Generic {
         returns_deleted: false,
         status_metadata: Meta::Free,
         dependents: Dependents::Background,
+        graceful: false,
         selectable: &[],
     };
 }
@@ -83,6 +87,7 @@ static CONTROLLERS: Generic = Generic {
 };
 static PODS: Generic = Generic {
     returns_deleted: true,
+    graceful: true,
     selectable: &[
         "spec.nodeName",
         "spec.restartPolicy",
@@ -199,6 +204,10 @@ impl Strategy for Generic {
 
     fn generation(&self) -> Generation {
         self.generation
+    }
+
+    fn grace(&self, object: &Value, options: &DeleteOptions) -> Option<i64> {
+        self.graceful.then(|| pods::grace(object, options))
     }
 
     fn selectable(&self) -> &'static [&'static str] {

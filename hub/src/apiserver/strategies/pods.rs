@@ -1,7 +1,9 @@
 //! Pods: what follows from their specs when they are made.
 
+use crate::apiserver::registry::DeleteOptions;
+use crate::apiserver::registry::graceful::at_least;
 use crate::apiserver::registry::metadata;
-use crate::apiserver::registry::value::{list, put, text};
+use crate::apiserver::registry::value::{list, number, put, text};
 use crate::apiserver::schema::quantity;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
@@ -23,6 +25,16 @@ pub(super) fn first_status(pod: &mut Value, now: DateTime<Utc>) {
         });
         put(pod, &["status", "conditions"], Some(json!([condition])));
     }
+}
+
+/// How many seconds a pod has to end: none if nothing of it runs.
+pub(super) fn grace(pod: &Value, options: &DeleteOptions) -> i64 {
+    let over = matches!(text(pod, &["status", "phase"]), "Failed" | "Succeeded");
+    if over || text(pod, &["spec", "nodeName"]).is_empty() {
+        return 0;
+    }
+    let own = number(pod, &["spec", "terminationGracePeriodSeconds"]);
+    at_least(options.grace_period_seconds.or(own).unwrap_or(0))
 }
 
 /// How surely a pod gets what it asks for.
