@@ -69,7 +69,10 @@ pub(super) fn take(
         let version = rules.named(&owned.version);
         if !known.contains_key(version) {
             let changes = rules.compare_in(version, old, new);
-            known.insert(version.to_owned(), with_changed(changes.map_err(Refused::Unread)?));
+            known.insert(
+                version.to_owned(),
+                with_changed(changes.map_err(Refused::Unread)?),
+            );
         }
         let Some((changes, changed)) = known.get(version) else {
             continue;
@@ -131,6 +134,12 @@ pub(super) fn update(
     managed: &mut Managed,
     writer: Id,
     now: &str,
+) -> Result<(), String> {
+    reconcile(rules, old, &mut managed.owned)?;
+    let changes = match take(rules, old, new, &mut managed.owned, None, true) {
+        Ok(changes) => changes,
+        Err(Refused::Unread(why)) => return Err(why),
+        Err(Refused::Conflicts(_)) => return Ok(()),
     };
     let written = strip(&changes.changed().recursive_difference(rules.beyond));
     if !written.is_empty() {
