@@ -13,7 +13,7 @@ use ring::digest;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
@@ -24,13 +24,33 @@ pub fn index(kinds: &Snapshot) -> Value {
 
 fn make_index(kinds: &Snapshot) -> Value {
     let mut paths = Map::new();
-    for path in groups(kinds).into_keys().chain(pages::paths(kinds)) {
-        if let Some((_, hash)) = document(kinds, &path) {
+    let groups = groups(kinds);
+    for path in groups.keys().cloned().chain(pages::paths(kinds)) {
+        let of = groups.get(&path).map(Vec::as_slice).unwrap_or_default();
+        let hash = if of.iter().any(|resource| resource.is_custom()) {
+            document(kinds, &path).map(|(_, hash)| hash)
+        } else {
+            fixed_hash(kinds, &path)
+        };
+        if let Some(hash) = hash {
             let url = format!("/openapi/v3/{path}?hash={hash}");
             paths.insert(path, json!({"serverRelativeURL": url}));
         }
     }
     json!({"paths": paths})
+}
+
+/// The hash of a document that no definition changes: definitions come and go, and each time the index
+/// is made anew.
+fn fixed_hash(kinds: &Snapshot, path: &str) -> Option<String> {
+    static KNOWN: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(hash) = known().get(path) {
+        return Some(hash.clone());
+    }
+    let (_, hash) = document(kinds, path)?;
+    known().insert(path.to_owned(), hash.clone());
+    Some(hash)
 }
 
 /// One document, by its path below `/openapi/v3/` (`api/v1`, `apis/apps/v1`, `version`), with the hash that
