@@ -9,6 +9,7 @@ mod compare;
 mod kubectl;
 mod normal;
 mod profile;
+mod prose;
 mod proto;
 mod run;
 mod script;

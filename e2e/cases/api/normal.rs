@@ -6,6 +6,7 @@ use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_N
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::prose;
 use super::run::Transcript;
 
 /// Makes a transcript comparable; `source` is the case's text, whose own times and uids stay.
@@ -126,13 +127,12 @@ impl Normal<'_> {
             };
             groups.retain(of_case);
         }
-        let of_custom = |version: &str| version.contains(".example.com/");
         let version = object.get("groupVersion").and_then(Value::as_str);
-        if version.is_some_and(of_custom)
+        if version.is_some_and(|version| version.contains(".example.com/"))
             && let Some(Value::Array(resources)) = object.get_mut("resources")
         {
             // The server takes definitions as its map gives them.
-            resources.sort_by_key(|one| one["name"].to_string());
+            resources.sort_by_key(|one| one["name"].as_str().map(str::to_owned));
         }
         if let Some(Value::Array(causes)) = object.get_mut("causes") {
             // The server takes managers as its map gives them.
@@ -155,7 +155,7 @@ impl Normal<'_> {
         if object.contains_key("openapi") {
             for part in ["components", "paths"] {
                 if let Some(part) = object.get_mut(part) {
-                    self.hide_descriptions(part);
+                    prose::hide(part, self.source);
                 }
             }
         }
@@ -201,33 +201,6 @@ impl Normal<'_> {
             {
                 column["description"] = json!("");
             }
-        }
-    }
-
-    /// The same of types and parameters in OpenAPI: the row `prose`.
-    fn hide_descriptions(&self, value: &mut Value) {
-        match value {
-            Value::Array(all) => all.iter_mut().for_each(|one| self.hide_descriptions(one)),
-            Value::Object(fields) => {
-                let shape = ["type", "in", "allOf", "oneOf", "$ref"];
-                let typed = shape.iter().any(|key| fields.contains_key(*key));
-                let text = fields.get("description").and_then(Value::as_str);
-                if typed && text.is_some_and(|text| !self.source.contains(text)) {
-                    fields.remove("description");
-                }
-                // Beside a reference only the text stood.
-                if let Some(Value::Array(all)) = fields.get("allOf")
-                    && let [Value::Object(one)] = &all[..]
-                    && fields.len() == 1
-                    && one.contains_key("$ref")
-                {
-                    *fields = one.clone();
-                }
-                fields
-                    .values_mut()
-                    .for_each(|inner| self.hide_descriptions(inner));
-            }
-            _ => {}
         }
     }
 

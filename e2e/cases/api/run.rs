@@ -170,11 +170,11 @@ impl Run<'_> {
         if let Some(name) = &request.bind {
             self.answers.insert(name.clone(), seen.body.clone());
         }
-        if raw
+        let watch = raw
             .headers
             .iter()
-            .any(|(n, v)| n == "content-type" && v.contains("stream=watch"))
-        {
+            .any(|(n, v)| n == "content-type" && v.contains("stream=watch"));
+        if watch || seen.step.contains("watch") && is_events(&raw.body) {
             seen.body = lines(&raw.body);
         }
         Ok(seen)
@@ -282,8 +282,7 @@ async fn events(watch: &mut Watch, until: &Until) -> Vec<Value> {
             }
         };
         let event = json_or_text(&line);
-        let initial_end = "/object/metadata/annotations/k8s.io~1initial-events-end";
-        if event["type"] == "BOOKMARK" && event.pointer(initial_end).is_none() {
+        if is_idle(&event) {
             continue;
         }
         let name = event
@@ -344,13 +343,24 @@ fn json_or_text(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or_else(|_| text())
 }
 
+/// A bookmark that says no more than how far a server has come.
+fn is_idle(event: &Value) -> bool {
+    let initial_end = "/object/metadata/annotations/k8s.io~1initial-events-end";
+    event["type"] == "BOOKMARK" && event.pointer(initial_end).is_none()
+}
+
+/// Whether a body is events of a watch, one in each line.
+fn is_events(body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(body);
+    let mut events = text.lines().map(|line| json_or_text(line.as_bytes()));
+    events.all(|event| event["type"].is_string() && event["object"].is_object())
+}
+
+/// The lines of a body, less the bookmarks that come when a server likes.
 fn lines(body: &[u8]) -> Value {
     let text = String::from_utf8_lossy(body);
-    Value::Array(
-        text.lines()
-            .map(|line| json_or_text(line.as_bytes()))
-            .collect(),
-    )
+    let all = text.lines().map(|line| json_or_text(line.as_bytes()));
+    all.filter(|event| !is_idle(event)).collect()
 }
 
 fn shortened(text: &str, limit: usize) -> String {

@@ -114,9 +114,10 @@ fn pruned(
     last: &Owned,
     managed: &Managed,
 ) -> Result<Value, String> {
+    let own = rules.version;
     let version = rules.named(&last.version);
-    let of = rules.in_version(&merged, version);
-    let of = of
+    let (then, of) = rules
+        .convert(&merged, own, version)
         .map_err(|why| format!("failed to convert merged object to last applied version: {why}"))?;
     let named = |set: &Set, of| set.with_named_fields(Some(of));
     // What anybody owns is put back, with all that leads to it.
@@ -125,28 +126,29 @@ fn pruned(
         let set = owned.entry(rules.named(&one.version)).or_default();
         set.extend(&one.set);
     }
-    let mut kept = without(&merged, &named(&last.set, of), Some(of));
+    let mut kept = without(&then, &named(&last.set, of), Some(of));
+    let mut at = version;
     let first = owned.remove(version).map(|set| (version, set));
     for (version, set) in first.into_iter().chain(owned) {
-        let read = |what: &str, object| {
-            rules.in_version(object, version).map_err(|why| {
+        let read = |what: &str, object, from| {
+            rules.convert(object, from, version).map_err(|why| {
                 format!(
                     "failed add back owned items: failed to convert {what} object at version \
                      {version}: {why}"
                 )
             })
         };
-        let of = read("merged", &merged).and_then(|_| read("pruned", &kept))?;
-        let stays = named(&fields_of(&kept, of), of).union(&named(&set, of));
-        let all = named(&fields_of(&merged, of), of);
-        kept = without(&merged, &all.difference(&stays), Some(of));
+        let ((all, of), (some, _)) = (read("merged", &merged, own)?, read("pruned", &kept, at)?);
+        let stays = named(&fields_of(&some, of), of).union(&named(&set, of));
+        let fields = named(&fields_of(&all, of), of);
+        kept = without(&all, &fields.difference(&stays), Some(of));
+        at = version;
     }
     // What the manager did not own before is not its to remove.
-    let all = named(&fields_of(&merged, of), of);
+    let (kept, _) = rules.convert(&kept, at, version)?;
+    let all = named(&fields_of(&then, of), of);
     let gone = all.difference(&named(&fields_of(&kept, of), of));
-    Ok(without(
-        &merged,
-        &gone.intersection(&named(&last.set, of)),
-        Some(of),
-    ))
+    let left = without(&then, &gone.intersection(&named(&last.set, of)), Some(of));
+    let (left, _) = rules.convert(&left, version, own)?;
+    Ok(left.into_owned())
 }

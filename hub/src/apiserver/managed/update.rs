@@ -113,7 +113,8 @@ pub(super) fn reconcile(
     managers: &mut BTreeMap<Id, Owned>,
 ) -> Result<(), String> {
     for owned in managers.values_mut() {
-        let (_, of) = rules.in_version(live, rules.named(&owned.version))?;
+        let version = rules.named(&owned.version);
+        let (_, of) = rules.convert(live, rules.version, version)?;
         if let Some(set) = owned::reconciled(&owned.set, of) {
             owned.set = set;
         }

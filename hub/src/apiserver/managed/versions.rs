@@ -31,7 +31,7 @@ impl<'r> Rules<'r> {
         'r: 'v,
     {
         match self.others {
-            Others::BuiltIn(_) if self.converted(version).is_none() => self.version,
+            Others::BuiltIn(_) if self.built_in(version).is_none() => self.version,
             Others::BuiltIn(_) | Others::Custom { .. } => version,
         }
     }
@@ -44,7 +44,7 @@ impl<'r> Rules<'r> {
         new: &Value,
     ) -> Result<Changes, String> {
         let convert = |what: &str, object| {
-            let read = self.in_version(object, version);
+            let read = self.convert(object, self.version, version);
             read.map_err(|why| format!("failed to convert {what} object: {why}"))
         };
         let ((old, _), (new, of)) = (convert("old", old)?, convert("new", new)?);
@@ -55,58 +55,61 @@ impl<'r> Rules<'r> {
         })
     }
 
-    /// An object in a version, and its type there; why it is none.
-    pub(super) fn in_version<'o>(
+    /// An object of one version in another, and its type there; why it is none.
+    pub(super) fn convert<'o>(
         &self,
         object: &'o Value,
-        version: &str,
+        from: &str,
+        to: &str,
     ) -> Result<(Cow<'o, Value>, Type<'r>), String> {
-        if version == self.version {
-            return Ok((Cow::Borrowed(object), self.of));
-        }
         let (group, kind, versions) = match self.others {
+            Others::BuiltIn(_) => {
+                let of = match self.built_in(to) {
+                    Some(there) if to != self.version => Type::of(&there.schema),
+                    _ => self.of,
+                };
+                let (Some(here), Some(there)) = (self.built_in(from), self.built_in(to)) else {
+                    return Ok((Cow::Borrowed(object), of));
+                };
+                if from == to {
+                    return Ok((Cow::Borrowed(object), of));
+                }
+                let mut object = object.clone();
+                here.convert(&mut object, there);
+                return Ok((Cow::Owned(object), of));
+            }
+            Others::Custom { .. } if to == self.version => {
+                return Ok((Cow::Borrowed(object), self.of));
+            }
             Others::Custom {
                 group,
                 kind,
                 versions,
             } => (group, kind, versions),
-            Others::BuiltIn(_) => {
-                let Some((own, other)) = self.converted(version) else {
-                    return Ok((Cow::Borrowed(object), self.of));
-                };
-                let mut object = object.clone();
-                own.convert(&mut object, other);
-                return Ok((Cow::Owned(object), Type::of(&other.schema)));
-            }
         };
-        let (wanted, name) = version.split_once('/').unwrap_or(("", version));
+        let (wanted, name) = to.split_once('/').unwrap_or(("", to));
         if wanted != group {
-            let (own, wanted) = (self.version, quote(version));
+            let (own, wanted) = (self.version, quote(to));
             return Err(format!(
                 "{own}, Kind={kind} is unstructured and is not suitable for converting to {wanted}"
             ));
         }
         let mut all = versions.iter();
-        let (_, schema) = all.find(|(known, _)| &**known == name).ok_or_else(|| {
-            format!("request to convert CR to an invalid group/version: {version}")
-        })?;
+        let (_, schema) = all
+            .find(|(known, _)| &**known == name)
+            .ok_or_else(|| format!("request to convert CR to an invalid group/version: {to}"))?;
         let of = Type::of(schema);
         check(object, of, false).map_err(|wrong| wrong.to_string())?;
         Ok((Cow::Borrowed(object), of))
     }
 
-    /// A built-in kind in the version that is written, and in another one.
-    fn converted(&self, version: &str) -> Option<(&'r Resource, &'r Resource)> {
+    /// A built-in kind in one of its versions.
+    fn built_in(&self, version: &str) -> Option<&'r Resource> {
         let Others::BuiltIn(versions) = self.others else {
             return None;
         };
-        let find = |wanted: &str| {
-            let mut all = versions.iter();
-            all.find(|one| one.api_version() == wanted)
-        };
-        if version == self.version {
-            return None;
-        }
-        Some((find(self.version)?, find(version)?))
+        let mut all = versions.iter();
+        all.find(|one| one.api_version() == version)
+            .map(|one| &**one)
     }
 }
