@@ -18,7 +18,8 @@ impl Schema {
     }
 
     /// One node of a schema of a CustomResourceDefinition.
-    pub fn from_openapi(openapi: &Value) -> Self {
+    #[cfg(test)]
+    pub(super) fn from_openapi(openapi: &Value) -> Self {
         node(openapi)
     }
 

@@ -36,7 +36,7 @@ pub(super) fn type_name(schema: &Schema) -> &'static str {
 /// written differently.
 pub(super) fn to_cel(schema: &Schema, value: &Value, lists: &mut Lists) -> Cel {
     if let Some(why) = wrong(schema, value) {
-        return lists.invalid(why.to_owned());
+        return lists.invalid(why);
     }
     match value {
         Value::Null => Cel::Null,
