@@ -429,3 +429,26 @@ fn managers_are_asked_in_the_versions_they_speak() {
     world.update("edit", |new| new["spec"]["new"] = json!(1), 4);
     assert!(world.entries().is_empty());
 }
+
+#[test]
+fn who_wrote_another_version_loses_what_changes_in_it() {
+    let kinds = Catalogue::new().snapshot();
+    let find = |version: &str| kinds.resource("autoscaling", version, "horizontalpodautoscalers");
+    let (v1, v2) = (find("v1").expect("v1"), find("v2").expect("v2"));
+    let manager = |of: &Resource| Manager::new(of, "m", "").among(vec![v1.clone(), v2.clone()]);
+    let now = DateTime::UNIX_EPOCH;
+    let mut object = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "h"}, "spec": {"maxReplicas": 5,
+            "scaleTargetRef": {"kind": "Deployment", "name": "d"},
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu",
+                "target": {"type": "Utilization", "averageUtilization": 50}}}]}});
+    track(None, &mut object, &v2.schema, &manager(&v2), now);
+    v2.convert(&mut object, &v1);
+    let mut new = object.clone();
+    new["spec"]["targetCPUUtilizationPercentage"] = json!(70);
+    track(Some(&object), &mut new, &v1.schema, &manager(&v1), now);
+    let owned = |at: usize| new["metadata"]["managedFields"][at]["fieldsV1"]["f:spec"].clone();
+    assert_eq!(owned(0), json!({"f:targetCPUUtilizationPercentage": {}}));
+    let kept = json!({"f:maxReplicas": {}, "f:scaleTargetRef": {"f:kind": {}, "f:name": {}}});
+    assert_eq!(owned(1), kept);
+}
