@@ -68,6 +68,9 @@ const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
+/// Where nothing is measured, the use of the CPU that is aimed at.
+const CPU_PERCENT: u8 = 80;
+
 /// Whether a metric is the one that v1 has a field for.
 fn cpu_percent(metric: &Value, side: &str) -> Option<Value> {
     let resource = metric.get("resource")?;
@@ -211,14 +214,15 @@ fn zero_status(object: &mut Value) {
 
 fn autoscaler_to_v2(object: &mut Value) {
     let mut metrics = listed(annotation(object, METRICS));
-    if let Some(percent) = take(object, "spec", "targetCPUUtilizationPercentage") {
+    let percent = take(object, "spec", "targetCPUUtilizationPercentage");
+    // v1 has this default here, for what lies in annotations counts.
+    let default = metrics.is_empty().then(|| json!(CPU_PERCENT));
+    if let Some(percent) = percent.or(default) {
         let target = json!({"type": "Utilization", "averageUtilization": percent});
         let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "target": target}});
         metrics.insert(0, cpu);
     }
-    if !metrics.is_empty() {
-        object["spec"]["metrics"] = Value::Array(metrics);
-    }
+    object["spec"]["metrics"] = Value::Array(metrics);
     if let Some(behavior) = annotation(object, BEHAVIOR) {
         object["spec"]["behavior"] = untyped(behavior);
     }
