@@ -3,6 +3,8 @@
 //! Whoever may write anything may send what is read here. So what is told is bounded, and so is what
 //! aliases repeat.
 
+mod words;
+
 use super::strict::{MOST_TEXT, MOST_TOLD, Read};
 use crate::apiserver::patch::print;
 use crate::apiserver::schema::settle_numbers;
@@ -12,6 +14,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::{Map, Value};
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use words::{last_line, meant, tag, words};
 
 /// How large YAML may become by its aliases, beyond twice its length: values and bytes of text together.
 const MOST_REPEATED: usize = 512 * 1024;
@@ -64,65 +67,6 @@ fn opened(bytes: &[u8]) -> usize {
         }
     }
     most
-}
-
-/// Why a text is not YAML, in Go's words: the problem alone, and the line it is in.
-fn words(why: &serde_yaml::Error, bytes: &[u8]) -> String {
-    let text = why.to_string();
-    let (problem, rest) = match text.split_once(" at line ") {
-        Some((problem, rest)) => (problem, rest),
-        None => (text.split(", while ").next().unwrap_or(&text), ""),
-    };
-    let problem = problem.split(" at position ").next().unwrap_or(problem);
-    match problem {
-        "unknown anchor" => {
-            let start = why.location().map_or(0, |at| at.index());
-            let name = alias(bytes.get(start..).unwrap_or_default());
-            return format!("yaml: unknown anchor '{name}' referenced");
-        }
-        "recursion limit exceeded" => {
-            if let Some(name) = endless(bytes) {
-                return format!("yaml: anchor '{name}' value contains itself");
-            }
-        }
-        _ => {}
-    }
-    let digits = rest.split(' ').next().unwrap_or_default();
-    // Go counts lines from nothing, does not tell that of the first, and adds one for what is wrong
-    // with a single word.
-    let line = digits.parse::<usize>().unwrap_or(1).saturating_sub(1);
-    let of_words = rest.contains("while scanning")
-        || rest.contains("while parsing a quoted scalar")
-        || problem.contains("not allowed in this context")
-        || problem.contains("cannot start any token");
-    match line {
-        0 => format!("yaml: {problem}"),
-        line => format!("yaml: line {}: {problem}", line + usize::from(of_words)),
-    }
-}
-
-/// The name of an anchor, or of what refers to it, behind its sign.
-fn alias(text: &[u8]) -> String {
-    let name = text.get(1..).unwrap_or_default();
-    let end = name
-        .iter()
-        .position(|byte| !byte.is_ascii_alphanumeric() && !matches!(byte, b'_' | b'-'));
-    let name = end.and_then(|end| name.get(..end)).unwrap_or(name);
-    String::from_utf8_lossy(name).into_owned()
-}
-
-/// The first anchor that something behind it refers to.
-fn endless(bytes: &[u8]) -> Option<String> {
-    let mut anchors = Vec::new();
-    for (at, byte) in bytes.iter().enumerate() {
-        let rest = bytes.get(at..).unwrap_or_default();
-        match byte {
-            b'&' if anchors.len() < MOST_TOLD => anchors.push(alias(rest)),
-            b'*' if anchors.contains(&alias(rest)) => return Some(alias(rest)),
-            _ => {}
-        }
-    }
-    None
 }
 
 struct Notes<'a> {
@@ -190,57 +134,6 @@ impl Notes<'_> {
             entry.shown
         ));
     }
-}
-
-/// The tag that stands at the end of a text, nothing if there is none.
-fn tag(before: &[u8]) -> &[u8] {
-    let before = before.trim_ascii_end();
-    let start = before
-        .iter()
-        .rposition(|byte| byte.is_ascii_whitespace() || matches!(byte, b'[' | b'{' | b','));
-    let word = before.get(start.map_or(0, |at| at + 1)..);
-    word.filter(|word| word.starts_with(b"!!"))
-        .unwrap_or_default()
-}
-
-/// What YAML 1.1 reads in a word that YAML 1.2 takes for text.
-fn meant(word: &str) -> Option<Value> {
-    match word {
-        "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return Some(Value::Bool(true)),
-        "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => return Some(Value::Bool(false)),
-        _ => {}
-    }
-    let digits = word.replace('_', "");
-    let (sign, rest) = match digits.strip_prefix('-') {
-        Some(rest) => (-1, rest),
-        None => (1, digits.strip_prefix('+').unwrap_or(&digits)),
-    };
-    if !rest.starts_with(|c: char| c.is_ascii_digit()) {
-        return None;
-    }
-    let radix = |prefix: &str, radix| {
-        let digits = rest.strip_prefix(prefix)?;
-        i64::from_str_radix(digits, radix).ok()
-    };
-    let number = radix("0b", 2)
-        .or_else(|| radix("0o", 8))
-        .or_else(|| radix("0x", 16))
-        .or_else(|| radix("0", 8))
-        .or_else(|| rest.parse().ok());
-    number.map(|number: i64| Value::from(sign * number))
-}
-
-/// The number of the last line that begins with a key.
-fn last_line(text: &str, key: &str) -> usize {
-    let begins = |line: &str| {
-        let rest = line.trim_start().trim_start_matches("- ").strip_prefix(key);
-        rest.is_some_and(|rest| rest.trim_start().starts_with(':'))
-    };
-    let lines = text.lines().enumerate();
-    lines
-        .filter(|(_, line)| begins(line))
-        .last()
-        .map_or(1, |(index, _)| index + 1)
 }
 
 /// A member of a map.
@@ -469,116 +362,4 @@ impl<'de> Visitor<'de> for Merge<'_, '_, '_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn value(yaml: &str) -> Value {
-        read(yaml.as_bytes()).expect(yaml).value
-    }
-
-    #[test]
-    fn words_mean_what_they_mean_to_servers() {
-        assert_eq!(
-            value(
-                "a: y\nb: 'y'\nc: \"no\"\nd: [off, 010, 1_000, 0x1F, '010']\ne: |\n  yes\nn: {on: x}\n"
-            ),
-            json!({
-                "a": true, "b": "y", "c": "no", "d": [false, 8, 1000, 31, "010"], "e": "yes\n",
-                "false": {"true": "x"},
-            })
-        );
-        assert_eq!(
-            value(
-                "a: !!str 5\nb: !!binary AAEC\nc: 123456789012345678901234567890\nd: [1.0, -0]\n1.5: x\n"
-            ),
-            json!({"a": "5", "b": "\u{0}\u{1}\u{2}", "c": 1.2345678901234568e29, "d": [1, 0], "1.5": "x"})
-        );
-        assert_eq!(value("a: 1\n---\n{"), json!({"a": 1}));
-    }
-
-    #[test]
-    fn maps_are_merged() {
-        let read = read(b"x: &x {a: 1, b: 2}\ny: &y\n  b: 3\n  c: 4\none:\n  <<: *x\n  a: 5\ntwo:\n  <<: [*x, *y]\nthree: {\"<<\": 1}\n");
-        let read = read.expect("YAML");
-        assert_eq!(read.value["one"], json!({"a": 5, "b": 2}));
-        assert_eq!(read.value["two"], json!({"a": 1, "b": 2, "c": 4}));
-        assert_eq!(read.value["three"], json!({"<<": 1}));
-        assert_eq!(
-            read.duplicates,
-            [
-                "line 7: key \"a\" already set in map",
-                "line 1: key \"b\" already set in map"
-            ]
-        );
-    }
-
-    #[test]
-    fn problems_are_told_in_the_words_of_go() {
-        for (yaml, want) in [
-            ("[", "yaml: line 1: did not find expected node content"),
-            (
-                "a: b: c",
-                "yaml: mapping values are not allowed in this context",
-            ),
-            (
-                "a: 1\nb: c: d\n",
-                "yaml: line 2: mapping values are not allowed in this context",
-            ),
-            (
-                "a: 1\nb: \"\\q\"",
-                "yaml: line 2: found unknown escape character",
-            ),
-            ("a: \"\u{0}\"", "yaml: control characters are not allowed"),
-            ("a: 1\nb: *x", "yaml: unknown anchor 'x' referenced"),
-            ("a: &x [*x]", "yaml: anchor 'x' value contains itself"),
-            ("a: -.inf", "json: unsupported value: -Inf"),
-            (
-                "<<: 5",
-                "yaml: map merge requires map or sequence of maps as the value",
-            ),
-            ("? [a]\n: b", "yaml: invalid map key: []interface {}{\"a\"}"),
-            (
-                "null: b",
-                "unsupported map key of type: %!s(<nil>), key: <nil>, value: \"b\"",
-            ),
-        ] {
-            assert_eq!(read(yaml.as_bytes()), Err(want.to_owned()), "{yaml}");
-        }
-    }
-
-    #[test]
-    fn aliases_repeat_only_so_much() {
-        assert_eq!(
-            value("a: &a [x, z]\nb: *a\n"),
-            json!({"a": ["x", "z"], "b": ["x", "z"]})
-        );
-        let wide = format!(
-            "a: &a [{}0]\nb: [{}*a]\n",
-            "0,".repeat(5000),
-            "*a,".repeat(5000)
-        );
-        let long = format!(
-            "a: &a {}\nb: [{}*a]\n",
-            "x".repeat(50_000),
-            "*a,".repeat(5000)
-        );
-        let mut deep = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
-        let mut merged = "a0: &a0 {b: x}\n".to_owned();
-        for level in 1..12 {
-            let below = format!("*a{},", level - 1).repeat(10);
-            deep.push_str(&format!("a{level}: &a{level} [{below}x]\n"));
-            merged.push_str(&format!("a{level}: &a{level} {{<<: [{below}]}}\n"));
-        }
-        for bomb in [wide, long, deep, merged] {
-            assert!(read(bomb.as_bytes()).is_err());
-        }
-    }
-
-    #[test]
-    fn what_is_nested_too_deep_is_refused() {
-        for (open, levels) in [("[", 3_000_000), ("{\"a\":", 500_000), ("- ", 5_000)] {
-            assert!(read(open.repeat(levels).as_bytes()).is_err());
-        }
-    }
-}
+mod tests;
