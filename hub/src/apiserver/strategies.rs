@@ -28,7 +28,6 @@ use crate::apiserver::error::{ApiError, FieldError};
 use crate::apiserver::registry::names::NameRule;
 use crate::apiserver::registry::value::{copy, put, same, text};
 use crate::apiserver::registry::{Context, DeleteOptions, metadata};
-use crate::apiserver::schema::settle_numbers;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
@@ -228,7 +227,6 @@ pub(crate) fn prepare_create(strategy: &dyn Strategy, facts: &Facts<'_>, object:
         metadata::set_generation(object, 1);
     }
     strategy.prepare_create(facts, object);
-    settle(facts, object);
 }
 
 /// Everything that is done to a changed object before it is looked at.
@@ -254,15 +252,6 @@ pub(crate) fn prepare_update(
             strategy.prepare_update(facts, object, old);
         }
         _ => strategy.prepare_update(facts, object, old),
-    }
-    settle(facts, object);
-}
-
-/// Numbers of a custom kind as they come back from the store; how they were written has moved the
-/// generation by then.
-fn settle(facts: &Facts<'_>, object: &mut Value) {
-    if facts.context.resource.is_custom() {
-        settle_numbers(object);
     }
 }
 
