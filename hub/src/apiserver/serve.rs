@@ -132,8 +132,7 @@ impl Running {
         })?;
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        let (authorizer, follow) = Authorizer::following(&store);
-        tasks.spawn(follow);
+        let authorizer = Arc::new(Authorizer::default());
         tasks.spawn(show_health(store.clone(), admin.readiness.add("store")));
         let catalogue = Catalogue::new();
         let rules = Arc::new(Rules::new(authorizer.clone()));
@@ -147,7 +146,7 @@ impl Running {
             registry: registry.clone(),
             catalogue,
             authenticator: Authenticator::new(keys.clone(), store.clone(), clock.clone()),
-            authorizer,
+            authorizer: authorizer.clone(),
             audit,
             admin,
             clock: clock.clone(),
@@ -162,6 +161,8 @@ impl Running {
         seed::ensure_roles(&registry)
             .await
             .map_err(failed("the roles that every API server has"))?;
+        // Not before: whoever asks at once finds them in force.
+        tasks.spawn(authorizer.follow(&store));
         let bundle_keys = keys.clone();
         let bundle: control::CaBundle = Arc::new(move || bundle_keys.authorities().bundle());
         tasks.spawn(control::run(registry, bundle, stop.clone()));

@@ -11,25 +11,22 @@ fn storage(kind: Kind) -> String {
 }
 
 impl Authorizer {
-    /// An authorizer that holds what the store holds now, and the task that keeps it so. The task ends
-    /// with the store.
-    pub fn following(store: &Store) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
-        let authorizer = Arc::new(Self::default());
+    /// Takes what the store holds now; the task keeps it so, and ends with the store.
+    pub fn follow(self: &Arc<Self>, store: &Store) -> impl Future<Output = ()> + Send + use<> {
         let begun = Kind::ALL.map(|kind| {
             let snapshot = store.snapshot(&storage(kind));
-            authorizer.take(kind, &snapshot);
+            self.take(kind, &snapshot);
             (kind, snapshot.revision)
         });
-        let (following, store) = (authorizer.clone(), store.clone());
-        let follow = async move {
+        let (following, store) = (self.clone(), store.clone());
+        async move {
             let mut tasks = JoinSet::new();
             for (kind, revision) in begun {
                 let (authorizer, store) = (following.clone(), store.clone());
-                tasks.spawn(async move { authorizer.follow(kind, &store, revision).await });
+                tasks.spawn(async move { authorizer.follow_kind(kind, &store, revision).await });
             }
             while tasks.join_next().await.is_some() {}
-        };
-        (authorizer, follow)
+        }
     }
 
     /// Holds of a kind exactly what a snapshot has.
@@ -42,7 +39,7 @@ impl Authorizer {
         });
     }
 
-    async fn follow(&self, kind: Kind, store: &Store, mut since: u64) {
+    async fn follow_kind(&self, kind: Kind, store: &Store, mut since: u64) {
         let resource = storage(kind);
         loop {
             let Ok(mut watcher) = store.watch(&resource, Scope::All, since) else {
