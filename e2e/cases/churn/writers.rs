@@ -17,6 +17,8 @@ use crate::env::{Answer, JSON, MERGE, ask};
 
 /// Objects of one writer.
 const OBJECTS: u32 = 6;
+/// Every so many writes of what is there is a deletion.
+const DELETES: u64 = 6;
 /// A writer writes no faster, for other tests want the machine as well.
 const PACE: Duration = Duration::from_millis(25);
 /// An answer that does not come is one that was lost.
@@ -61,6 +63,7 @@ impl Writer {
     /// Creates, changes and deletes until it is stopped; ends between two writes.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut known: BTreeMap<u32, Option<Value>> = BTreeMap::new();
+        let mut doubted: BTreeMap<u32, u128> = BTreeMap::new();
         let mut pace = tokio::time::interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for turn in u64::from(self.index) * 1_000_000.. {
@@ -72,12 +75,23 @@ impl Writer {
             // A walk that meets the same objects again and again.
             let step = turn.wrapping_mul(6_364_136_223_846_793_005).rotate_left(17);
             let number = self.index * 100 + u32::try_from(step % u64::from(OBJECTS)).unwrap_or(0);
+            let deletes = match known.get(&number) {
+                Some(Some(object)) if step.is_multiple_of(DELETES) => read(object),
+                _ => None,
+            };
             match self.turn(number, known.remove(&number), turn, step).await {
                 Ok(object) => {
+                    // A kill may have swallowed the answer, and of a kind without a log the event too.
+                    if let (Some(uid), None) = (doubted.remove(&number), &object) {
+                        self.acks.push(Ack::Gone { uid });
+                    }
                     known.insert(number, object);
                 }
                 // Nobody knows what became of the write: the next turn looks.
-                Err(error) => eprintln!("{:?} {number}: {error:#}", self.kind),
+                Err(error) => {
+                    eprintln!("{:?} {number}: {error:#}", self.kind);
+                    doubted.extend(deletes.map(|(_, version)| (number, version.uid)));
+                }
             }
         }
     }
@@ -108,13 +122,13 @@ impl Writer {
                 .await?;
             return self.wrote(&answer.ok()?, true);
         };
-        if step.is_multiple_of(6) {
+        if step.is_multiple_of(DELETES) {
             let (_, version) = read(&object).context("an object without a version")?;
             self.ask("DELETE", &path, None).await?.ok()?;
             self.acks.push(Ack::Gone { uid: version.uid });
             return Ok(None);
         }
-        if step % 6 == 1 {
+        if step % DELETES == 1 {
             // The server reads, changes and writes by itself.
             let patch =
                 serde_json::json!({"metadata": {"annotations": {"patched": turn.to_string()}}});
