@@ -93,14 +93,14 @@ fn is_taken(schema: &Value) -> bool {
         return false;
     }
     definitions.apply_defaults(&mut definition);
-    let mut errors = definitions.validate(&definition, None).into_iter();
+    let mut errors = definitions.validate(&definition, None).errors.into_iter();
     errors.all(|error| error.to_string().contains("cost"))
 }
 
 /// What is wrong with an object. The schema is read anew, so that nothing is kept from before.
 fn validate(schema: &Value, new: &Value, old: Option<&Value>) -> Vec<String> {
-    let errors = Schema::of_crd(schema, false).validate(new, old);
-    errors.iter().map(ToString::to_string).collect()
+    let verdict = Schema::of_crd(schema, false).validate(new, old);
+    verdict.errors.iter().map(ToString::to_string).collect()
 }
 
 /// Whether every type is known before there are values: then no function is called with what it does
