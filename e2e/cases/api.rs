@@ -217,8 +217,8 @@ async fn compare_one(left: &Server, right: &Server, profile: &Profile, case: &Ca
     if right.is_builtin() {
         profile.leave_out(&mut one);
         profile.leave_besides(&mut two);
-        profile.leave_out_templates(&mut one);
-        profile.leave_out_templates(&mut two);
+        profile::leave_out_templates(&mut one);
+        profile::leave_out_templates(&mut two);
     }
     if let Some(dir) = std::env::var_os("TOWLINE_API_TRANSCRIPTS") {
         let path = Path::new(&dir).join(format!("{}.txt", case.title().replace(['/', ' '], "_")));

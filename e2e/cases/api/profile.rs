@@ -85,15 +85,6 @@ impl Profile {
         }
     }
 
-    /// Takes the template of a Job out of what is said when it may not change (row `prose`): a real server
-    /// quotes its own type, which no client reads.
-    pub(crate) fn leave_out_templates(&self, transcript: &mut Transcript) {
-        let _ = self;
-        for seen in transcript {
-            without_templates(&mut seen.body);
-        }
-    }
-
     /// Takes groups and resources that are left out from the lists of a real server, in either form.
     pub(crate) fn leave_out(&self, transcript: &mut Transcript) {
         for seen in transcript {
@@ -146,6 +137,14 @@ fn without_pictures(value: &mut Value) {
         Value::Array(list) => list.iter_mut().for_each(without_pictures),
         Value::Object(fields) => fields.values_mut().for_each(without_pictures),
         _ => {}
+    }
+}
+
+/// Takes the template of a Job out of what is said when it may not change (row `prose`): a real server
+/// quotes its own type, which no client reads.
+pub(crate) fn leave_out_templates(transcript: &mut Transcript) {
+    for seen in transcript {
+        without_templates(&mut seen.body);
     }
 }
 
