@@ -1,5 +1,6 @@
 //! The audit log: one line of JSON for each write and each refusal, without any body, in files that are
-//! rotated. Anybody can be refused as often as they like, so of too many refusals of one user within a
+//! rotated. Writes that change nothing and renewals of Leases are left out: a fleet at rest makes a hundred
+//! a second, and what an administrator did would be gone within the hour. Anybody can be refused as often as they like, so of too many refusals of one user within a
 //! minute the rest is only counted: nobody pushes out of the files what was done before.
 
 use super::caller::Caller;

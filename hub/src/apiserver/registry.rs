@@ -41,7 +41,7 @@ mod tests;
 pub use body::{Body, MediaType};
 pub use context::{Admission, AdmissionFuture, Context, FieldValidation, Operation, Warnings};
 pub use options::{DeleteOptions, ListOptions, PatchKind, Preconditions, Propagation};
-pub use outcome::{Deleted, FrameKind, ListResult, Outcome, WatchFrame, WatchStream};
+pub use outcome::{Deleted, Effect, FrameKind, ListResult, Outcome, WatchFrame, WatchStream};
 pub use selector::{FieldSelector, LabelSelector};
 pub use token::{Continue, TokenError};
 

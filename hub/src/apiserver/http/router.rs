@@ -81,8 +81,17 @@ pub(super) struct Asked<'a> {
     /// Whether anything that is accepted can be written.
     pub(super) acceptable: bool,
     pub(super) warnings: &'a Warnings,
+    pub(super) kept: &'a Kept,
+}
+
+/// What became of a write, as far as the audit log asks.
+#[derive(Default)]
+pub(super) struct Kept {
     /// Whether nothing is kept, once that was read from wherever it counts.
-    pub(super) dry_run: &'a AtomicBool,
+    pub(super) dry_run: AtomicBool,
+    /// Whether it changed nothing, or only renewed a Lease: what a fleet at rest sends without end, and
+    /// would push everything else out of the files.
+    pub(super) routine: AtomicBool,
 }
 
 impl Asked<'_> {
@@ -237,10 +246,10 @@ impl Router {
             self.audit(audit_id, &info, (&real, &caller), false, 403);
             return plain.refusal(&error);
         }
-        let dry_run = AtomicBool::new(false);
+        let kept = Kept::default();
         let asked = Asked {
             began,
-            dry_run: &dry_run,
+            kept: &kept,
             method: &head.method,
             headers: &head.headers,
             query: &query,
@@ -285,8 +294,10 @@ impl Router {
             })
             .unwrap_or_else(|error| plain.error(&error));
         let code = response.status().as_u16();
-        let dry_run = dry_run.load(Ordering::Relaxed);
-        self.audit(audit_id, &info, (&real, &caller), dry_run, code);
+        if !kept.routine.into_inner() {
+            let dry_run = kept.dry_run.into_inner();
+            self.audit(audit_id, &info, (&real, &caller), dry_run, code);
+        }
         response
     }
 

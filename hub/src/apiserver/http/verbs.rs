@@ -7,7 +7,9 @@ use super::router::{Asked, Router, method_not_allowed};
 use crate::apiserver::caller::Caller;
 use crate::apiserver::catalogue::Resource;
 use crate::apiserver::error::{ApiError, FieldError};
-use crate::apiserver::registry::{self, Context, DeleteOptions, ListOptions, Outcome, PatchKind};
+use crate::apiserver::registry::{
+    self, Context, DeleteOptions, Effect, ListOptions, Outcome, PatchKind,
+};
 use crate::apiserver::reviews::{self, Desk};
 use crate::apiserver::table::IncludeObject;
 use bytes::Bytes;
@@ -183,7 +185,8 @@ impl Call<'_> {
     ) -> Result<(Context, Option<bool>), ApiError> {
         let user_agent = self.asked.header(USER_AGENT);
         let options = write_options(options_kind, self.asked.query, user_agent, patch)?;
-        self.asked.dry_run.store(options.dry_run, Ordering::Relaxed);
+        let dry_run = &self.asked.kept.dry_run;
+        dry_run.store(options.dry_run, Ordering::Relaxed);
         let context = Context {
             dry_run: options.dry_run,
             field_manager: options.field_manager,
@@ -200,10 +203,13 @@ impl Call<'_> {
     }
 
     fn outcome(&self, outcome: Outcome) -> Result<Response<Body>, ApiError> {
-        let code = if outcome.created {
-            StatusCode::CREATED
-        } else {
-            StatusCode::OK
+        let code = match outcome.effect {
+            Effect::Created => StatusCode::CREATED,
+            Effect::Changed => StatusCode::OK,
+            Effect::Renewed | Effect::Nothing => {
+                self.asked.kept.routine.store(true, Ordering::Relaxed);
+                StatusCode::OK
+            }
         };
         Ok(self.shaped()?.object(code, outcome.object, self.resource))
     }
@@ -304,7 +310,8 @@ impl Call<'_> {
             Some(registry::Body { media, bytes: body })
         };
         let options = DeleteOptions::parse(self.asked.query.pairs(), body.as_ref())?;
-        self.asked.dry_run.store(options.dry_run, Ordering::Relaxed);
+        let dry_run = &self.asked.kept.dry_run;
+        dry_run.store(options.dry_run, Ordering::Relaxed);
         let context = Context {
             dry_run: options.dry_run,
             ..self.context()

@@ -137,13 +137,9 @@ impl Registry {
         key: Key,
         expect: Expect,
         object: Value,
-        old: Option<&Value>,
+        class: Class,
     ) -> Result<Arc<Stored>, store::Error> {
         let resource = &context.resource;
-        let class = match old {
-            Some(old) if is_renewal(resource, &object, old) => Class::Renewal,
-            _ => Class::Durable,
-        };
         let mut object = object;
         let (group, version) = (storage_group(resource), &resource.storage_version);
         if *version != resource.version || group != resource.group.as_ref() {
@@ -206,7 +202,7 @@ pub(crate) fn encode(value: &Value) -> Bytes {
 }
 
 /// Whether a write of a Lease only says that its holder is still there.
-fn is_renewal(resource: &Resource, new: &Value, old: &Value) -> bool {
+pub(super) fn is_renewal(resource: &Resource, new: &Value, old: &Value) -> bool {
     if resource.group.as_ref() != LEASES || resource.plural.as_ref() != "leases" {
         return false;
     }

@@ -2,11 +2,11 @@
 
 use super::access::{encode, failed, key};
 use super::context::Operation;
-use super::{Body, Context, Outcome, Registry, decode, lifecycle, metadata, tracking};
+use super::{Body, Context, Effect, Outcome, Registry, decode, lifecycle, metadata, tracking};
 use crate::apiserver::catalogue::Resource;
 use crate::apiserver::error::{ApiError, GroupKind};
 use crate::apiserver::schema::settle_numbers;
-use crate::apiserver::store::{self, Expect};
+use crate::apiserver::store::{self, Class, Expect};
 use crate::apiserver::strategies::{self, Facts, Strategy};
 use crate::apiserver::uuid::random_uuid;
 use rand::Rng as _;
@@ -117,7 +117,7 @@ impl Registry {
                 Some(stored) => Err(still_there(exists(), stored.deleting())),
                 None => Ok(Outcome {
                     object: encode(&object),
-                    created: true,
+                    effect: Effect::Created,
                 }),
             };
         }
@@ -127,12 +127,12 @@ impl Registry {
             metadata.remove("resourceVersion");
         }
         match self
-            .commit(context, key.clone(), Expect::Absent, object, None)
+            .commit(context, key.clone(), Expect::Absent, object, Class::Durable)
             .await
         {
             Ok(stored) => Ok(Outcome {
                 object: self.shown(resource, &stored),
-                created: true,
+                effect: Effect::Created,
             }),
             Err(store::Error::Exists { .. }) => {
                 let there = self.inner.store.get(&resource.storage_key, &key);

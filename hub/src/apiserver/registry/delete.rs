@@ -6,7 +6,7 @@ use super::graceful::{self, Grace};
 use super::{Context, DeleteOptions, Deleted, Preconditions, Propagation, Registry, metadata};
 use crate::apiserver::catalogue::Resource;
 use crate::apiserver::error::{ApiError, GroupResource};
-use crate::apiserver::store::{self, Expect, Stored};
+use crate::apiserver::store::{self, Class, Expect, Stored};
 use crate::apiserver::strategies::{self, Dependents, Strategy};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Registry {
             if grace != Grace::None && object != old {
                 // It is seen to end before it is gone.
                 let expect = Expect::Revision(revision);
-                let marked = self.commit(context, key.clone(), expect, object, Some(&old));
+                let marked = self.commit(context, key.clone(), expect, object, Class::Durable);
                 match marked.await {
                     Ok(stored) => revision = stored.revision(),
                     Err(error) => return again(&error),
@@ -105,7 +105,10 @@ impl Registry {
             return Ok(self.stays(options, encode(&object)));
         }
         let expect = Expect::Revision(stored.revision());
-        match self.commit(context, key, expect, object, Some(&old)).await {
+        match self
+            .commit(context, key, expect, object, Class::Durable)
+            .await
+        {
             Ok(stored) => Ok(self.stays(options, self.shown(resource, &stored))),
             Err(error) => again(&error),
         }

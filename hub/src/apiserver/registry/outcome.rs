@@ -12,8 +12,21 @@ use std::pin::Pin;
 pub struct Outcome {
     /// The object, encoded in the version of the request.
     pub object: Bytes,
-    /// Whether the request made it: 201 instead of 200.
-    pub created: bool,
+    /// What the request did to it.
+    pub effect: Effect,
+}
+
+/// What a request did to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Made it: 201 instead of 200.
+    Created,
+    /// Changed it.
+    Changed,
+    /// Said of a Lease that its holder is still there.
+    Renewed,
+    /// Left it as it was.
+    Nothing,
 }
 
 /// The answer to a deletion.

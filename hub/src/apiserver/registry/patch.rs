@@ -3,7 +3,7 @@
 use super::update::{Change, check_name, inherit};
 use super::value::{put, text};
 use super::{
-    Context, Outcome, PatchKind, Registry, decode, metadata, scale, strict, tracking, yaml,
+    Context, Effect, Outcome, PatchKind, Registry, decode, metadata, scale, strict, tracking, yaml,
 };
 use crate::apiserver::catalogue::Resource;
 use crate::apiserver::error::{ApiError, FieldError, GroupKind};
@@ -94,7 +94,7 @@ impl Registry {
         let stays = !stored.deleting() && self.is_current(&context.resource, &stored);
         stays.then(|| Outcome {
             object: self.shown(&context.resource, &stored),
-            created: false,
+            effect: Effect::Nothing,
         })
     }
 

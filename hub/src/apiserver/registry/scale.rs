@@ -328,7 +328,7 @@ async fn changed(
     let object: Value = serde_json::from_slice(&outcome.object).map_err(ApiError::internal)?;
     Ok(Outcome {
         object: encode(&scale_of(context, paths, &object)),
-        created: false,
+        effect: outcome.effect,
     })
 }
 

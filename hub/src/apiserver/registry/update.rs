@@ -1,14 +1,14 @@
 //! PUT, and the loop that every change of an object goes through.
 
-use super::access::{encode, failed, key};
+use super::access::{encode, failed, is_renewal, key};
 use super::context::Operation;
 use super::create::told_kind;
 use super::names::NameRule;
-use super::{Body, Context, Outcome, Registry, decode, metadata, scale, tracking};
+use super::{Body, Context, Effect, Outcome, Registry, decode, metadata, scale, tracking};
 use crate::apiserver::error::{ApiError, FieldError, GroupKind};
 use crate::apiserver::managed;
 use crate::apiserver::schema::settle_numbers;
-use crate::apiserver::store::{self, Expect, Stored};
+use crate::apiserver::store::{self, Class, Expect, Stored};
 use crate::apiserver::strategies::{self, Facts, Strategy};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -187,28 +187,30 @@ impl Registry {
                     Err(error) => return Err(failed(&error)),
                 }
             }
-            return Ok(done(encode(&object)));
+            return Ok(done(encode(&object), Effect::Changed));
         }
         if object == old && self.is_current(resource, stored) {
-            return Ok(done(self.shown(resource, stored)));
+            return Ok(done(self.shown(resource, stored), Effect::Nothing));
         }
         if context.dry_run {
-            return Ok(done(encode(&object)));
+            return Ok(done(encode(&object), Effect::Changed));
         }
+        let (class, effect) = if is_renewal(resource, &object, &old) {
+            (Class::Renewal, Effect::Renewed)
+        } else {
+            (Class::Durable, Effect::Changed)
+        };
         let expect = Expect::Revision(stored.revision());
-        match self.commit(context, key, expect, object, Some(&old)).await {
-            Ok(stored) => Ok(done(self.shown(resource, &stored))),
+        match self.commit(context, key, expect, object, class).await {
+            Ok(stored) => Ok(done(self.shown(resource, &stored), effect)),
             Err(store::Error::Conflict { .. } | store::Error::Missing { .. }) => Ok(Round::Again),
             Err(error) => Err(failed(&error)),
         }
     }
 }
 
-fn done(object: bytes::Bytes) -> Round {
-    Round::Done(Outcome {
-        object,
-        created: false,
-    })
+fn done(object: bytes::Bytes, effect: Effect) -> Round {
+    Round::Done(Outcome { object, effect })
 }
 
 pub(super) fn uid_conflict(context: &Context, wanted: &str, found: &str) -> ApiError {

@@ -462,3 +462,27 @@ async fn the_log_says_what_was_kept_and_not_what_the_query_says() {
     }
     rig.running.end().await;
 }
+
+#[tokio::test]
+async fn a_fleet_at_rest_writes_nothing_into_the_log() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let rig = Rig::begin().await;
+    let path = format!("{LEASES}/a");
+    let lease = json!({"metadata": {"name": "a"}, "spec": {"holderIdentity": "a"}});
+    let (code, mut lease) = rig.ask(&Peer::Itself, "POST", LEASES, &lease).await;
+    assert_eq!(code, 201);
+    // Renewed, left as it is, and taken by another holder.
+    for (key, value, written) in [
+        ("renewTime", "2026-01-01T00:00:10.000000Z", 1),
+        ("renewTime", "2026-01-01T00:00:10.000000Z", 1),
+        ("holderIdentity", "b", 2),
+    ] {
+        lease["spec"][key] = json!(value);
+        let (code, now) = rig.ask(&Peer::Itself, "PUT", &path, &lease).await;
+        assert_eq!(code, 200, "{now}");
+        lease = now;
+        let log = std::fs::read_to_string(rig.dir.path().join("audit.log")).expect("a log");
+        assert_eq!(log.matches(LEASES).count(), written, "{log}");
+    }
+    rig.running.end().await;
+}

@@ -1,7 +1,7 @@
 //! Creations, updates and patches.
 
 use crate::apiserver::registry::testing::{Rig, json_body, value};
-use crate::apiserver::registry::{FieldValidation, PatchKind};
+use crate::apiserver::registry::{Effect, FieldValidation, PatchKind};
 use serde_json::{Value, json};
 
 fn deployment(name: &str, replicas: i64) -> Value {
@@ -160,7 +160,7 @@ async fn updates_say_what_they_replace_or_do_not() {
         .update(&rig.context(path), json_body(&lease))
         .await
         .expect("made");
-    assert!(made.created);
+    assert_eq!(made.effect, Effect::Created);
     let error = rig
         .update(path, lease)
         .await
