@@ -30,6 +30,7 @@ struct Line {
     uid: String,
     version: String,
     initial: bool,
+    items: Vec<Line>,
 }
 
 /// What the program told of one kind.
@@ -41,11 +42,13 @@ pub(crate) struct Account {
     pub(crate) told: Arc<Transcript<(Told, u32, Version)>>,
     /// What its store held in the end.
     pub(crate) held: Arc<Transcript<(u32, Version)>>,
-    /// Requests for plain lists, which it has no need of.
+    /// Plain lists, which it has no need of unless what it asked for instead broke off.
     pub(crate) lists: Arc<Transcript<String>>,
     /// The watch that is read, and what it began with so far.
     current: u64,
     initial: Option<Vec<(u32, Version)>>,
+    /// Whether the last watch that was to begin with everything broke off before it had.
+    broke_off: bool,
 }
 
 /// The program, while it runs.
@@ -97,6 +100,7 @@ impl Informer {
                 lists: Transcript::new("lists of client-go", kind),
                 current: 0,
                 initial: None,
+                broke_off: false,
             })
             .collect();
         let followed = accounts
@@ -144,7 +148,13 @@ async fn read_all(output: ChildStdout, mut accounts: Vec<Account>) -> Result<Vec
 impl Account {
     fn take(&mut self, line: Line) -> Result<()> {
         match line.what.as_str() {
-            "list" => self.lists.push(line.version),
+            "list" => self.list(line)?,
+            "broken" if line.initial => {
+                // It may break before it begins, and of one that it has left nobody hears.
+                self.broke_off |=
+                    line.watch == 0 || (line.watch == self.current && self.initial.is_some());
+            }
+            "broken" => {}
             "watch" => {
                 self.current = line.watch;
                 self.initial = line.initial.then(Vec::new);
@@ -177,6 +187,22 @@ impl Account {
         Ok(())
     }
 
+    fn list(&mut self, line: Line) -> Result<()> {
+        let at = line.version.parse().context("it has no revision")?;
+        if !std::mem::take(&mut self.broke_off) {
+            self.lists.push(line.version);
+        }
+        let items = line.items.iter().filter_map(|item| {
+            let number = number(&item.name)?;
+            Some((number, version(&item.uid, &item.version)?))
+        });
+        self.sent.push(Note::Listed {
+            at: Some(at),
+            items: items.collect(),
+        });
+        Ok(())
+    }
+
     fn event(&mut self, line: &Line) -> Result<()> {
         let change = match line.change.as_str() {
             "ADDED" => Change::Added,
@@ -185,10 +211,13 @@ impl Account {
             "BOOKMARK" => {
                 let at = line.version.parse().context("it has no revision")?;
                 match self.initial.take_if(|_| line.initial) {
-                    Some(items) => self.sent.push(Note::Listed {
-                        at: Some(at),
-                        items,
-                    }),
+                    Some(items) => {
+                        self.broke_off = false;
+                        self.sent.push(Note::Listed {
+                            at: Some(at),
+                            items,
+                        });
+                    }
                     None => self.sent.push(Note::Bookmark { at }),
                 }
                 return Ok(());

@@ -1,6 +1,6 @@
 // Informers of client-go as anybody runs them, on a server under test. One line of JSON tells each
-// thing that happened, in order: what was asked (`watch`, `list`), what the server sent (`event`), what
-// a handler was told (`add`, `update`, `delete`), and, once standard input ends, what is held (`store`).
+// thing that happened, in order: what was asked (`watch`, `list`), what the server sent (`event`), how it
+// failed (`broken`), what a handler was told (`add`, `update`, `delete`), and, once standard input ends, what is held (`store`).
 package main
 
 import (
@@ -38,6 +38,8 @@ type line struct {
 	Version string `json:"version,omitempty"`
 	// That the watch begins with what there is; of a bookmark, that all of it was sent.
 	Initial bool `json:"initial,omitempty"`
+	// Of a list.
+	Items []line `json:"items,omitempty"`
 }
 
 var output sync.Mutex
@@ -64,23 +66,63 @@ type tap struct {
 }
 
 func (t *tap) RoundTrip(request *http.Request) (*http.Response, error) {
+	query := request.URL.Query()
+	asked := line{
+		What: "watch", Kind: path.Base(request.URL.Path), Version: query.Get("resourceVersion"),
+		Initial: query.Get("sendInitialEvents") == "true",
+	}
+	watches := query.Get("watch") == "true"
 	response, err := t.next.RoundTrip(request)
+	if watches && (err != nil || response.StatusCode >= http.StatusInternalServerError) {
+		asked.What = "broken"
+		tell(asked)
+	}
 	if err != nil || response.StatusCode != http.StatusOK {
 		return response, err
 	}
-	query := request.URL.Query()
-	asked := line{What: "list", Kind: path.Base(request.URL.Path), Version: query.Get("resourceVersion")}
-	if query.Get("watch") == "true" {
-		asked.What = "watch"
+	if watches {
 		asked.Watch = t.last.Add(1)
-		asked.Initial = query.Get("sendInitialEvents") == "true"
+		tell(asked)
 		response.Body = &events{ReadCloser: response.Body, of: asked}
+		return response, nil
 	}
-	tell(asked)
+	body, err := io.ReadAll(response.Body)
+	response.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	tell(list(asked.Kind, body))
 	return response, nil
 }
 
-// events is the body of a watch; each whole line that passes is told.
+// object is what is told of one.
+type object struct {
+	Metadata struct {
+		Name            string            `json:"name"`
+		UID             string            `json:"uid"`
+		ResourceVersion string            `json:"resourceVersion"`
+		Annotations     map[string]string `json:"annotations"`
+	} `json:"metadata"`
+}
+
+func list(kind string, body []byte) line {
+	var listed struct {
+		object
+		Items []object `json:"items"`
+	}
+	if err := json.Unmarshal(body, &listed); err != nil {
+		fail(fmt.Errorf("a list of %s is not JSON: %w", kind, err))
+	}
+	told := line{What: "list", Kind: kind, Version: listed.Metadata.ResourceVersion}
+	for _, item := range listed.Items {
+		found := item.Metadata
+		told.Items = append(told.Items, line{Name: found.Name, UID: found.UID, Version: found.ResourceVersion})
+	}
+	return told
+}
+
+// events is the body of a watch; each whole line that passes is told, and that it ends.
 type events struct {
 	io.ReadCloser
 	of   line
@@ -93,6 +135,11 @@ func (e *events) Read(into []byte) (int, error) {
 	for {
 		end := bytes.IndexByte(e.rest, '\n')
 		if end < 0 {
+			if err != nil {
+				broken := e.of
+				broken.What = "broken"
+				tell(broken)
+			}
 			return n, err
 		}
 		e.tell(e.rest[:end])
@@ -103,14 +150,7 @@ func (e *events) Read(into []byte) (int, error) {
 func (e *events) tell(text []byte) {
 	var event struct {
 		Type   string `json:"type"`
-		Object struct {
-			Metadata struct {
-				Name            string            `json:"name"`
-				UID             string            `json:"uid"`
-				ResourceVersion string            `json:"resourceVersion"`
-				Annotations     map[string]string `json:"annotations"`
-			} `json:"metadata"`
-		} `json:"object"`
+		Object object `json:"object"`
 	}
 	if err := json.Unmarshal(text, &event); err != nil {
 		fail(fmt.Errorf("an event of %s is not JSON: %w", e.of.Kind, err))
