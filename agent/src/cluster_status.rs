@@ -7,12 +7,11 @@ mod collect;
 pub mod decide;
 pub mod enablements;
 mod hub;
+mod made;
 mod metrics;
 pub mod modeling;
 pub mod patch;
 pub mod probe;
-pub mod quantity;
-pub mod requests;
 pub mod resources;
 pub mod threshold;
 mod tick;
@@ -21,9 +20,11 @@ use crate::context::AgentContext;
 use collect::Collected;
 use common::errors::chain;
 use rand::Rng as _;
+use resources::Ledger;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tick::Ticker;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 /// The part's name in the agent's errors.
@@ -31,14 +32,28 @@ const PART: &str = "status";
 /// Wait after the first failed round; doubles up to the usual one.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
+/// Puts the metrics into the registry of a context.
+#[cfg(test)]
+pub(crate) fn register_metrics(context: &AgentContext) {
+    metrics::Metrics::register(context);
+}
+
 /// Reports until the agent shuts down.
 pub async fn run(context: AgentContext) {
     let started = Instant::now();
-    let collected = context.config.status.resource_modeling.then(|| {
-        let collected = Arc::new(Mutex::new(Collected::default()));
-        collect::start(&context, started, &collected);
-        collected
-    });
+    let mut rng = context.chance.stream("status");
+    let (collected, _watches) = match context.config.status.resource_modeling {
+        true => {
+            let collected = Collected {
+                ledger: Ledger::new(rng.random()),
+                ..Collected::default()
+            };
+            let collected = Arc::new(Mutex::new(collected));
+            let watches = collect::start(&context, started, &collected);
+            (Some(collected), watches)
+        }
+        false => (None, JoinSet::new()),
+    };
     let mut ticker = Ticker::new(context.clone(), started, collected);
     let mut generation = context.hub.generation();
     let mut orphans = context.orphans.subscribe();
@@ -68,8 +83,7 @@ pub async fn run(context: AgentContext) {
                 }
                 let step = FIRST_RETRY.saturating_mul(1 << failures.min(8));
                 failures += 1;
-                step.min(usual)
-                    .mul_f64(0.75 + 0.25 * rand::rng().random::<f64>())
+                step.min(usual).mul_f64(0.75 + 0.25 * rng.random::<f64>())
             }
         };
         tokio::select! {

@@ -7,6 +7,7 @@ mod flags;
 pub use flags::RunArgs;
 
 use common::names::{ClusterName, InvalidClusterName};
+use common::reserved::{InvalidNamespace, Reserved};
 use common::telemetry::TelemetryArgs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,6 +41,8 @@ pub struct HubConfig {
     pub kubeconfig: Option<PathBuf>,
     /// Context in it.
     pub context: Option<String>,
+    /// Whether a Cluster that this hub does not have is made with them.
+    pub register_cluster: bool,
     /// What flags say of the bootstrap; the Secret says the rest.
     pub bootstrap: BootstrapFlags,
     /// How long one process tries to register.
@@ -80,6 +83,8 @@ pub struct MemberConfig {
     pub state_dir: Option<PathBuf>,
     /// The installation this process belongs to.
     pub installation: Option<String>,
+    /// Where Works do not reach.
+    pub reserved: Reserved,
     /// Leader election; none when this process works alone.
     pub leader: Option<LeaderConfig>,
 }
@@ -132,6 +137,9 @@ pub enum Error {
     /// The cluster's name.
     #[error("invalid --cluster-name")]
     ClusterName(#[source] InvalidClusterName),
+    /// A namespace that cannot be allowed.
+    #[error(transparent)]
+    AllowNamespace(#[from] InvalidNamespace),
     /// A share outside (0,1).
     #[error("{flag} must lie between 0 and 1, not {value}")]
     Share {
@@ -216,6 +224,15 @@ mod tests {
         assert_eq!(c.hub.bootstrap.hub, ["a:1", "b:2", "[::1]:3"]);
         assert!(c.metrics_address.is_none() && c.member.leader.is_none());
         assert!(!c.status.resource_modeling);
+        assert!(c.member.reserved.allowed().is_empty());
+        let open = config(&[
+            "--allow-namespace=kube-system",
+            "--allow-namespace=kube-a,kube-b",
+        ]);
+        let open = open.expect("valid").member.reserved.allowed();
+        assert_eq!(open, ["kube-a", "kube-b", "kube-system"]);
+        let none = config(&["--allow-namespace="]).expect("an empty variable says nothing");
+        assert!(none.member.reserved.allowed().is_empty());
         let one = config(&["--state-dir=/tmp/x"]).expect("valid");
         assert!(one.member.leader.is_none());
         let bad = [
@@ -228,6 +245,12 @@ mod tests {
             (&["--hub-kubeconfig=f", "--hub=a:1"], "cannot be used"),
             (&["--cluster-lease-duration=-1s"], "must not be negative"),
             (&["positional"], "unexpected argument"),
+            (&["--allow-namespace=shop"], "is not reserved"),
+            (&["--allow-namespace=towline-system"], "the agent's own"),
+            (
+                &["--namespace=kube-agents", "--allow-namespace=kube-agents"],
+                "the agent's own",
+            ),
         ];
         for (args, want) in bad {
             let error = config(args).expect_err(want);

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::hub::HubHandle;
 use common::api::cluster::OrphanReport;
+use common::chance::Chance;
 use common::names::ClusterName;
 use common::time::SharedClock;
 use common::unregister::Mode;
@@ -32,6 +33,8 @@ pub struct AgentContext {
     pub member_config: kube::Config,
     /// Time of day.
     pub clock: SharedClock,
+    /// What is drawn.
+    pub chance: Chance,
     /// Metrics are registered here, once, before the parts run.
     pub metrics: Arc<Mutex<Registry>>,
     /// Cancelled when the part is to stop: at shutdown, or when this replica no longer leads.
@@ -40,8 +43,8 @@ pub struct AgentContext {
     pub cluster_view: watch::Sender<Option<ClusterView>>,
     /// That the hub, verified, refuses us: the status tick sends, and clears it when it is answered.
     pub refused: watch::Sender<Option<Refusal>>,
-    /// The certificate's end, for the Cluster's status; none with hand-made credentials.
-    pub certificate_ends: watch::Receiver<Option<chrono::DateTime<chrono::Utc>>>,
+    /// What of the registration is in force, for the Cluster's status; nothing with hand-made credentials.
+    pub certified: watch::Receiver<Certified>,
     /// What Works left behind in the member, for the Cluster's status; none before it is known.
     pub orphans: watch::Sender<Option<OrphanReport>>,
     /// Where errors go that the Cluster's status shows.
@@ -53,6 +56,17 @@ impl AgentContext {
     pub fn register_metrics<T>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
         register(&mut self.metrics.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// By what the hub knows us and we know the hub.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Certified {
+    /// The certificate's end.
+    pub ends: Option<chrono::DateTime<chrono::Utc>>,
+    /// Who issued it.
+    pub issuer: Option<String>,
+    /// Pins of the authorities by which the hub is verified.
+    pub authorities: Vec<String>,
 }
 
 /// A 401, 403 or 404 to a request that our registration permits.

@@ -12,6 +12,7 @@ use common::discovery::{CLUSTER_INFO, PUBLIC_NAMESPACE, Published};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use rand::Rng as _;
+use rand::rngs::StdRng;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -72,16 +73,18 @@ pub struct Pace {
     /// Whether the hub was away when it was looked at last.
     away: bool,
     errors: watch::Receiver<BTreeMap<&'static str, String>>,
+    rng: StdRng,
 }
 
 impl Pace {
     /// Soon after the start: what is stored may be old.
-    pub fn new(check: Duration, errors: &ErrorReport) -> Self {
+    pub fn new(check: Duration, errors: &ErrorReport, rng: StdRng) -> Self {
         let mut pace = Self {
             check,
             due: Instant::now(),
             away: false,
             errors: errors.changed(),
+            rng,
         };
         pace.soon();
         pace
@@ -99,12 +102,12 @@ impl Pace {
 
     /// After it was asked.
     pub fn asked(&mut self) {
-        let share: f64 = rand::rng().random_range(0.9..1.1);
+        let share: f64 = self.rng.random_range(0.9..1.1);
         self.due = Instant::now() + (self.check * CHECKS).mul_f64(share);
     }
 
     fn soon(&mut self) {
-        let share: f64 = rand::rng().random();
+        let share: f64 = self.rng.random();
         self.due = Instant::now() + (self.check / SPREAD).mul_f64(share);
     }
 
@@ -125,12 +128,13 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common::chance::Chance;
 
     #[tokio::test(start_paused = true)]
     async fn the_hub_is_asked_seldom_and_soon_after_it_was_away() {
         let minute = Duration::from_secs(60);
         let errors = ErrorReport::default();
-        let mut pace = Pace::new(minute, &errors);
+        let mut pace = Pace::new(minute, &errors, Chance::seeded(1).stream("pace"));
         assert!(pace.left() <= minute / 5);
         pace.asked();
         assert!(!pace.is_due());

@@ -15,8 +15,9 @@ use common::errors::chain;
 use common::labels::AGENT_FIELD_MANAGER;
 use common::names::CLUSTER_NAMESPACE;
 use common::time::to_micro_time;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
-use kube::api::{Patch, PatchParams, Request};
+use kube::api::{Api, Patch, PatchParams, PostParams, Request};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
@@ -41,6 +42,15 @@ pub enum Error {
     /// The hub did not take it.
     #[error("failed to renew Lease \"{CLUSTER_NAMESPACE}/{cluster}\"")]
     Renew {
+        /// The Lease's name.
+        cluster: String,
+        /// Why.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// There is none, and it could not be made.
+    #[error("failed to make Lease \"{CLUSTER_NAMESPACE}/{cluster}\", which the hub does not have")]
+    Make {
         /// The Lease's name.
         cluster: String,
         /// Why.
@@ -89,10 +99,17 @@ impl Metrics {
     }
 }
 
+/// Puts the metrics into the registry of a context.
+#[cfg(test)]
+pub(crate) fn register_metrics(context: &AgentContext) {
+    Metrics::register(context);
+}
+
 /// Renews until the agent shuts down.
 pub async fn run(context: AgentContext) {
     let config = &context.config.lease;
     let mut pace = Pace::new(config.duration, config.renew_fraction);
+    let mut rng = context.chance.stream("heartbeat");
     let metrics = Metrics::register(&context);
     let mut generation = context.hub.generation();
     let mut connection: Option<Client> = None;
@@ -108,13 +125,13 @@ pub async fn run(context: AgentContext) {
                 context.errors.clear(PART);
                 metrics.seconds.observe(started.elapsed().as_secs_f64());
                 metrics.last.set(context.clock.now().timestamp());
-                pace.renewed(rand::rng().random())
+                pace.renewed(rng.random())
             }
             Err(error) => {
                 metrics.failures.inc();
                 tracing::warn!(error = %chain(&error), "the Lease was not renewed");
                 context.errors.report(PART, &chain(&error));
-                pace.failed(rand::rng().random())
+                pace.failed(rng.random())
             }
         };
         // Counted from the start of the attempt, so that a slow hub does not stretch the interval.
@@ -172,10 +189,54 @@ async fn send(client: &Client, context: &AgentContext) -> Result<(), Error> {
         .map_err(|e| Error::Build(Box::new(e)))?;
     // The answer holds nothing of interest; who wrote what there decides nothing here.
     let answered: Result<IgnoredAny, _> = client.request(request).await;
-    answered.map(|_| ()).map_err(|source| Error::Renew {
+    match answered {
+        // A hub of ours makes it, and its agents may not. With hand-made credentials nobody else does.
+        Err(kube::Error::Api(status))
+            if status.code == 404 && context.config.hub.kubeconfig.is_some() =>
+        {
+            make(client, context).await
+        }
+        answered => answered.map(|_| ()).map_err(|source| Error::Renew {
+            cluster: cluster.to_owned(),
+            source: Box::new(source),
+        }),
+    }
+}
+
+/// Makes the Lease, renewed now, as Karmada's agent does.
+async fn make(client: &Client, context: &AgentContext) -> Result<(), Error> {
+    let cluster = context.cluster.as_str();
+    let seconds = context.config.lease.duration.as_secs();
+    // It goes with its Cluster, once that is known.
+    let view = context.cluster_view.borrow().clone();
+    let view = view.filter(|view| !view.uid.is_empty());
+    let owner = view.map(|view| {
+        json!([{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": cluster,
+            "uid": view.uid}])
+    });
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": cluster, "namespace": CLUSTER_NAMESPACE,
+            "ownerReferences": owner.unwrap_or_else(|| json!([]))},
+        "spec": {"holderIdentity": cluster, "leaseDurationSeconds": seconds,
+            "renewTime": to_micro_time(context.clock.now())},
+    });
+    // All of it is written here.
+    let failed = |source| Error::Make {
         cluster: cluster.to_owned(),
         source: Box::new(source),
-    })
+    };
+    let lease = serde_json::from_value(lease).map_err(|e| failed(kube::Error::SerdeError(e)))?;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), CLUSTER_NAMESPACE);
+    match leases.create(&PostParams::default(), &lease).await {
+        Ok(_) => {
+            tracing::info!(cluster, "the hub had no Lease of this cluster: made");
+            Ok(())
+        }
+        // Somebody made it meanwhile; the next round renews it.
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
 }
 
 #[cfg(test)]

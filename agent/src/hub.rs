@@ -3,6 +3,7 @@
 //! The credentials change while the agent runs (rotation, a moved hub); nobody keeps a client across a
 //! change of [`HubHandle::generation`].
 
+pub mod by_update;
 pub mod connect;
 
 use common::client::ClientOptions;
@@ -13,6 +14,8 @@ use tokio::sync::watch;
 
 /// The shared client; the deadline is that of everything but watches.
 const SHARED: ClientOptions = ClientOptions::new("agent").with_timeout(Duration::from_secs(15));
+/// Longest answer of the hub: one object, or a page of a list, which has a bound of its own.
+const ANSWER_MAX: usize = 32 * 1024 * 1024;
 
 /// A failure to build a client.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +91,7 @@ async fn connect(
     options: ClientOptions,
 ) -> Result<kube::Client, ConnectError> {
     let purpose = options.purpose;
-    let made = connector.connect(options).await;
+    let made = connector.connect(options.with_answer_max(ANSWER_MAX)).await;
     made.map_err(|source| ConnectError { purpose, source })
 }
 

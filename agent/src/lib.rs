@@ -20,4 +20,3 @@ pub mod run;
 mod testing;
 pub mod uninstall;
 pub mod upkeep;
-pub mod work_status;

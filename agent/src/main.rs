@@ -4,10 +4,9 @@ use agent::config::RunArgs;
 use agent::run;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
+use common::env::Env;
 use common::errors::chain;
-use common::time::SystemClock;
 use std::process::ExitCode;
-use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -64,7 +63,7 @@ fn start(args: RunArgs) -> anyhow::Result<ExitCode> {
     let ended = runtime.block_on(async {
         let shutdown = CancellationToken::new();
         stop_on_signals(shutdown.clone())?;
-        anyhow::Ok(run::run(config, Arc::new(SystemClock), shutdown).await)
+        anyhow::Ok(run::run(config, Env::system(), shutdown).await)
     })?;
     // A lookup of names may still block a thread; nothing waits for it.
     runtime.shutdown_background();
@@ -85,6 +84,7 @@ fn stop_on_signals(shutdown: CancellationToken) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context(failed)?;
     tokio::spawn(async move {
         tokio::select! {
+            biased;
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }

@@ -1,5 +1,4 @@
 //! The member's API as the delivery of Works sees it: raw requests, kinds, watches.
 
-pub mod discovery;
+pub mod api;
 pub mod kinds;
-pub mod rest;

@@ -16,6 +16,7 @@ use crate::following;
 use crate::report::{Phase, Reporter};
 use bootstrap::{Bootstrap, Handed};
 use common::backoff::Backoff;
+use common::chance::Chance;
 use common::client::{ClientOptions, Credentials, HostPort, HubTarget, classify, hub_client};
 use common::discovery::{self, VerifiedHub};
 use common::errors::chain;
@@ -23,6 +24,7 @@ use common::proxy::ProxyChoice;
 use common::time::SharedClock;
 use decide::{Failure, Observed, Step};
 use progress::{Progress, Purpose, StepError};
+use rand::rngs::StdRng;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -48,6 +50,8 @@ pub struct Registrar {
     pub config: HubConfig,
     /// Time of day.
     pub clock: SharedClock,
+    /// What is drawn.
+    pub chance: Chance,
     /// Where progress is told.
     pub reporter: Arc<Reporter>,
 }
@@ -85,6 +89,7 @@ impl Registrar {
             hub: None,
             client: None,
             started: Instant::now(),
+            rng: self.chance.stream("registration"),
             poll: Backoff::new(POLL.0, POLL.1),
             retry: Backoff::new(RETRY.0, RETRY.1),
             obstacle: None,
@@ -94,7 +99,7 @@ impl Registrar {
         if let Err(Error::Denied { .. } | Error::NotSigned(_)) = &outcome {
             // A denied CSR stays denied for an hour; whoever tries again asks with a new one. The use
             // of the token belongs to the key, which stays.
-            if let Err(error) = run.progress.rename_csr().await {
+            if let Err(error) = run.progress.rename_csr(&mut run.rng).await {
                 tracing::warn!(error = %chain(&error), "the next attempt will meet the old CSR");
             }
         }
@@ -111,6 +116,7 @@ struct Run<'a> {
     /// What the last step asked by; none after a failure.
     client: Option<kube::Client>,
     started: Instant,
+    rng: StdRng,
     poll: Backoff,
     retry: Backoff,
     /// What stood in the way last.
@@ -139,22 +145,32 @@ impl Run<'_> {
                     self.obstacle = None;
                     self.refused_since = None;
                 }
-                Err(Obstacle::Lasting(Error::Hub { action, problem }))
-                    if is_refusal(&problem) && self.settles() =>
-                {
-                    self.client = None;
-                    tracing::warn!(%problem, "failed to {action}, trying again");
-                    let pause = self.retry.next(&mut rand::rng());
-                    self.pause(pause).await?;
+                Err(obstacle) => self.wait_out(obstacle).await?,
+            }
+        }
+    }
+
+    /// Waits before the next attempt, where there may be one; says meanwhile what is in the way.
+    async fn wait_out(&mut self, obstacle: Obstacle) -> Result<(), Error> {
+        match obstacle {
+            Obstacle::Lasting(error) if is_refused(&error) && self.settles() => {
+                self.client = None;
+                self.tell_refusal(&error).await;
+                let pause = self.retry.next(&mut self.rng);
+                // Whoever runs out of time hears of the refusal, not of what was waited for before.
+                if !self.has_time_for(pause) {
+                    return Err(error);
                 }
-                Err(Obstacle::Lasting(error)) => return Err(error),
-                Err(Obstacle::Passing { action, source }) => {
-                    self.client = None;
-                    self.tell(action, source.as_ref()).await;
-                    self.obstacle = Some((action, source));
-                    let pause = self.retry.next(&mut rand::rng());
-                    self.pause(pause).await?;
-                }
+                tokio::time::sleep(pause).await;
+                Ok(())
+            }
+            Obstacle::Lasting(error) => Err(error),
+            Obstacle::Passing { action, source } => {
+                self.client = None;
+                self.tell(action, source.as_ref()).await;
+                self.obstacle = Some((action, source));
+                let pause = self.retry.next(&mut self.rng);
+                self.pause(pause).await
             }
         }
     }
@@ -192,7 +208,10 @@ impl Run<'_> {
                 tracing::info!(csr = self.csr_name(), "asked for a certificate");
                 Ok(())
             }
-            Step::RenameCsr => self.progress.rename_csr().await.map_err(obstacle),
+            Step::RenameCsr => {
+                let renamed = self.progress.rename_csr(&mut self.rng).await;
+                renamed.map_err(obstacle)
+            }
             Step::WaitForCsr => self.wait_for_csr().await,
             Step::StoreCertificate(chain) => {
                 let stored = self.progress.store_certificate(chain).await;
@@ -247,7 +266,8 @@ impl Run<'_> {
             servers,
             bootstrap: bootstrap.fingerprint(),
         };
-        self.progress.make_key(purpose).await.map_err(obstacle)
+        let made = self.progress.make_key(purpose, &mut self.rng).await;
+        made.map_err(obstacle)
     }
 
     async fn wait_for_csr(&mut self) -> Result<(), Obstacle> {
@@ -259,7 +279,7 @@ impl Run<'_> {
         reporter
             .say(Phase::Registering, "WaitingForApproval", &message)
             .await;
-        let pause = self.poll.next(&mut rand::rng());
+        let pause = self.poll.next(&mut self.rng);
         self.pause(pause).await.map_err(Obstacle::Lasting)?;
         let client = self.token_client().map_err(Obstacle::Lasting)?;
         self.progress.read_csr(client).await.map_err(obstacle)
@@ -267,11 +287,11 @@ impl Run<'_> {
 
     /// Waits, unless the time for registration is over.
     async fn pause(&mut self, pause: Duration) -> Result<(), Error> {
-        let after = self.registrar.config.registration_timeout;
-        if self.started.elapsed() + pause <= after {
+        if self.has_time_for(pause) {
             tokio::time::sleep(pause).await;
             return Ok(());
         }
+        let after = self.registrar.config.registration_timeout;
         Err(match self.obstacle.take() {
             Some((action, source)) => Error::HubUnreachable {
                 action,
@@ -283,6 +303,10 @@ impl Run<'_> {
                 after,
             },
         })
+    }
+
+    fn has_time_for(&self, pause: Duration) -> bool {
+        self.started.elapsed() + pause <= self.registrar.config.registration_timeout
     }
 
     /// A client that asks with the bootstrap token, at the hub the pending registration is for.
@@ -327,6 +351,15 @@ impl Run<'_> {
         pending.map_or("", |pending| &pending.csr_name)
     }
 
+    async fn tell_refusal(&self, error: &Error) {
+        let message =
+            format!("{error}; trying again for a moment, in case the hub has just started");
+        tracing::warn!("{message}");
+        let reason = error.code().as_str();
+        let reporter = &self.registrar.reporter;
+        reporter.say(Phase::Registering, reason, &message).await;
+    }
+
     async fn tell(&self, action: &'static str, source: &(dyn std::error::Error + 'static)) {
         let message = format!("failed to {action}, trying again: {}", chain(source));
         if self.retry.failures() == 0 {
@@ -358,6 +391,10 @@ pub fn target(registration: &Registration, handed: &Handed, proxy: ProxyChoice) 
     }
 }
 
+fn is_refused(error: &Error) -> bool {
+    matches!(error, Error::Hub { problem, .. } if is_refusal(problem))
+}
+
 fn obstacle(error: StepError) -> Obstacle {
     match error {
         StepError::Hub { action, source } => {
@@ -377,5 +414,80 @@ fn obstacle(error: StepError) -> Obstacle {
         },
         StepError::Store(error) => Obstacle::Lasting(Error::Credentials(error)),
         StepError::Key(error) => Obstacle::Lasting(Error::Key(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+    use common::client::Problem;
+    use common::time::SimClock;
+
+    #[derive(Debug, clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        run: crate::config::RunArgs,
+    }
+
+    /// A token that ends while its request waits: said with the first answer, and no other end is told of.
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_token_is_told_at_once_and_at_the_end() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let flags = ["agent", "--registration-timeout=8s"];
+        let config = Cli::try_parse_from(flags).expect("flags").run;
+        let base = chrono::DateTime::from_timestamp(1_800_000_000, 0).expect("in range");
+        let clock: SharedClock = Arc::new(SimClock::starting_at(base));
+        let registrar = Registrar {
+            store: Arc::new(Store::in_directory(dir.path().join("state")).expect("a store")),
+            cluster_id: "uid".to_owned(),
+            config: config.into_config().expect("valid").hub,
+            clock: clock.clone(),
+            chance: Chance::seeded(1),
+            reporter: Arc::new(Reporter::in_directory(dir.path(), clock)),
+        };
+        let handed = Handed {
+            servers: Vec::new(),
+            proxy: ProxyChoice::direct(),
+            bootstrap: Err("none".to_owned()),
+        };
+        let progress = Progress::load(registrar.store.clone()).await;
+        let mut run = Run {
+            registrar: &registrar,
+            handed: &handed,
+            progress: progress.expect("loaded"),
+            hub: None,
+            client: None,
+            started: Instant::now(),
+            rng: registrar.chance.stream("registration"),
+            poll: Backoff::new(POLL.0, POLL.1),
+            retry: Backoff::new(RETRY.0, RETRY.1),
+            obstacle: None,
+            refused_since: None,
+        };
+        let refused = || {
+            Obstacle::Lasting(Error::Hub {
+                action: "read the CSR",
+                problem: Problem::Api {
+                    code: 401,
+                    reason: "Unauthorized".to_owned(),
+                    message: "Unauthorized".to_owned(),
+                    retry_after: None,
+                },
+            })
+        };
+        run.wait_out(refused()).await.expect("tried again");
+        let said = std::fs::read_to_string(dir.path().join("status.json")).expect("said");
+        assert!(
+            said.contains("TokenRejected") && said.contains("has expired"),
+            "{said}"
+        );
+        let ended = loop {
+            if let Err(error) = run.wait_out(refused()).await {
+                break error;
+            }
+        };
+        assert!(run.started.elapsed() < Duration::from_secs(9));
+        assert_eq!(ended.code().as_str(), "TokenRejected", "{ended}");
     }
 }

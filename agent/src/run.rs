@@ -4,9 +4,11 @@ mod metrics;
 mod term;
 
 use crate::config::{Config, MemberConfig};
+use crate::context::Certified;
 use crate::credentials::{Registration, Store};
 use crate::error::{Error, is_lasting, is_refusal};
 use crate::hub::HubHandle;
+use crate::hub::by_update::ByUpdate;
 use crate::hub::connect::HandMade;
 use crate::registration::bootstrap::{self, Handed};
 use crate::registration::{Outcome, Registrar};
@@ -15,22 +17,23 @@ use crate::upkeep::InForce;
 use common::admin::{self, AdminState, Check};
 use common::backoff::Backoff;
 use common::client::{ClientOptions, classify, kubeconfig_client};
+use common::env::Env;
 use common::errors::chain;
-use common::leader::{self, Election};
+use common::leader::{self, Election, Standing};
 use common::names;
 use common::proxy::ProxyChoice;
-use common::time::SharedClock;
 use common::tls::CertificateSwap;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Api;
 use prometheus_client::registry::Registry;
+use rand::Rng as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use term::{End, Term};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Deadline of a request to the member.
 const MEMBER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -45,11 +48,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 const FAREWELL: Duration = Duration::from_secs(120);
 
 /// Runs the agent until `shutdown`, or until it cannot or need not go on.
-pub async fn run(
-    config: Config,
-    clock: SharedClock,
-    shutdown: CancellationToken,
-) -> Result<(), Error> {
+pub async fn run(config: Config, env: Env, shutdown: CancellationToken) -> Result<(), Error> {
     let config = Arc::new(config);
     let metrics: Arc<Mutex<Registry>> = Arc::default();
     let state = AdminState {
@@ -82,15 +81,16 @@ pub async fn run(
     let connected = kubeconfig_client(kubeconfig.as_deref(), context.as_deref(), &options).await;
     let (member, member_config) = connected.map_err(Error::MemberClient)?;
     let reporter = Arc::new(match state_dir {
-        Some(directory) => Reporter::in_directory(directory, clock.clone()),
+        Some(directory) => Reporter::in_directory(directory, env.clock.clone()),
         None => {
             let installation = installation.clone();
-            Reporter::in_member(member.clone(), namespace, installation, clock.clone())
+            let clock = env.clock.clone();
+            Reporter::in_member(member.clone(), namespace, installation, clock)
         }
     });
     let process = Process {
         config,
-        clock,
+        env,
         metrics,
         checks,
         member,
@@ -117,7 +117,7 @@ struct Checks {
 /// What lives as long as the process.
 struct Process {
     config: Arc<Config>,
-    clock: SharedClock,
+    env: Env,
     metrics: Arc<Mutex<Registry>>,
     checks: Checks,
     member: kube::Client,
@@ -153,13 +153,14 @@ impl Process {
             context: hub.context.clone(),
             proxy: ProxyChoice::from_flag(proxy.as_deref())
                 .map_err(|e| Error::Bootstrap(format!("hub-proxy: {e}")))?,
+            by_update: ByUpdate::default(),
         };
         self.checks.registered.ok();
         let mut candidacy = self.stand();
         while candidacy.wait_to_lead(&self.shutdown).await {
             let handle = HubHandle::new(Arc::new(connector.clone())).await?;
-            let (_, ends) = watch::channel(None);
-            let term = Term::new(self, &cluster, &cluster_id, handle, ends, None);
+            let (_, certified) = watch::channel(Certified::default());
+            let term = Term::new(self, &cluster, &cluster_id, handle, certified, None);
             match term.work(None, &mut candidacy).await? {
                 End::Stepped | End::Reregistered => {}
                 End::Shutdown | End::Left => break,
@@ -192,7 +193,8 @@ impl Process {
             store,
             cluster_id,
             config: self.config.hub.clone(),
-            clock: self.clock.clone(),
+            clock: self.env.clock.clone(),
+            chance: self.env.chance.clone(),
             reporter: self.reporter.clone(),
         });
         let mut candidacy = self.stand();
@@ -218,6 +220,7 @@ impl Process {
     ) -> Result<End, Error> {
         loop {
             let registered = tokio::select! {
+                biased;
                 () = self.shutdown.cancelled() => return Ok(End::Shutdown),
                 registered = self.register(registrar, secrets) => registered,
             };
@@ -248,6 +251,7 @@ impl Process {
     ) -> Result<(Handed, Outcome), Error> {
         let flags = &self.config.hub.bootstrap;
         let started = Instant::now();
+        let mut rng = self.env.chance.stream("bootstrap");
         let mut backoff = Backoff::new(MEMBER_RETRY.0, MEMBER_RETRY.1);
         let handed = loop {
             match bootstrap::read(flags, secrets).await {
@@ -260,7 +264,7 @@ impl Process {
                     }
                 }
             }
-            tokio::time::sleep(backoff.next(&mut rand::rng())).await;
+            tokio::time::sleep(backoff.next(&mut rng)).await;
         };
         let outcome = registrar.register(&handed).await?;
         Ok((handed, outcome))
@@ -281,17 +285,17 @@ impl Process {
         } = outcome;
         let in_force = InForce {
             swap: CertificateSwap::empty(),
-            ends: watch::Sender::new(None),
+            certified: watch::Sender::default(),
         };
         let connector = in_force.show(&registration, &handed)?;
         let handle = HubHandle::new(Arc::new(connector)).await?;
         self.announce(&registration, &in_force, expired.as_ref())
             .await;
         let Registration { cluster, .. } = &registration;
-        let ends = in_force.ends.subscribe();
+        let certified = in_force.certified.subscribe();
         let told = progress.stored.told_to_leave;
         let id = &registrar.cluster_id;
-        let term = Term::new(self, cluster, id, handle, ends, told);
+        let term = Term::new(self, cluster, id, handle, certified, told);
         let keeping = term::Keeping {
             registrar: registrar.clone(),
             secrets: secrets.cloned(),
@@ -310,7 +314,7 @@ impl Process {
             let reason = error.code().as_str();
             return self.reporter.say(Phase::Failed, reason, &message).await;
         }
-        let ends = in_force.ends.borrow().map(|at| at.to_rfc3339());
+        let ends = in_force.certified.borrow().ends.map(|at| at.to_rfc3339());
         let cluster = of.cluster.as_str();
         let registration = of.id.as_str();
         tracing::info!(cluster, registration, certificate_ends = ends, "at work");
@@ -325,9 +329,11 @@ impl Process {
     async fn cluster_id(&self, store: Option<&Store>) -> Result<Option<String>, Error> {
         let started = Instant::now();
         let mut backoff = Backoff::new(MEMBER_RETRY.0, MEMBER_RETRY.1);
+        let mut rng = self.env.chance.stream("member");
         let api: Api<Namespace> = Api::all(self.member.clone());
         loop {
             let found = tokio::select! {
+                biased;
                 () = self.shutdown.cancelled() => return Ok(None),
                 found = api.get("kube-system") => found,
             };
@@ -353,8 +359,9 @@ impl Process {
             if backoff.failures() == 0 {
                 tracing::warn!(%problem, "the member does not answer, trying again");
             }
-            let pause = backoff.next(&mut rand::rng());
+            let pause = backoff.next(&mut rng);
             tokio::select! {
+                biased;
                 () = self.shutdown.cancelled() => return Ok(None),
                 () = tokio::time::sleep(pause) => {}
             }
@@ -368,13 +375,17 @@ impl Process {
             let (sender, leading) = watch::channel(true);
             return Candidacy {
                 leading,
+                standing: None,
+                place: String::new(),
                 stop,
                 task: None,
                 _always: Some(sender),
             };
         };
+        let place = self.config.member.namespace.clone();
         let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "agent".to_owned());
-        let identity = format!("{host}_{:08x}", rand::random::<u32>());
+        let number: u32 = self.env.chance.stream("identity").random();
+        let identity = format!("{host}_{number:08x}");
         let mut election =
             Election::new(&self.config.member.namespace, names::AGENT_NAME, &identity);
         election.lease_duration = config.lease_duration;
@@ -385,11 +396,13 @@ impl Process {
         let running = leader::run(
             election,
             self.member.clone(),
-            self.clock.clone(),
+            self.env.clone(),
             stop.clone(),
         );
         Candidacy {
             leading: running.leading,
+            standing: Some(running.standing),
+            place,
             stop,
             task: Some(running.task),
             _always: None,
@@ -400,8 +413,12 @@ impl Process {
 /// Our part in the election of replicas.
 struct Candidacy {
     leading: watch::Receiver<bool>,
+    /// What keeps us from leading; none without an election.
+    standing: Option<watch::Receiver<Standing>>,
+    /// Namespace of the Lease.
+    place: String,
     stop: CancellationToken,
-    task: Option<JoinHandle<()>>,
+    task: Option<AbortOnDropHandle<()>>,
     // Keeps the channel open when there is no election.
     _always: Option<watch::Sender<bool>>,
 }
@@ -413,12 +430,54 @@ impl Candidacy {
 
     /// Waits until this replica leads; false at shutdown.
     async fn wait_to_lead(&mut self, shutdown: &CancellationToken) -> bool {
-        if !self.leads() {
-            tracing::info!("another replica is at work; waiting");
+        let mut told = Standing::Unknown;
+        loop {
+            if self.leads() {
+                return true;
+            }
+            let standing = self
+                .standing
+                .as_mut()
+                .map(|s| s.borrow_and_update().clone());
+            let standing = standing.unwrap_or_default();
+            if told != standing {
+                self.tell(&standing);
+                told = standing;
+            }
+            let news = async {
+                if let Some(standing) = &mut self.standing
+                    && standing.changed().await.is_ok()
+                {
+                    return;
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return false,
+                led = self.leading.changed() => if led.is_err() { return false },
+                () = news => {}
+            }
         }
-        tokio::select! {
-            () = shutdown.cancelled() => false,
-            led = self.leading.wait_for(|leads| *leads) => led.is_ok(),
+    }
+
+    /// Says why we do not lead.
+    fn tell(&self, standing: &Standing) {
+        let (namespace, name) = (&self.place, names::AGENT_NAME);
+        match standing {
+            Standing::Unknown | Standing::Leads => {}
+            Standing::Follows(holder) => {
+                tracing::info!(holder, "another replica is at work; waiting");
+            }
+            Standing::Failing(problem) if problem.code() == Some(404) => tracing::error!(
+                %problem,
+                "the agent's Lease {namespace}/{name} cannot be made in the member: make the namespace \
+                 (kubectl create namespace {namespace}), or name another one with --namespace; trying again"
+            ),
+            Standing::Failing(problem) => tracing::warn!(
+                %problem,
+                "the agent's Lease {namespace}/{name} in the member cannot be read or written; trying again"
+            ),
         }
     }
 

@@ -1,9 +1,10 @@
 //! Scripted APIs and a context for tests of the agent's parts.
 
 use crate::config::RunArgs;
-use crate::context::{AgentContext, ErrorReport};
+use crate::context::{AgentContext, Certified, ErrorReport};
 use crate::hub::{Connect, HubHandle};
 use clap::Parser;
+use common::chance::Chance;
 use common::client::ClientOptions;
 use common::names::ClusterName;
 use common::time::SimClock;
@@ -64,6 +65,16 @@ struct Flags {
     run: RunArgs,
 }
 
+/// The same with hand-made credentials for the hub, which make its Cluster or not.
+pub(crate) async fn context_by_hand(hub: Client, member: Client, register: bool) -> AgentContext {
+    let mut context = context(hub, member).await;
+    let mut config = (*context.config).clone();
+    config.hub.kubeconfig = Some("hub.kubeconfig".into());
+    config.hub.register_cluster = register;
+    context.config = Arc::new(config);
+    context
+}
+
 /// A context for cluster `m1` with default flags over two scripted APIs.
 pub(crate) async fn context(hub: Client, member: Client) -> AgentContext {
     let flags = Flags::try_parse_from(["towline-agent"]).expect("defaults parse");
@@ -79,12 +90,13 @@ pub(crate) async fn context(hub: Client, member: Client) -> AgentContext {
         member,
         member_config: kube::Config::new(http::Uri::from_static("https://member.test")),
         clock: Arc::new(SimClock::starting_at(base)),
+        chance: Chance::seeded(1),
         metrics: Arc::default(),
         shutdown: CancellationToken::new(),
         cluster_view: watch::Sender::new(None),
         refused: watch::Sender::new(None),
         orphans: watch::Sender::new(None),
-        certificate_ends: watch::channel(None).1,
+        certified: watch::channel(Certified::default()).1,
         errors: ErrorReport::default(),
     }
 }

@@ -7,6 +7,9 @@ use crate::credentials::{self, Store};
 use crate::execution::stored::place::Place;
 use common::errors::chain;
 use common::names;
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -60,6 +63,13 @@ pub async fn remove_from_member(
         .await?;
     space
         .delete_cluster_wide::<ClusterRole>(names::AGENT_WORKLOADS)
+        .await?;
+    // What limits those rights goes after them.
+    space
+        .delete_cluster_wide::<ValidatingAdmissionPolicyBinding>(names::AGENT_NAME)
+        .await?;
+    space
+        .delete_cluster_wide::<ValidatingAdmissionPolicy>(names::AGENT_NAME)
         .await?;
     clear(works).await;
     space.delete::<Secret>(names::BOOTSTRAP_SECRET).await?;

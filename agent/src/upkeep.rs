@@ -1,7 +1,7 @@
 //! Keeps the registration in good order while the agent works: renews its certificate, follows the
 //! hub's addresses and authorities, and notices when the operator hands over a new bootstrap.
 
-use crate::context::ErrorReport;
+use crate::context::{Certified, ErrorReport};
 use crate::credentials::Registration;
 use crate::error::{Error, is_lasting};
 use crate::following::decide::{Decision, News, decide};
@@ -14,12 +14,13 @@ use crate::registration::progress::{Progress, Purpose, StepError};
 use crate::registration::{Registrar, certificate, target};
 use crate::report::Phase;
 use crate::rotation::{self, Renewal, Schedule};
-use chrono::{DateTime, Utc};
 use common::client::{ClientOptions, Credentials, HubTarget, Problem, classify, hub_client};
+use common::discovery::CaPin;
 use common::errors::chain;
-use common::tls::CertificateSwap;
+use common::tls::{self, CertificateSwap};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use rand::rngs::StdRng;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -34,6 +35,8 @@ const POLL: Duration = Duration::from_secs(1);
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Deadline of the request that proves what the hub published; several addresses may have to be tried.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(20);
+/// How many authorities the status names; hubs have one, and two while one replaces another.
+const AUTHORITIES_SHOWN: usize = 16;
 /// How long a bootstrap that was refused is left alone while it does not change.
 const REFUSED_PAUSE: Duration = Duration::from_secs(300);
 
@@ -42,8 +45,8 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(300);
 pub struct InForce {
     /// What TLS shows.
     pub swap: CertificateSwap,
-    /// The certificate's end.
-    pub ends: watch::Sender<Option<DateTime<Utc>>>,
+    /// What the status says of it.
+    pub certified: watch::Sender<Certified>,
 }
 
 impl InForce {
@@ -53,8 +56,7 @@ impl InForce {
         self.swap
             .set(chain.as_bytes(), registration.key.expose().as_bytes())
             .map_err(Error::Pair)?;
-        self.ends
-            .send_replace(certificate::validity(chain).map(|v| v.not_after));
+        self.certified.send_replace(certified(registration));
         Ok(Registered(self.target(registration, handed)))
     }
 
@@ -64,6 +66,21 @@ impl InForce {
             credentials: Credentials::Certificate(self.swap.clone()),
             ..target(registration, handed, handed.proxy.clone())
         }
+    }
+}
+
+fn certified(registration: &Registration) -> Certified {
+    let chain = registration.certificate.as_deref().unwrap_or_default();
+    let leaf = tls::certificates(chain.as_bytes()).unwrap_or_default();
+    let pins = CaPin::of_pem(registration.ca.as_bytes()).unwrap_or_default();
+    Certified {
+        ends: certificate::validity(chain).map(|v| v.not_after),
+        issuer: leaf.first().and_then(|der| tls::issuer(der).ok()),
+        authorities: pins
+            .iter()
+            .take(AUTHORITIES_SHOWN)
+            .map(CaPin::to_string)
+            .collect(),
     }
 }
 
@@ -89,6 +106,8 @@ pub struct Keeper {
     pub schedule: Schedule,
     /// When the hub is asked about itself.
     pub pace: Pace,
+    /// Names requests.
+    pub rng: StdRng,
 }
 
 impl Keeper {
@@ -136,6 +155,7 @@ impl Keeper {
             self.tell_the_end().await;
             let pause = self.pause().min(self.pace.left());
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(pause) => {}
                 () = self.pace.back() => {}
             }
@@ -239,7 +259,7 @@ impl Keeper {
 
     /// Says that the certificate has ended, which only an operator can mend.
     async fn tell_the_end(&self) {
-        let ends = *self.in_force.ends.borrow();
+        let ends = self.in_force.certified.borrow().ends;
         if ends.is_some_and(|ends| self.registrar.clock.now() >= ends) {
             let error = Error::CertificateExpired(ends);
             let reason = error.code().as_str();
@@ -267,7 +287,7 @@ impl Keeper {
                     let seconds = self.registrar.config.certificate_seconds;
                     self.progress.create_csr(client, seconds).await
                 }
-                Step::RenameCsr => self.progress.rename_csr().await,
+                Step::RenameCsr => self.progress.rename_csr(&mut self.rng).await,
                 Step::WaitForCsr => {
                     tokio::time::sleep(POLL).await;
                     self.progress.read_csr(client).await
@@ -275,7 +295,8 @@ impl Keeper {
                 Step::StoreCertificate(chain) => self.progress.store_certificate(chain).await,
                 Step::Fail(failure) => {
                     // The next attempt asks by another name.
-                    self.progress.rename_csr().await.map_err(renewal_error)?;
+                    let renamed = self.progress.rename_csr(&mut self.rng).await;
+                    renamed.map_err(renewal_error)?;
                     return Err(failure.into());
                 }
                 Step::Ready | Step::Discover => return Ok(()),
@@ -296,7 +317,7 @@ impl Keeper {
             servers: current.servers,
             bootstrap: current.bootstrap,
         };
-        self.progress.make_key(purpose).await
+        self.progress.make_key(purpose, &mut self.rng).await
     }
 
     /// Puts the stored registration in force and lets everybody connect anew.
@@ -306,7 +327,8 @@ impl Keeper {
         };
         let connector = self.in_force.show(current, &self.handed)?;
         self.hub.replace(Arc::new(connector)).await?;
-        let ends = self.in_force.ends.borrow().map(|at| at.to_rfc3339());
+        let ends = self.in_force.certified.borrow().ends;
+        let ends = ends.map(|at| at.to_rfc3339());
         tracing::info!(certificate_ends = ends, "connecting anew");
         self.applied.clone_from(&self.progress.stored.current);
         Ok(())

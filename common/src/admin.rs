@@ -1,6 +1,7 @@
 //! The small HTTP server of health and metrics: `/livez`, `/healthz`, `/readyz` (`?verbose` names the
 //! checks) and `/metrics`.
 
+use crate::exposition;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -16,8 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Connections served at once; more wait.
 const CONNECTIONS: usize = 16;
@@ -58,6 +60,14 @@ impl Checks {
     /// Whether every check is well.
     pub fn all_ok(&self) -> bool {
         self.lock().values().all(Result::is_ok)
+    }
+
+    /// The name of each check, and whether it is well.
+    pub fn results(&self) -> Vec<(&'static str, bool)> {
+        let all = self.lock();
+        all.iter()
+            .map(|(name, state)| (*name, state.is_ok()))
+            .collect()
     }
 
     fn set(&self, name: &'static str, state: Result<(), String>) {
@@ -125,7 +135,7 @@ pub struct Serving {
     /// Where metrics are answered.
     pub metrics: Option<SocketAddr>,
     /// Ends after the stop.
-    pub task: JoinHandle<()>,
+    pub task: AbortOnDropHandle<()>,
 }
 
 /// Serves health and metrics until `stop`, on one listener when both addresses are the same, and
@@ -139,7 +149,8 @@ pub async fn serve(
     let (health, metrics) = (health.into(), metrics.into());
     if health == metrics {
         let (listener, bound) = bind(health).await?;
-        let task = tokio::spawn(accept(listener, Paths::ALL, state, stop));
+        let task = accept(listener, Paths::ALL, state, stop);
+        let task = AbortOnDropHandle::new(tokio::spawn(task));
         return Ok(Serving {
             health: bound,
             metrics: bound,
@@ -148,12 +159,12 @@ pub async fn serve(
     }
     let (first, health) = bind(health).await?;
     let (second, metrics) = bind(metrics).await?;
-    let task = tokio::spawn(async move {
+    let task = AbortOnDropHandle::new(tokio::spawn(async move {
         tokio::join!(
             accept(first, Paths::HEALTH, state.clone(), stop.clone()),
             accept(second, Paths::METRICS, state, stop)
         );
-    });
+    }));
     Ok(Serving {
         health,
         metrics,
@@ -205,19 +216,22 @@ async fn accept(
         return;
     };
     let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
     loop {
         let accepted = async {
             let place = places.clone().acquire_owned().await;
             (place, listener.accept().await)
         };
         let (place, stream) = tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             accepted = accepted => accepted,
         };
+        while connections.try_join_next().is_some() {}
         match stream {
             Ok((stream, _)) => {
                 let (state, stop) = (state.clone(), stop.clone());
-                tokio::spawn(async move {
+                connections.spawn(async move {
                     connection(stream, paths, state, stop).await;
                     drop(place);
                 });
@@ -242,6 +256,7 @@ async fn connection(stream: TcpStream, paths: Paths, state: AdminState, stop: Ca
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), service);
     tokio::select! {
+        biased;
         () = stop.cancelled() => {}
         // Broken and slow clients end here alike; neither is our trouble.
         _ = tokio::time::timeout(CONNECTION_TIMEOUT, serving) => {}
@@ -263,7 +278,11 @@ fn answer(request: &Request<Incoming>, paths: Paths, state: &AdminState) -> Resp
     match request.uri().path() {
         "/livez" | "/healthz" if paths.health => verdict(&state.liveness, verbose),
         "/readyz" if paths.health => verdict(&state.readiness, verbose),
-        "/metrics" if paths.metrics => metrics(&state.registry),
+        "/metrics" if paths.metrics => {
+            let accept = request.headers().get(header::ACCEPT);
+            let accept = accept.and_then(|value| value.to_str().ok());
+            metrics(&state.registry, accept.unwrap_or_default())
+        }
         _ => text(StatusCode::NOT_FOUND, "not found\n".to_owned()),
     }
 }
@@ -283,20 +302,18 @@ fn verdict(checks: &Checks, verbose: bool) -> Response<Full<Bytes>> {
     text(StatusCode::OK, report)
 }
 
-fn metrics(registry: &Mutex<Registry>) -> Response<Full<Bytes>> {
-    let mut out = String::new();
+fn metrics(registry: &Mutex<Registry>, accept: &str) -> Response<Full<Bytes>> {
     let registry = registry.lock().unwrap_or_else(PoisonError::into_inner);
-    if prometheus_client::encoding::text::encode(&mut out, &registry).is_err() {
+    let Ok((out, form)) = exposition::render(&registry, accept) else {
         return text(
             StatusCode::INTERNAL_SERVER_ERROR,
             "failed to encode the metrics\n".to_owned(),
         );
-    }
+    };
     let mut response = Response::new(Full::new(out.into()));
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
-    );
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(form));
     response
 }
 
@@ -364,7 +381,7 @@ mod tests {
         assert!(
             get(serving.metrics.expect("bound"), "/metrics")
                 .await
-                .contains("# EOF")
+                .contains("text/plain; version=0.0.4")
         );
         stop.cancel();
         serving.task.await.expect("ends");
@@ -380,7 +397,7 @@ mod tests {
         assert!(
             get(serving.health.expect("bound"), "/metrics")
                 .await
-                .contains("# EOF")
+                .contains("text/plain; version=0.0.4")
         );
         assert!(
             get(serving.health.expect("bound"), "/healthz")

@@ -5,6 +5,7 @@
 
 pub mod binding;
 pub mod cluster;
+pub mod interpreter;
 mod lenient;
 pub mod override_policy;
 pub mod policy;
@@ -28,6 +29,8 @@ pub fn all_crds() -> Vec<CustomResourceDefinition> {
         policy::ClusterPropagationPolicy::crd(),
         override_policy::OverridePolicy::crd(),
         override_policy::ClusterOverridePolicy::crd(),
+        interpreter::customizations(),
+        interpreter::webhooks(),
     ];
     for crd in &mut crds {
         schema::finish(crd);

@@ -18,6 +18,7 @@ mod transport;
 pub(crate) use connect::Connector;
 pub use connect::{Attempt, ConnectError};
 pub use kubeconfig::{kubeconfig_client, kubeconfig_client_through};
+pub(crate) use problem::find;
 pub use problem::{Problem, TimedOut, attempts, classify, classify_error};
 pub use target::{HostPort, InvalidHostPort};
 
@@ -72,6 +73,8 @@ pub struct ClientOptions {
     pub purpose: &'static str,
     /// HTTP/1.1 where the server would speak HTTP/2.
     pub one_at_a_time: bool,
+    /// Longest answer that is read, in bytes, watches excepted; any without one.
+    pub answer_max: Option<usize>,
 }
 
 impl ClientOptions {
@@ -81,6 +84,7 @@ impl ClientOptions {
             request_timeout: REQUEST_TIMEOUT,
             purpose,
             one_at_a_time: false,
+            answer_max: None,
         }
     }
 
@@ -98,6 +102,13 @@ impl ClientOptions {
             true => vec![b"http/1.1".to_vec()],
             false => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         }
+    }
+
+    /// Cuts answers off that are longer than `bytes`: for servers that are not trusted with our memory.
+    #[must_use]
+    pub const fn with_answer_max(mut self, bytes: usize) -> Self {
+        self.answer_max = Some(bytes);
+        self
     }
 
     /// Another deadline.
@@ -123,6 +134,16 @@ pub enum Error {
     /// The kubeconfig cannot be read or lacks something.
     #[error("failed to read kubeconfig {0}")]
     Kubeconfig(String, #[source] kube::config::KubeconfigError),
+    /// The kubeconfig has no such context, or names none.
+    #[error("kubeconfig {kubeconfig} {}; it has {}", missing(wanted.as_deref()), known(contexts))]
+    Context {
+        /// Which kubeconfig.
+        kubeconfig: String,
+        /// The context that was asked for; none when there is no current one.
+        wanted: Option<String>,
+        /// Those it has.
+        contexts: Vec<String>,
+    },
     /// There is no kubeconfig, and this is no pod with a service account.
     #[error("failed to read the service account of this pod (give --kubeconfig outside a cluster)")]
     InCluster(#[source] kube::config::InClusterError),
@@ -141,6 +162,20 @@ pub enum Error {
     /// The proxy of the kubeconfig.
     #[error("failed to use proxy-url of the kubeconfig")]
     Proxy(#[source] crate::proxy::InvalidProxy),
+}
+
+fn missing(wanted: Option<&str>) -> String {
+    wanted.map_or_else(
+        || "has no current context".to_owned(),
+        |wanted| format!("has no context {wanted:?}"),
+    )
+}
+
+fn known(contexts: &[String]) -> String {
+    match contexts {
+        [] => "none".to_owned(),
+        some => some.join(", "),
+    }
 }
 
 /// A client of the hub. Must be called inside a tokio runtime.

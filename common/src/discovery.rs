@@ -19,6 +19,7 @@ pub use jws::{sign_jws, verify_jws};
 pub use pin::{CaPin, InvalidPin};
 pub use published::{CLUSTER_INFO, PUBLIC_NAMESPACE, Published};
 
+use crate::chance::secret;
 use crate::client::{Attempt, HostPort, Problem};
 use crate::labels::SERVERS_EXTENSION;
 use crate::proxy::ProxyChoice;
@@ -111,6 +112,38 @@ async fn discover_within(
     }))
 }
 
+/// Verifies the hub at `server` by its pin alone, as somebody who looks after the way to it and has no
+/// token. Returns the pins of its authorities. Without a pin nothing is verified.
+pub async fn look(
+    server: &HostPort,
+    proxy: &ProxyChoice,
+    pins: &[CaPin],
+    clock: SharedClock,
+) -> Result<Vec<CaPin>, Error> {
+    // It opens nothing, and no signature for it is looked for.
+    let nobodys = BootstrapToken::generate(&mut secret::rng());
+    let at = Discovery {
+        address: server,
+        proxy,
+        token: &nobodys,
+        pins,
+        clock: &clock,
+        signature_wait: Duration::ZERO,
+    };
+    let first = at.ask_unverified().await?;
+    let Some((kubeconfig, _)) = first.document(nobodys.id()) else {
+        return Err(at.not_a_hub(&first));
+    };
+    if !pins.is_empty() {
+        at.verify(&first, &kubeconfig).await?;
+    }
+    let info = ClusterInfo::parse(&kubeconfig).map_err(|reason| at.unusable(reason))?;
+    let authorities = info.authorities.iter();
+    Ok(authorities
+        .filter_map(|der| CaPin::of_certificate(der).ok())
+        .collect())
+}
+
 struct Discovery<'a> {
     address: &'a HostPort,
     proxy: &'a ProxyChoice,
@@ -123,12 +156,18 @@ struct Discovery<'a> {
 impl Discovery<'_> {
     async fn run(&self) -> Result<VerifiedHub, Error> {
         let (first, kubeconfig) = self.signed_document().await?;
-        let info = ClusterInfo::parse(&kubeconfig).map_err(|reason| self.unusable(reason))?;
+        self.verify(&first, &kubeconfig).await
+    }
+
+    /// Holds a document against the pins, then has the server say it again over verified TLS.
+    async fn verify(&self, first: &Answer, kubeconfig: &str) -> Result<VerifiedHub, Error> {
+        let info = ClusterInfo::parse(kubeconfig).map_err(|reason| self.unusable(reason))?;
         let kept = self.pinned(&info)?;
         let again = self.ask_verified(&kept, first.date).await?;
         if again
             .document(self.token.id())
             .map(|(document, _)| document)
+            .as_deref()
             != Some(kubeconfig)
         {
             return Err(Error::Changed {

@@ -1,5 +1,7 @@
 //! The one way to print an error: the whole chain, each link once.
 
+use crate::client::{ConnectError, find};
+use kube::config::KubeconfigError;
 use std::error::Error;
 use std::fmt;
 
@@ -11,11 +13,34 @@ pub fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl fmt::Display + fmt::D
 struct Chain<'a>(&'a (dyn Error + 'static));
 
 /// One link. An API server's answer is shown as the sentence it is; its own `Display` and its sources
-/// repeat it with the whole structure around it.
+/// repeat it with the whole structure around it. What kube and the HTTP client say of a request that was
+/// not answered tells only in which of their layers that was: what is below them says why.
 fn link<'a>(error: &'a (dyn Error + 'static)) -> (String, Option<&'a (dyn Error + 'static)>) {
+    if let Some(error) = error.downcast_ref::<hyper_util::client::legacy::Error>() {
+        return unanswered(error);
+    }
+    if let Some(KubeconfigError::ReadConfig(below, _)) = error.downcast_ref() {
+        // The file is named by whoever wanted it.
+        return link(below);
+    }
     match error.downcast_ref::<kube::Error>() {
         Some(kube::Error::Api(status)) => (answer(status), None),
+        Some(kube::Error::Service(below)) => link(below.as_ref()),
+        Some(kube::Error::HyperError(below)) => link(below),
         _ => (error.to_string(), error.source()),
+    }
+}
+
+/// What lies below an error of the HTTP client.
+fn unanswered<'a>(
+    error: &'a hyper_util::client::legacy::Error,
+) -> (String, Option<&'a (dyn Error + 'static)>) {
+    if let Some(connect) = find::<ConnectError>(error) {
+        return (connect.to_string(), None);
+    }
+    match error.source() {
+        Some(below) => (format!("the connection broke: {below}"), below.source()),
+        None => ("the connection broke".to_owned(), None),
     }
 }
 
@@ -53,6 +78,33 @@ impl fmt::Debug for Chain<'_> {
 #[cfg(test)]
 mod tests {
     use super::chain;
+    use crate::client::{ClientOptions, Credentials, HostPort, HubTarget, hub_client};
+    use crate::proxy::ProxyChoice;
+
+    /// A hub that is away: who reads it is told where, and nothing of the layers of a client.
+    #[tokio::test]
+    async fn a_request_without_an_answer_says_why_in_plain_words() {
+        crate::tls::install_provider();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = free.local_addr().expect("bound").port();
+        drop(free);
+        let target = HubTarget {
+            servers: vec![HostPort::new("127.0.0.1", port)],
+            ca_pem: crate::tls::testing::authority("ca").pem().into_bytes(),
+            proxy: ProxyChoice::direct(),
+            credentials: Credentials::Anonymous,
+        };
+        let client = hub_client(&target, &ClientOptions::new("test")).expect("a client");
+        let request = http::Request::get("/version")
+            .body(Vec::new())
+            .expect("built");
+        let error = client
+            .request_text(request)
+            .await
+            .expect_err("nobody is there");
+        let want = format!("127.0.0.1:{port} refused the connection");
+        assert_eq!(chain(&error).to_string(), want);
+    }
 
     #[derive(Debug, thiserror::Error)]
     #[error("failed to read the token")]

@@ -3,6 +3,7 @@
 //! Pure. Both sides build the subject here; the hub recomputes the id from the public key and never
 //! believes the one that was sent.
 
+use crate::labels::{AGENT_FIELD_MANAGERS, UNNAMED_FIELD_MANAGER};
 use crate::names::ClusterName;
 use ring::digest::{SHA256, digest};
 use std::fmt::Write as _;
@@ -23,6 +24,13 @@ pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 pub const CSR_PREFIX: &str = "towline-";
 /// Longest lifetime of an agent certificate, in seconds: 90 days.
 pub const CERTIFICATE_LIFETIME_CAP: i64 = 90 * 24 * 3600;
+
+/// Whether agents write under this field manager: a name of theirs, or none.
+pub fn is_agents_manager(manager: &str) -> bool {
+    let mut prefixes = AGENT_FIELD_MANAGERS.iter();
+    let unnamed = manager.is_empty() || manager == UNNAMED_FIELD_MANAGER;
+    unnamed || prefixes.any(|prefix| manager.starts_with(prefix))
+}
 
 /// The registration of one agent key: the first 32 hex digits of SHA-256 over the
 /// SubjectPublicKeyInfo (DER) of the registration's CSR.

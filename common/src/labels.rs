@@ -65,6 +65,12 @@ pub const UNREGISTER: &str = "towline.dev/unregister";
 pub const CLOSING_WATCHES: &str = "towline.dev/closing-watches";
 /// Cluster annotation: since when the agent's rights are withheld. Removing it gives them back.
 pub const QUARANTINED_SINCE: &str = "towline.dev/quarantined-since";
+/// Label of a Cluster whose agent's rights are withheld for another reason than what it wrote.
+pub const HELD: &str = "towline.dev/held";
+/// Value of [`HELD`]: its registration comes from a backup, and may have been removed since.
+pub const HELD_BY_RESTORE: &str = "restore";
+/// Cluster annotation: when the last certificate ends that was issued to its agent (RFC 3339).
+pub const CERTIFICATE_END: &str = "towline.dev/certificate-end";
 /// Token annotation: the one cluster name it may claim.
 pub const TOKEN_CLUSTER: &str = "towline.dev/cluster";
 /// Token annotation: `"true"` when it may register a Cluster that exists anew.
@@ -92,6 +98,13 @@ pub const RETAINED_FIELD_MANAGER: &str = "towline-retained";
 pub const HUB_FIELD_MANAGER: &str = "towline-hub";
 /// Field manager of the agent on the hub.
 pub const AGENT_FIELD_MANAGER: &str = "towline-agent";
+/// How the field managers of agents begin on the hub: ours, and Karmada's own. Admission refuses agents
+/// every other name, for whose a write was is read from it.
+pub const AGENT_FIELD_MANAGERS: [&str; 2] = [AGENT_FIELD_MANAGER, "karmada-agent"];
+/// The field manager of a write whose client gave no name.
+pub const UNNAMED_FIELD_MANAGER: &str = "unknown";
+/// Where an API server gathers the oldest field managers of an object that has many.
+pub const ANCIENT_CHANGES: &str = "ancient-changes";
 /// Field manager of `towline init` and of the hub that repairs its work.
 pub const INIT_FIELD_MANAGER: &str = "towline-init";
 /// Name of the extension in cluster-info's kubeconfig that lists every address of the hub, in order:

@@ -5,18 +5,17 @@
 
 use crate::backoff::jitter;
 use crate::client::{Problem, classify};
+use crate::env::Env;
 use crate::time::{SharedClock, to_micro_time};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Api;
 use kube::api::PostParams;
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 /// What an election is about and how patient it is.
 #[derive(Debug, Clone)]
@@ -137,49 +136,68 @@ pub fn still_leads(now: Instant, election: &Election, memory: &Memory) -> bool {
     }
 }
 
+/// What the last round of an election showed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Standing {
+    /// Nothing yet.
+    #[default]
+    Unknown,
+    /// We lead.
+    Leads,
+    /// Somebody else holds the Lease: this one.
+    Follows(String),
+    /// The Lease could not be read or written.
+    Failing(Problem),
+}
+
 /// An election that runs.
 #[derive(Debug)]
 pub struct Running {
     /// Whether we lead.
     pub leading: watch::Receiver<bool>,
+    /// What the last round showed.
+    pub standing: watch::Receiver<Standing>,
     /// Ends after the stop, the Lease released.
-    pub task: JoinHandle<()>,
+    pub task: AbortOnDropHandle<()>,
 }
 
 /// Takes part in the election until `stop`; then releases the Lease, so that another need not wait.
-pub fn run(
-    election: Election,
-    client: kube::Client,
-    clock: SharedClock,
-    stop: CancellationToken,
-) -> Running {
+pub fn run(election: Election, client: kube::Client, env: Env, stop: CancellationToken) -> Running {
     let (sender, leading) = watch::channel(false);
-    let task = tokio::spawn(async move {
+    let (told, standing) = watch::channel(Standing::default());
+    let task = AbortOnDropHandle::new(tokio::spawn(async move {
         let mut candidate = Candidate {
             api: Api::namespaced(client, &election.namespace),
             election,
-            clock,
+            clock: env.clock,
             memory: Memory::default(),
             leading: sender,
+            standing: told,
         };
-        let mut rng = StdRng::from_os_rng();
+        let mut rng = env.chance.stream("leader election");
         loop {
             let round = candidate.within(candidate.election.retry_period * 2);
             let done = tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
                 done = tokio::time::timeout(round, candidate.round()) => done,
             };
             candidate.note(done.unwrap_or(Err(None)));
             let pause = candidate.within(jitter(candidate.election.retry_period, &mut rng));
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(pause) => {}
             }
             candidate.expire();
         }
         candidate.release().await;
-    });
-    Running { leading, task }
+    }));
+    Running {
+        leading,
+        standing,
+        task,
+    }
 }
 
 struct Candidate {
@@ -188,6 +206,7 @@ struct Candidate {
     clock: SharedClock,
     memory: Memory,
     leading: watch::Sender<bool>,
+    standing: watch::Sender<Standing>,
 }
 
 impl Candidate {
@@ -255,12 +274,21 @@ impl Candidate {
     fn note(&self, round: Result<bool, Option<Problem>>) {
         let led = *self.leading.borrow();
         let leads = match round {
-            Ok(leads) => leads,
+            Ok(true) => {
+                self.tell(Standing::Leads);
+                true
+            }
+            Ok(false) => {
+                self.tell(Standing::Follows(self.holder()));
+                false
+            }
             Err(problem) => {
-                let problem = problem.map_or("no answer in time".to_owned(), |p| p.to_string());
+                let silent = || Problem::Other("no answer in time".to_owned());
+                let problem = problem.unwrap_or_else(silent);
+                self.tell(Standing::Failing(problem.clone()));
                 tracing::debug!(
                     lease = self.election.name,
-                    problem,
+                    %problem,
                     "failed to renew or read"
                 );
                 led && still_leads(Instant::now(), &self.election, &self.memory)
@@ -269,6 +297,22 @@ impl Candidate {
         if leads != led {
             tracing::info!(lease = self.election.name, leads, "leadership changed");
             self.leading.send_replace(leads);
+        }
+    }
+
+    fn tell(&self, standing: Standing) {
+        self.standing.send_if_modified(|told| {
+            let news = *told != standing;
+            *told = standing;
+            news
+        });
+    }
+
+    /// Who held the Lease when it was read last.
+    fn holder(&self) -> String {
+        match &self.memory.seen {
+            Some((Observed::Held { holder, .. }, _)) => holder.clone(),
+            _ => String::new(),
         }
     }
 

@@ -1,23 +1,35 @@
 //! What hub and agent share: API types, names, pure rules, and the client layer.
 //!
 //! Pure (no clock, no I/O, no tokio): `api`, `names`, `labels`, `identity`, `conditions`, `backoff`,
-//! `duration`, `errors`, `secret`, `token`, `unregister`. Edges: `admin`, `client`, `discovery`, `leader`,
-//! `proxy`, `telemetry`, `time`, `tls`, `watch`.
+//! `duration`, `errors`, `gvk`, `interpreter`, `quantity`, `reserved`, `secret`, `token`, `unregister`, `yaml`.
+//! Edges: `admin`, `chance`, `client`, `controller`, `discovery`, `env`, `leader`, `mapper`, `proxy`, `queue`,
+//! `rest`, `telemetry`, `time`, `tls`, `watch`.
 
 pub mod admin;
 pub mod api;
 pub mod backoff;
+pub mod chance;
 pub mod client;
 pub mod conditions;
+pub mod controller;
 pub mod denial;
 pub mod discovery;
 pub mod duration;
+pub mod env;
 pub mod errors;
+pub mod exposition;
+pub mod gvk;
 pub mod identity;
+pub mod interpreter;
 pub mod labels;
 pub mod leader;
+pub mod mapper;
 pub mod names;
 pub mod proxy;
+pub mod quantity;
+pub mod queue;
+pub mod reserved;
+pub mod rest;
 pub mod secret;
 pub mod telemetry;
 pub mod time;
@@ -25,6 +37,7 @@ pub mod tls;
 pub mod token;
 pub mod unregister;
 pub mod watch;
+pub mod yaml;
 
 #[cfg(test)]
 mod testing;

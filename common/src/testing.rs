@@ -204,8 +204,9 @@ pub(crate) async fn relay(target: &HostPort, how: Relaying) -> Relay {
                     return;
                 };
                 tokio::select! {
-                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                    biased;
                     _ = falls.changed() => std::future::pending().await,
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
                 }
             });
         }

@@ -22,11 +22,10 @@ use crate::watch::wire::{Page, WireEvent};
 use bytes::Bytes;
 use futures::Stream;
 use http::{Request, Response, Version};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use kube::client::Body;
 use kube::core::params::{ListParams, WatchParams};
 use kube::core::request;
-use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
@@ -48,6 +47,11 @@ const IDLE_GRACE: Duration = Duration::from_secs(15);
 /// How long a page is waited for. Clients made here have a shorter deadline of their own; one that has
 /// none must not silence its consumer for ever.
 const ANSWER_WITHIN: Duration = Duration::from_secs(45);
+/// Longest page that is read: several times the largest object that etcd takes. A longer one is asked for
+/// again with fewer objects; a server that minds no limit costs no more memory than this.
+const PAGE_MAX: usize = 16 * 1024 * 1024;
+/// By how much fewer.
+const PAGE_SHRINK: u32 = 4;
 /// Longest answer that is an error.
 const ERROR_MAX: usize = 64 * 1024;
 
@@ -61,14 +65,16 @@ where
     K: DeserializeOwned + Send + 'static,
 {
     let rng = config
-        .seed
-        .map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64);
+        .chance
+        .stream(&format!("watch of {}", collection.path()));
+    let config_page_size = config.page_size.max(1);
     let watcher = Watcher {
         client,
         collection,
         config,
         rng,
         backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
+        page_size: config_page_size,
         queue: VecDeque::new(),
         phase: Phase::List(None),
         version: None,
@@ -87,6 +93,8 @@ struct Watcher<K> {
     config: WatchConfig,
     rng: StdRng,
     backoff: Backoff,
+    /// Objects that are asked for at once: fewer after a page that was too long.
+    page_size: u32,
     queue: VecDeque<Event<K>>,
     phase: Phase,
     /// Where the watch goes on.
@@ -138,7 +146,7 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
 
     async fn list(&mut self, token: Option<String>) {
         let params = ListParams {
-            limit: Some(self.config.page_size),
+            limit: Some(self.page_size),
             continue_token: token.clone(),
             label_selector: self.config.label_selector.clone(),
             field_selector: self.config.field_selector.clone(),
@@ -146,7 +154,12 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         };
         let bytes = match self.get_page(&params).await {
             Ok(bytes) => bytes,
-            Err(problem) if token.is_some() && problem.code() == Some(410) => {
+            Err(Unread::TooLong) if self.page_size > 1 => {
+                self.page_size = (self.page_size / PAGE_SHRINK).max(1);
+                self.phase = Phase::List(token);
+                return;
+            }
+            Err(Unread::Problem(problem)) if token.is_some() && problem.code() == Some(410) => {
                 // The pages no longer belong together: from the beginning.
                 self.phase = Phase::Wait(
                     self.backoff.next(&mut self.rng),
@@ -154,7 +167,7 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
                 );
                 return;
             }
-            Err(problem) => return self.failed(problem, Phase::List(token)),
+            Err(unread) => return self.failed(unread.into(), Phase::List(token)),
         };
         let page = match Page::parse(&bytes) {
             Ok(page) => page,
@@ -191,7 +204,7 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
             Ok(bytes) => Page::parse(&bytes)
                 .map(|page| page.version())
                 .map_err(|error| Problem::Decode(error.to_string())),
-            Err(problem) => Err(problem),
+            Err(unread) => Err(unread.into()),
         };
         match result {
             Ok(theirs) if is_behind(&theirs, self.version.as_deref()) => self.relist(),
@@ -326,7 +339,7 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         }
     }
 
-    async fn get_page(&mut self, params: &ListParams) -> Result<Bytes, Problem> {
+    async fn get_page(&mut self, params: &ListParams) -> Result<Bytes, Unread> {
         let request = request::Request::new(self.collection.path());
         let built = if self.config.metadata_only {
             request.list_metadata(params)
@@ -336,8 +349,8 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         let request = built.map_err(|error| Problem::Other(error.to_string()))?;
         in_time(async {
             let answer = send(&self.client, request).await?;
-            let body = answer.into_body().collect().await;
-            Ok(body.map_err(|error| classify(&error))?.to_bytes())
+            let body = Limited::new(answer.into_body(), PAGE_MAX).collect().await;
+            Ok(body.map_err(unread)?.to_bytes())
         })
         .await
     }
@@ -370,12 +383,48 @@ fn is_behind(theirs: &str, ours: Option<&str>) -> bool {
     }
 }
 
-async fn in_time<T>(answer: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
+/// Why a page is not there.
+enum Unread {
+    /// It is longer than [`PAGE_MAX`].
+    TooLong,
+    /// Anything else.
+    Problem(Problem),
+}
+
+impl From<Problem> for Unread {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<Unread> for Problem {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::TooLong => Self::Decode(format!(
+                "a list of one object is longer than {} MiB: the server minds no limit",
+                PAGE_MAX / (1024 * 1024)
+            )),
+            Unread::Problem(problem) => problem,
+        }
+    }
+}
+
+fn unread(error: Box<dyn std::error::Error + Send + Sync>) -> Unread {
+    if error.is::<LengthLimitError>() {
+        return Unread::TooLong;
+    }
+    Unread::Problem(match error.downcast::<kube::Error>() {
+        Ok(error) => classify(&error),
+        Err(error) => Problem::Other(error.to_string()),
+    })
+}
+
+async fn in_time<T, E: From<Problem>>(answer: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     tokio::time::timeout(ANSWER_WITHIN, answer)
         .await
         .unwrap_or_else(|_| {
             let waited = crate::duration::format(ANSWER_WITHIN);
-            Err(Problem::Other(format!("no answer within {waited}")))
+            Err(Problem::Other(format!("no answer within {waited}")).into())
         })
 }
 

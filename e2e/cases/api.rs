@@ -15,6 +15,7 @@ mod run;
 mod script;
 mod sequences;
 mod server;
+mod socket;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::StreamExt as _;

@@ -241,11 +241,17 @@ async fn own_events(m1: &Registered) -> Result<()> {
     )
     .await?
     .ok()?;
+    // What Karmada's agent says, in its controllers' names.
+    for source in ["execution-controller", "work-status-controller"] {
+        let said = json!({"source": {"component": source}, "reportingComponent": source});
+        post(&m1.client, &path, &event(&said)).await?.ok()?;
+    }
     for change in [
         json!({"message": "x".repeat(1025)}),
         json!({"involvedObject": {"kind": "ConfigMap", "apiVersion": "v1"}}),
         json!({"source": {"component": "kubelet"}}),
         json!({"reportingComponent": "kubelet"}),
+        json!({"reportingComponent": "execution-controller"}),
         json!({"metadata": {"labels": {"a": "b"}}}),
         json!({"metadata": {"annotations": {"a": "x".repeat(100_000)}}}),
         json!({"involvedObject": {"fieldPath": "x".repeat(100_000)}}),
@@ -260,7 +266,7 @@ async fn own_events(m1: &Registered) -> Result<()> {
 }
 
 fn csr(name: &str, change: &Value) -> Result<Value> {
-    let key = rcgen::KeyPair::generate()?;
+    let key = common::chance::secret::key_pair()?;
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params

@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use common::api::cluster::{Cluster, READY};
 use common::api::work::{APPLIED, Work};
+use common::chance::Chance;
 use common::client::{ClientOptions, kubeconfig_client};
 use common::conditions::is_true;
 use common::names::EXECUTION_PREFIX;
@@ -43,7 +44,11 @@ impl Unknowns {
         let notes = seen.clone();
         let task = tokio::spawn(async move {
             let clusters = Collection::of::<Cluster>(None);
-            let mut events = pin!(watch::<Cluster>(client, clusters, WatchConfig::default()));
+            let mut events = pin!(watch::<Cluster>(
+                client,
+                clusters,
+                WatchConfig::new(&Chance::from_os())
+            ));
             while let Some(event) = events.next().await {
                 if let Event::Applied(cluster) = event
                     && let Some(ready) = cluster.condition(READY)

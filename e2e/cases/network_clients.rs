@@ -1,13 +1,14 @@
 //! The client layer on a real API server, with a relay in between that breaks things.
 
 use anyhow::{Context as _, Result, ensure};
+use common::chance::Chance;
 use common::client::{
     ClientOptions, Credentials, HostPort, HubTarget, Problem, classify, hub_client,
     kubeconfig_client,
 };
+use common::env::Env;
 use common::leader::{self, Election};
 use common::proxy::ProxyChoice;
-use common::time::SystemClock;
 use common::tls::CertificateSwap;
 use common::watch::{Collection, Event, WatchConfig, watch};
 use futures::StreamExt as _;
@@ -16,7 +17,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -71,7 +71,7 @@ async fn silence_is_noticed_and_nothing_is_lost() -> Result<()> {
     let events = watch::<ConfigMap>(
         watching,
         Collection::of::<ConfigMap>(Some("default")),
-        WatchConfig::default(),
+        WatchConfig::new(&Chance::from_os()),
     );
     let mut events = pin!(events);
     while !matches!(events.next().await, Some(Event::Listed { .. })) {}
@@ -190,7 +190,7 @@ async fn leaders_follow_the_lease_through_silence() -> Result<()> {
         let run = |client: Client, who: &str| {
             let mut election = Election::new("default", lease, who);
             election.lead_while_unreachable = keep;
-            leader::run(election, client, Arc::new(SystemClock), stop.clone())
+            leader::run(election, client, Env::system(), stop.clone())
         };
         let mut first = run(through(&plane, &scratch, &relay, &OPTIONS).await?, "first");
         first.leading.wait_for(|leads| *leads).await?;

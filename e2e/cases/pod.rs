@@ -4,14 +4,17 @@
 use anyhow::{Context as _, Result, ensure};
 use common::api::work::Work;
 use common::names::AGENT_NAMESPACE;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::hostile::{privileged, reads_key};
 use crate::env::{
     Fleet, Image, PAUSE_IMAGE, Part, Parts, Plane, PlaneOptions, Run, Scratch, repository, run,
     wait_for, wait_for_some, write_private,
@@ -237,6 +240,98 @@ async fn real_node_agent_by_register() -> Result<()> {
     Ok(())
 }
 
+/// A hub that writes Works to own its member, against the agent in its pod: nothing runs where it must not,
+/// the same in a namespace of its own does, and what the owner allows too.
+#[tokio::test(flavor = "multi_thread")]
+async fn real_node_hostile_hub() -> Result<()> {
+    let stage = Stage::set("pod-hostile").await?;
+    let client = stage.member.client().await?;
+    let token = stage.fleet.token(&["--cluster", CLUSTER]).await?;
+    let pin = stage.fleet.pin.clone();
+    stage.register(&token, &pin, "3m").await?.ok()?;
+    let works: Api<Work> = Api::namespaced(
+        stage.fleet.client().await?,
+        &format!("karmada-es-{CLUSTER}"),
+    );
+    let shop = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    for (name, manifests) in [
+        ("privileged", vec![privileged("kube-system")]),
+        ("reads-key", vec![reads_key(AGENT_NAMESPACE)]),
+        ("twin", vec![shop, privileged("shop")]),
+    ] {
+        let work = serde_json::from_value(json!({
+            "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata": {"name": name},
+            "spec": {"workload": {"manifests": manifests}},
+        }))?;
+        works.create(&PostParams::default(), &work).await?;
+    }
+    applied(&works, "twin", "True", "").await?;
+    applied(&works, "privileged", "False", "is reserved").await?;
+    applied(&works, "reads-key", "False", "is the agent's own").await?;
+    runs_everywhere(&client, "shop").await?;
+    let agents: Api<Pod> = Api::namespaced(client.clone(), AGENT_NAMESPACE);
+    let all = ListParams::default();
+    let names: Vec<_> = agents
+        .list(&all)
+        .await?
+        .iter()
+        .map(|p| p.name_any())
+        .collect();
+    ensure!(
+        names.iter().all(|name| name.starts_with("towline-agent-")),
+        "{names:?}"
+    );
+    for namespace in ["kube-system", AGENT_NAMESPACE] {
+        let sets: Api<DaemonSet> = Api::namespaced(client.clone(), namespace);
+        ensure!(
+            sets.get_opt("evil").await?.is_none(),
+            "it is in {namespace}"
+        );
+    }
+
+    let member = stage.member.kubeconfig.display().to_string();
+    let args = ["register", "--kubeconfig", &member, "--wait", "3m"];
+    let all = args.into_iter().chain(["--allow-namespace", "kube-system"]);
+    stage.fleet.towline.cli(all).await?.ok()?;
+    applied(&works, "privileged", "True", "").await?;
+    applied(&works, "reads-key", "False", "is the agent's own").await?;
+    runs_everywhere(&client, "kube-system").await?;
+    wait_for("the agent's word on what is allowed", WITHIN, async || {
+        let said = stage.fleet.cli(&["check", CLUSTER]).await?.stdout;
+        Ok(said.contains("allowed to Works: kube-system"))
+    })
+    .await?;
+    stage.clear().await;
+    Ok(())
+}
+
+/// Waits until the DaemonSet runs a ready pod on every node.
+async fn runs_everywhere(client: &Client, namespace: &str) -> Result<()> {
+    let sets: Api<DaemonSet> = Api::namespaced(client.clone(), namespace);
+    let what = format!("pods of the DaemonSet in {namespace}");
+    wait_for(&what, WITHIN, async || {
+        let status = sets.get("evil").await?.status.unwrap_or_default();
+        let wanted = status.desired_number_scheduled;
+        ensure!(status.number_ready == wanted, "it says {status:?}");
+        Ok(wanted > 0)
+    })
+    .await
+}
+
+/// Waits for Applied of a Work with this status and these words.
+async fn applied(works: &Api<Work>, name: &str, status: &str, words: &str) -> Result<()> {
+    let what = format!("Applied={status} of Work {name}");
+    wait_for(&what, WITHIN, async || {
+        let work = works.get(name).await?;
+        let conditions = work.status.unwrap_or_default().conditions;
+        let applied = common::conditions::get(&conditions, "Applied").context("none yet")?;
+        let holds = applied.status == status && applied.message.contains(words);
+        ensure!(holds, "it is {applied:?}");
+        Ok(true)
+    })
+    .await
+}
+
 /// The running container of the Work: its pod and how often it was started.
 async fn web_pod(client: &Client) -> Result<(Option<String>, i32)> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
@@ -335,6 +430,10 @@ async fn inventory(client: &Client) -> Result<BTreeSet<String>> {
         .await?
     {
         found.insert(format!("ClusterRoleBinding {}", item.name_any()));
+    }
+    let policies = Api::<ValidatingAdmissionPolicy>::all(client.clone());
+    for item in policies.list(&all).await? {
+        found.insert(format!("ValidatingAdmissionPolicy {}", item.name_any()));
     }
     for item in Api::<Deployment>::all(client.clone()).list(&all).await? {
         found.insert(format!("Deployment {}", item.name_any()));

@@ -4,6 +4,8 @@
 //! answers. One server for each subject, and nothing but it.
 
 mod bodies;
+mod floods;
+mod identity;
 mod paths;
 mod rights;
 mod rules;

@@ -5,6 +5,7 @@ mod anew;
 mod apart;
 mod kept;
 mod kills;
+mod labels;
 mod left_alone;
 mod lives;
 mod merged;

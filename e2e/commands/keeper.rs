@@ -20,6 +20,7 @@ pub(crate) async fn keep(args: &LabArgs) -> Result<()> {
     let mut interrupted =
         signal(SignalKind::interrupt()).context("failed to listen for signals")?;
     let mut held = tokio::select! {
+        biased;
         held = start(&dir, args, &mut state) => held?,
         _ = terminated.recv() => return Ok(()),
         _ = interrupted.recv() => return Ok(()),
@@ -27,6 +28,7 @@ pub(crate) async fn keep(args: &LabArgs) -> Result<()> {
     state.ready = true;
     state.write(&dir)?;
     tokio::select! {
+        biased;
         _ = terminated.recv() => {}
         _ = interrupted.recv() => {}
     }

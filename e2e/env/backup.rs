@@ -27,6 +27,9 @@ use super::plane::Plane;
 use super::process::run;
 use super::towline::binary;
 
+/// The file of a built-in plane's data that no backup holds.
+const ENCRYPTION_KEY: &str = "encryption.key";
+
 /// A lab's store has some megabytes; a machine that builds beside it takes its time.
 const WITHIN: Duration = Duration::from_secs(120);
 
@@ -44,7 +47,9 @@ impl Plane {
     pub(crate) async fn backup(&self, file: &Path) -> Result<()> {
         if self.options.builtin {
             let data = self.dir.join("data");
-            return towline_hub(["backup", "--data-dir"], &data, file).await;
+            let mut command = Command::new(binary("towline-hub")?);
+            command.args(["backup", "--data-dir"]).arg(data).arg(file);
+            return run(command, None, WITHIN).await?.ok().map(drop);
         }
         let snapshot = snapshot(self.etcd_ports[0]).await;
         let snapshot = snapshot.context("failed to take a snapshot of etcd")?;
@@ -62,8 +67,21 @@ impl Plane {
         self.kill_all();
         if self.options.builtin {
             let data = self.dir.join("data");
+            // Only what operators keep apart from a backup is left: the key by which it is encrypted.
+            let key = self.dir.join(ENCRYPTION_KEY);
+            if !key.exists() {
+                let kept = std::fs::copy(data.join(ENCRYPTION_KEY), &key);
+                kept.context("no encryption key to keep")?;
+            }
             remove(&data)?;
-            towline_hub(["restore", "--data-dir"], &data, file).await?;
+            let mut command = Command::new(binary("towline-hub")?);
+            command
+                .args(["restore", "--confirm-all", "--encryption-key-file"])
+                .arg(&key)
+                .arg("--data-dir")
+                .arg(&data)
+                .arg(file);
+            run(command, None, WITHIN).await?.ok()?;
         } else {
             remove(&self.dir.join("etcd"))?;
             let peer = format!("http://127.0.0.1:{}", self.etcd_ports[1]);
@@ -90,11 +108,14 @@ impl Plane {
             let data = self.dir.join("data");
             for entry in std::fs::read_dir(&data).context("no data of the built-in plane")? {
                 let path = entry?.path();
-                if path.is_file() {
+                // With it the keys of its authority stay readable.
+                if path.is_file() && !path.ends_with(ENCRYPTION_KEY) {
                     std::fs::remove_file(&path)
                         .with_context(|| format!("failed to remove {}", path.display()))?;
                 }
             }
+            // Keys without a database are refused, unless this is what is wanted.
+            self.apiserver.spec_mut().args.push("--new-database".into());
         } else {
             remove(&self.dir.join("etcd"))?;
         }
@@ -126,12 +147,6 @@ impl Plane {
 
 fn remove(folder: &Path) -> Result<()> {
     remove_dir_all(folder).with_context(|| format!("failed to remove {}", folder.display()))
-}
-
-async fn towline_hub(args: [&str; 2], data: &Path, file: &Path) -> Result<()> {
-    let mut command = Command::new(binary("towline-hub")?);
-    command.args(args).arg(data).arg(file);
-    run(command, None, WITHIN).await?.ok().map(drop)
 }
 
 /// The bytes of a snapshot; they end with a digest that whoever restores them checks.

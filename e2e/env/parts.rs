@@ -317,6 +317,7 @@ impl Parts {
         beat.tick().await;
         let status = loop {
             tokio::select! {
+                biased;
                 status = child.wait() => break status.context("failed to wait for go")?,
                 _ = beat.tick() => eprintln!(
                     "  still building {names}: {} s (a first build takes minutes)",

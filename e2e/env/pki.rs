@@ -42,11 +42,11 @@ impl Pki {
             KeyUsagePurpose::CrlSign,
         ];
         set_validity(&mut params, LONG);
-        let key = KeyPair::generate().context("failed to make a CA key")?;
+        let key = common::chance::secret::key_pair().context("failed to make a CA key")?;
         let issuer =
             CertifiedIssuer::self_signed(params, key).context("failed to sign a CA certificate")?;
-        let service_account =
-            KeyPair::generate().context("failed to make a ServiceAccount signing key")?;
+        let service_account = common::chance::secret::key_pair()
+            .context("failed to make a ServiceAccount signing key")?;
         Ok(Self {
             issuer,
             service_account,
@@ -125,7 +125,7 @@ impl Pki {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
         set_validity(&mut params, validity);
-        let key = KeyPair::generate().context("failed to make a key")?;
+        let key = common::chance::secret::key_pair().context("failed to make a key")?;
         let cert = params
             .signed_by(&key, &self.issuer)
             .context("failed to sign a certificate")?;

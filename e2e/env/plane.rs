@@ -297,6 +297,11 @@ impl Plane {
         Ok(plane)
     }
 
+    /// Where Towline's own API server keeps everything.
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
     /// `127.0.0.1:<port>`, as `HOST:PORT` flags want it.
     pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
@@ -353,6 +358,7 @@ impl Plane {
         let mut looks = interval(LOOK_AFTER);
         loop {
             tokio::select! {
+                biased;
                 done = &mut waiting => return done,
                 _ = looks.tick() => self.tend()?,
             }

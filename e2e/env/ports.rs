@@ -36,7 +36,7 @@ pub(crate) fn free_port() -> Result<u16> {
     for _ in 0..TRIES {
         // Where the kernel's own range leaves no room, it says itself what is free.
         let wanted = match &range {
-            Some(range) => rand::rng().random_range(range.clone()),
+            Some(range) => common::chance::secret::rng().random_range(range.clone()),
             None => 0,
         };
         let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)) else {

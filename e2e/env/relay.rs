@@ -124,6 +124,7 @@ async fn accept(listener: TcpListener, target: String, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
+            biased;
             taken = listener.accept() => {
                 let Ok((stream, _)) = taken else { continue };
                 shared.accepted.fetch_add(1, Ordering::Relaxed);
@@ -158,11 +159,12 @@ async fn relay(
     let _ = far.set_nodelay(true);
     let struck = faults.wait_for(|f| f.silent_up_to >= generation || f.closed_up_to >= generation);
     tokio::select! {
-        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => return,
+        biased;
         struck = struck => match struck {
             Ok(f) if f.closed_up_to < generation => {}
             _ => return,
         },
+        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => return,
     }
     // The far side is held open as well: neither end is told.
     let _held = far;
@@ -180,6 +182,7 @@ async fn swallow(mut stream: TcpStream, generation: u64, mut faults: watch::Rece
         }
     };
     tokio::select! {
+        biased;
         () = forget => {}
         _ = faults.wait_for(|f| f.closed_up_to >= generation) => {}
     }
@@ -210,6 +213,7 @@ impl ConnectProxy {
             let mut connections = JoinSet::new();
             loop {
                 tokio::select! {
+                    biased;
                     taken = listener.accept() => {
                         let Ok((stream, _)) = taken else { continue };
                         let expected = expected.clone();

@@ -2,15 +2,15 @@
 //! taken, what the rule costs at the worst, and what it says of the object.
 #![no_main]
 
-use hub::apiserver::catalogue::{Catalogue, Resource};
 use hub::apiserver::schema::Schema;
+use hub::apiserver::scheme::{Resource, Scheme};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 
 static DEFINITIONS: LazyLock<Option<Arc<Resource>>> = LazyLock::new(|| {
     let group = "apiextensions.k8s.io";
-    Catalogue::new().resource(group, "v1", "customresourcedefinitions")
+    Scheme::new().resource(group, "v1", "customresourcedefinitions")
 });
 
 /// A schema with values of every type, for inputs that bring none.

@@ -9,7 +9,7 @@ use common::time::{SharedClock, SimClock};
 use hub::apiserver::authn::Peer;
 use hub::apiserver::keys::{Keys, authority::pem};
 use hub::apiserver::signer::{self, form};
-use hub::judge::{CsrView, Verdict, issued_subject, judge};
+use hub::approver::{CsrView, Verdict, issued_subject, judge};
 use libfuzzer_sys::fuzz_target;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};

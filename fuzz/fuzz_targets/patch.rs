@@ -2,16 +2,17 @@
 #![no_main]
 
 use chrono::DateTime;
-use hub::apiserver::catalogue::{Catalogue, Resource};
+use hub::apiserver::error::{ApiError, MOST_TOLD};
 use hub::apiserver::managed::{self, Manager};
 use hub::apiserver::patch;
+use hub::apiserver::scheme::{Resource, Scheme};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use std::sync::{Arc, LazyLock};
 
 /// Kinds with lists of every sort.
 static KINDS: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
-    let catalogue = Catalogue::new();
+    let scheme = Scheme::new();
     [
         ("", "configmaps"),
         ("", "services"),
@@ -20,7 +21,7 @@ static KINDS: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
         ("apiextensions.k8s.io", "customresourcedefinitions"),
     ]
     .iter()
-    .filter_map(|(group, plural)| catalogue.resource(group, "v1", plural))
+    .filter_map(|(group, plural)| scheme.resource(group, "v1", plural))
     .collect()
 });
 
@@ -59,6 +60,10 @@ fuzz_target!(|data: &[u8]| {
     if !new.is_object() || resource.decode(&mut new).is_err() {
         return;
     }
+    let wrong = resource.validate(&new, Some(&live)).errors;
+    let told = ApiError::invalid(&resource.group_kind(), "a", wrong);
+    let causes = told.details.map_or(0, |details| details.causes.len());
+    assert!(causes <= MOST_TOLD, "{causes}");
     managed::track(Some(&live), &mut new, schema, &manager, now);
     // What was written is read again: nothing that follows may be hindered by it.
     let again = managed::apply(Some(&new), &live, schema, &manager, true, now);

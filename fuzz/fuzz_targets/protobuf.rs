@@ -1,8 +1,8 @@
 //! The body of a request in protobuf, as it comes and in an envelope of every kind.
 #![no_main]
 
-use hub::apiserver::facts::facts;
 use hub::apiserver::protobuf;
+use hub::apiserver::schema::builtin::schemas;
 use libfuzzer_sys::fuzz_target;
 
 /// A length-delimited field of less than 2 MiB.
@@ -20,7 +20,7 @@ fn field(number: u8, content: &[u8], into: &mut Vec<u8>) {
 fuzz_target!(|data: &[u8]| {
     let _ = protobuf::decode(data);
     let [kind, raw @ ..] = data else { return };
-    let kinds = &facts().kinds;
+    let kinds = &schemas().kinds;
     let kind = &kinds[usize::from(*kind) % kinds.len()];
     let version = if kind.group.is_empty() {
         kind.version.clone()

@@ -3,10 +3,10 @@
 
 use bytes::Bytes;
 use http::Method;
-use hub::apiserver::http::info::{Query, RequestInfo};
 use hub::apiserver::http::negotiate;
-use hub::apiserver::registry::{
-    Body, Continue, DeleteOptions, FieldSelector, ListOptions, MediaType, PatchKind,
+use hub::apiserver::registry::Continue;
+use hub::apiserver::request::{
+    Body, DeleteOptions, FieldSelector, ListOptions, MediaType, PatchKind, Query, RequestInfo,
 };
 use libfuzzer_sys::fuzz_target;
 

@@ -1,7 +1,7 @@
 //! Label and field selectors as a query has them.
 #![no_main]
 
-use hub::apiserver::registry::{FieldSelector, LabelSelector, ListOptions};
+use hub::apiserver::request::{FieldSelector, LabelSelector, ListOptions};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

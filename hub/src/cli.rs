@@ -13,6 +13,7 @@ mod register;
 mod token;
 mod unregister;
 
+pub(crate) use error::advice;
 pub use error::{CliError, Kind};
 pub use output::{Format, Output, Progress, Table};
 
@@ -85,7 +86,11 @@ impl ConnectArgs {
         )
         .await
         .map_err(|error| {
-            CliError::new(Kind::Config, error).hint("Name a kubeconfig by --kubeconfig FILE.")
+            let hint = match &error {
+                common::client::Error::Context { .. } => "Name one of them by --context NAME.",
+                _ => "Name a kubeconfig by --kubeconfig FILE.",
+            };
+            CliError::new(Kind::Config, error).hint(hint)
         })
     }
 }

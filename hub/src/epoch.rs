@@ -1,12 +1,13 @@
-//! Closes every open Work watch, by changing an epoch in the description of the Works CRD.
+//! Closes every open Work watch, by changing an epoch in the title of the schema of the Works CRD.
 //!
 //! A watch is authorized once, when it starts; it outlives the binding that allowed it. A CRD whose spec
 //! changes is served by a new handler, and the watches of the old one end within about two seconds.
 //! So after a registration's rights are taken away, and before anything is written that its agent must
 //! not see, the hub raises the epoch and waits until a watch of its own has ended.
 //!
-//! The epoch is the last words of the schema's description: text that means nothing to anyone, that
-//! survives `kubectl apply` of the same CRD only because [`carry`] puts it back.
+//! The epoch is the last line of the schema's title, which `kubectl explain` does not print: text that
+//! means nothing to anyone, that survives `kubectl apply` of the same CRD only because [`carry`] puts it
+//! back. Hubs of before kept it behind the description; it is taken from there when it rises.
 
 use common::identity::AgentSubject;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -23,7 +24,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 /// The CRD whose watches are closed.
 pub const WORKS_CRD: &str = "works.work.karmada.io";
-const MARK: &str = "\nWatch epoch: ";
+const MARK: &str = "Watch epoch: ";
 /// Authorizers learn of a binding by a watch of their own; the rights must be gone when watches close.
 const AUTHORIZER_LAG: Duration = Duration::from_millis(200);
 /// Of several API servers the probe speaks for one; the others see the change at about the same time.
@@ -125,21 +126,24 @@ pub async fn await_denied(client: &Client, subject: &AgentSubject) -> Result<(),
 
 /// Copies the epoch of the CRD that is `live` into `desired`, so that a repair does not close watches.
 pub fn carry(live: &Value, desired: &mut Value) {
-    const DESCRIPTION: &str = "/schema/openAPIV3Schema/description";
+    const SCHEMA: &str = "/schema/openAPIV3Schema";
     let lived = live["spec"]["versions"].as_array();
     let versions = desired["spec"]["versions"].as_array_mut();
     for version in versions.into_iter().flatten() {
         let mut lived = lived.into_iter().flatten();
         let lived = lived.find(|one| one["name"] == version["name"]);
-        let said = lived.and_then(|one| one.pointer(DESCRIPTION)?.as_str());
+        let said = |field: &str| {
+            let schema = lived.and_then(|one| one.pointer(SCHEMA))?;
+            split(schema.get(field)?.as_str()?).1
+        };
         let (Some(epoch), Some(schema)) = (
-            said.and_then(|said| split(said).1),
-            version.pointer_mut("/schema/openAPIV3Schema"),
+            said("title").or_else(|| said("description")),
+            version.pointer_mut(SCHEMA),
         ) else {
             continue;
         };
-        let base = schema["description"].as_str().unwrap_or_default();
-        schema["description"] = json!(stamp(split(base).0, epoch));
+        let base = schema["title"].as_str().unwrap_or_default();
+        schema["title"] = json!(stamp(split(base).0, epoch));
     }
 }
 
@@ -182,28 +186,32 @@ fn next_epoch(crd: &CustomResourceDefinition) -> Value {
             .as_ref()
             .and_then(|s| s.open_api_v3_schema.as_ref());
         let Some(schema) = schema else { continue };
-        let (base, epoch) = split(schema.description.as_deref().unwrap_or_default());
-        patch.push(json!({
-            "op": "add",
-            "path": format!("/spec/versions/{index}/schema/openAPIV3Schema/description"),
-            "value": stamp(base, epoch.unwrap_or(0).wrapping_add(1)),
-        }));
+        let (title, epoch) = split(schema.title.as_deref().unwrap_or_default());
+        let (description, older) = split(schema.description.as_deref().unwrap_or_default());
+        let mut put = |field: &str, value: String| {
+            let path = format!("/spec/versions/{index}/schema/openAPIV3Schema/{field}");
+            patch.push(json!({"op": "add", "path": path, "value": value}));
+        };
+        let next = epoch.or(older).unwrap_or(0).wrapping_add(1);
+        put("title", stamp(title, next));
+        if older.is_some() {
+            put("description", description.to_owned());
+        }
     }
     Value::Array(patch)
 }
 
 fn stamp(base: &str, epoch: u64) -> String {
-    format!("{base}{MARK}{epoch}")
+    let between = if base.is_empty() { "" } else { "\n" };
+    format!("{base}{between}{MARK}{epoch}")
 }
 
-/// Splits a description into what it says and the epoch behind it.
-fn split(description: &str) -> (&str, Option<u64>) {
-    match description.rsplit_once(MARK) {
-        Some((base, epoch)) => match epoch.parse() {
-            Ok(epoch) => (base, Some(epoch)),
-            Err(_) => (description, None),
-        },
-        None => (description, None),
+/// Splits a text into what it says and the epoch on its last line.
+fn split(text: &str) -> (&str, Option<u64>) {
+    let (base, last) = text.rsplit_once('\n').unwrap_or(("", text));
+    match last.strip_prefix(MARK).and_then(|epoch| epoch.parse().ok()) {
+        Some(epoch) => (base, Some(epoch)),
+        None => (text, None),
     }
 }
 
@@ -218,7 +226,11 @@ fn request(doing: &'static str) -> impl FnOnce(KubeError) -> Error {
 mod tests {
     use super::*;
 
-    fn crd(description: Option<&str>) -> CustomResourceDefinition {
+    fn crd(schema: Value) -> CustomResourceDefinition {
+        let mut shown = json!({"type": "object"});
+        for (field, text) in schema.as_object().into_iter().flatten() {
+            shown[field] = text.clone();
+        }
         serde_json::from_value(json!({
             "metadata": {"name": WORKS_CRD, "resourceVersion": "7"},
             "spec": {
@@ -227,47 +239,59 @@ mod tests {
                 "scope": "Namespaced",
                 "versions": [{
                     "name": "v1alpha1", "served": true, "storage": true,
-                    "schema": {"openAPIV3Schema": {"type": "object", "description": description}},
+                    "schema": {"openAPIV3Schema": shown},
                 }],
             },
         }))
         .expect("a CRD")
     }
 
-    fn description(crd: &CustomResourceDefinition) -> Option<String> {
-        let schema = crd.spec.versions[0].schema.as_ref()?;
-        schema.open_api_v3_schema.as_ref()?.description.clone()
-    }
-
     #[test]
-    fn an_epoch_rises_and_the_description_stays() {
+    fn an_epoch_rises_where_nobody_reads_it_and_texts_of_people_stay() {
+        let path = |field: &str| format!("/spec/versions/0/schema/openAPIV3Schema/{field}");
+        let put =
+            |field: &str, text: &str| json!({"op": "add", "path": path(field), "value": text});
         for (before, after) in [
-            (None, "\nWatch epoch: 1"),
-            (Some("Works."), "Works.\nWatch epoch: 1"),
-            (Some("Works.\nWatch epoch: 41"), "Works.\nWatch epoch: 42"),
+            (json!({}), vec![put("title", "Watch epoch: 1")]),
             (
-                Some("Works.\nWatch epoch: x"),
-                "Works.\nWatch epoch: x\nWatch epoch: 1",
+                json!({"title": "Works", "description": "Works."}),
+                vec![put("title", "Works\nWatch epoch: 1")],
+            ),
+            (
+                json!({"title": "Works\nWatch epoch: 41"}),
+                vec![put("title", "Works\nWatch epoch: 42")],
+            ),
+            (
+                json!({"title": "Watch epoch: x"}),
+                vec![put("title", "Watch epoch: x\nWatch epoch: 1")],
+            ),
+            (
+                json!({"description": "Works.\nWatch epoch: 4"}),
+                vec![put("title", "Watch epoch: 5"), put("description", "Works.")],
             ),
         ] {
-            let patch = next_epoch(&crd(before));
+            let patch = next_epoch(&crd(before.clone()));
             assert_eq!(patch[0]["value"], "7");
-            assert_eq!(patch[1]["value"], after, "{before:?}");
+            let rest = patch.as_array().map(|all| all[1..].to_vec());
+            assert_eq!(rest, Some(after), "{before}");
         }
     }
 
     #[test]
     fn a_repair_keeps_the_epoch_and_nothing_else() {
-        let carried = |live: &str| {
-            let value = |words| serde_json::to_value(crd(Some(words))).expect("JSON");
-            let mut desired = value("New words.");
+        let carried = |live: Value| {
+            let value = |schema| serde_json::to_value(crd(schema)).expect("JSON");
+            let mut desired = value(json!({"description": "New words."}));
             carry(&value(live), &mut desired);
-            description(&serde_json::from_value(desired).expect("a CRD"))
+            let schema = &desired["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+            assert_eq!(schema["description"], "New words.");
+            schema["title"].clone()
         };
-        assert_eq!(
-            carried("Old words.\nWatch epoch: 5").as_deref(),
-            Some("New words.\nWatch epoch: 5")
-        );
-        assert_eq!(carried("Old words.").as_deref(), Some("New words."));
+        let of = |epoch: &str| json!(epoch);
+        let live = json!({"title": "Old\nWatch epoch: 5", "description": "Old words."});
+        assert_eq!(carried(live), of("Watch epoch: 5"));
+        let older = json!({"description": "Old words.\nWatch epoch: 5"});
+        assert_eq!(carried(older), of("Watch epoch: 5"));
+        assert_eq!(carried(json!({"title": "Old"})), Value::Null);
     }
 }

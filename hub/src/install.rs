@@ -16,6 +16,7 @@ pub mod probe;
 pub mod proof;
 pub mod rbac;
 pub mod repair;
+pub mod roles;
 
 use cluster_info::ClusterInfo;
 use common::names::SYSTEM_NAMESPACE;
@@ -67,6 +68,7 @@ impl Installation {
         let info = self.cluster_info.as_ref().map(ClusterInfo::desired);
         [
             rbac::grants(),
+            roles::desired(),
             // A hub that runs puts cluster-info back as the marker has it, so the marker comes first.
             vec![self.marker()],
             info.into_iter().collect(),

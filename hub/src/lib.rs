@@ -3,13 +3,16 @@
 //! `cli` is the binary `towline`; `install` makes an existing API server a hub.
 
 pub mod apiserver;
+pub mod approver;
+mod budget;
 pub mod cli;
 pub mod config;
 pub mod controller;
 pub mod epoch;
+mod go;
 pub mod install;
-pub mod judge;
 pub mod permissions;
 pub mod run;
 pub mod serve;
 pub mod token_secret;
+pub mod world;

@@ -150,6 +150,12 @@ pub async fn remove(client: &Client, cluster: &ClusterName) -> Result<(), Error>
     .await
 }
 
+/// Lets the RoleBinding of the execution namespace go, which is being deleted with it.
+pub async fn release_works_binding(client: &Client, cluster: &ClusterName) -> Result<(), Error> {
+    let works: Api<RoleBinding> = Api::namespaced(client.clone(), &cluster.execution_namespace());
+    release(&works, cluster).await
+}
+
 /// Removes the Lease of a cluster.
 pub async fn remove_lease(client: &Client, cluster: &ClusterName) -> Result<(), Error> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), CLUSTER_NAMESPACE);

@@ -4,24 +4,25 @@
 //! once and begins a new one, with nothing remembered, when it leads again.
 
 use crate::config::Config;
+use crate::controller::cluster::{self, Clusters};
 use crate::controller::events::Events;
-use crate::controller::metrics::Metrics;
+use crate::controller::fleet::Fleet;
 use crate::controller::monitor::{self, Monitor};
 use crate::controller::quarantine::Quarantine;
-use crate::controller::queue::Queue;
-use crate::controller::registration::{self, Registrar};
-use crate::controller::rights::{self, Rights};
-use crate::controller::{self, cluster};
+use crate::controller::registration::Registrar;
+use crate::controller::rights::Rights;
 use crate::install::repair::{Known, Repair};
+use crate::world::{Sizes, World};
 use common::admin::{self, AdminState, Check};
 use common::client::{self, ClientOptions, kubeconfig_client};
+use common::controller::{Controller, Metrics, Reconcile};
+use common::env::Env;
 use common::leader::{self, Election};
 use common::names::SYSTEM_NAMESPACE;
-use common::time::SharedClock;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -58,7 +59,7 @@ pub enum Error {
 pub async fn run(
     config: Config,
     identity: &str,
-    clock: SharedClock,
+    env: Env,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let state = AdminState::default();
@@ -69,7 +70,7 @@ pub async fn run(
         leading: state.readiness.add("leader-election"),
         policies: state.readiness.add("admission-policies"),
         config,
-        clock,
+        env,
     };
     let admin_stop = CancellationToken::new();
     let (health, metrics) = (hub.config.health_address, hub.config.metrics_address);
@@ -85,7 +86,7 @@ pub struct InProcess(Hub);
 
 impl InProcess {
     /// Over a client in this process.
-    pub fn new(config: Config, client: Client, state: &AdminState, clock: SharedClock) -> Self {
+    pub fn new(config: Config, client: Client, state: &AdminState, env: Env) -> Self {
         Self(Hub {
             metrics: Shared::register(&state.registry),
             monitor: client.clone(),
@@ -93,7 +94,7 @@ impl InProcess {
             leading: state.readiness.add("leader-election"),
             policies: state.readiness.add("admission-policies"),
             config,
-            clock,
+            env,
         })
     }
 
@@ -116,21 +117,37 @@ async fn connect(config: &Config, purpose: &'static str) -> Result<Client, Error
 struct Shared {
     controllers: Metrics,
     monitor: monitor::Metrics,
+    fleet: Fleet,
+    sizes: Sizes,
 }
 
 impl Shared {
     fn register(registry: &Mutex<Registry>) -> Self {
         let mut registry = registry.lock().unwrap_or_else(PoisonError::into_inner);
         Self {
-            controllers: Metrics::register(&mut registry),
+            controllers: Metrics::register(&mut registry, "towline_hub"),
             monitor: monitor::Metrics::register(&mut registry),
+            fleet: Fleet::register(&mut registry),
+            sizes: Sizes::register(&mut registry),
         }
     }
 }
 
+/// Every metric of the controllers with some value, for a reference of them.
+#[cfg(test)]
+pub(crate) fn sample_metrics(registry: &Mutex<Registry>) {
+    let shared = Shared::register(registry);
+    shared.controllers.sample();
+    shared.monitor.sample();
+    let world = crate::world::testing::sample();
+    shared.fleet.look_at(&world);
+    shared.sizes.look_at(&world);
+    crate::world::testing::renewed(&world);
+}
+
 struct Hub {
     config: Config,
-    clock: SharedClock,
+    env: Env,
     client: Client,
     /// The monitor's connection is its own: a flood elsewhere must not delay a live read.
     monitor: Client,
@@ -154,7 +171,7 @@ impl Hub {
             ..Election::new(SYSTEM_NAMESPACE, LEASE, identity)
         };
         let stop = CancellationToken::new();
-        let mut running = leader::run(election, client, self.clock.clone(), stop.clone());
+        let mut running = leader::run(election, client, self.env.clone(), stop.clone());
         let ended = self.terms(identity, &mut running.leading, shutdown).await;
         // The lease is given up only after everything of the term has ended.
         stop.cancel();
@@ -192,8 +209,9 @@ impl Hub {
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                ended = self.term(identity, term.clone(), Known::default()) => ended?,
+                biased;
                 () = lost => {}
+                ended = self.term(identity, term.clone(), Known::default()) => ended?,
             }
         }
     }
@@ -205,86 +223,56 @@ impl Hub {
         stop: CancellationToken,
         known: Known,
     ) -> Result<(), Error> {
+        let Env { clock, chance } = self.env.clone();
+        let world = World::new(&self.client, &chance);
+        self.metrics.fleet.look_at(&world);
+        self.metrics.sizes.look_at(&world);
         let mut parts = Parts::new(stop.clone());
-        let (repair, in_force) = Repair::new(self.client.clone(), known);
+        let client = || self.client.clone();
+        let (repair, in_force) = Repair::new(client(), known, chance.clone());
         parts.drop_at_end("repair", repair.run());
-        parts.drop_at_end(
-            "proof of the policies",
-            show(in_force.clone(), self.policies.clone()),
-        );
-        self.registrations(&mut parts, in_force);
-        self.clusters(&mut parts, identity);
-        self.rights(&mut parts);
-        self.quarantines(&mut parts);
-        let monitor = Monitor::new(
-            self.monitor.clone(),
-            self.clock.clone(),
-            self.config.grace,
-            self.metrics.monitor.clone(),
-        );
-        parts.spawn("monitor", monitor.run(stop));
-        parts.end().await
-    }
-
-    fn registrations(&self, parts: &mut Parts, in_force: watch::Receiver<bool>) {
-        let registrar = Registrar::new(self.client.clone(), self.clock.clone(), in_force);
-        let queue = Queue::new();
-        let feed = registration::feed(self.client.clone(), queue.clone());
-        parts.drop_at_end("watch of certificate requests", feed);
-        let metrics = self.metrics.controllers.clone();
-        let stop = parts.stop.clone();
-        let run = controller::run(
-            Arc::new(registrar),
-            queue,
-            CONCURRENT_REGISTRATIONS,
-            metrics,
-            stop,
-        );
-        parts.spawn("registration controller", run);
-    }
-
-    fn clusters(&self, parts: &mut Parts, identity: &str) {
+        let proof = show(in_force.clone(), self.policies.clone());
+        parts.drop_at_end("proof of the policies", proof);
+        let registrar = Registrar::new(client(), clock.clone(), in_force);
+        let registrar = registrar.watching(&world);
+        self.start(&mut parts, registrar.workers(CONCURRENT_REGISTRATIONS));
         let options = cluster::decide::Options {
             deletion_timeout: self.config.deletion_timeout,
         };
-        let events = Events::new(self.client.clone(), self.clock.clone(), identity);
-        let controller =
-            cluster::Controller::new(self.client.clone(), self.clock.clone(), events, options);
-        let (queue, metrics) = (Queue::new(), self.metrics.controllers.clone());
-        let stop = parts.stop.clone();
-        let feed = cluster::feed(self.client.clone(), queue.clone(), stop.clone());
-        parts.spawn("watch of Clusters", feed);
-        let workers = self.config.concurrent_clusters;
-        let run = controller::run(Arc::new(controller), queue, workers, metrics, stop);
-        parts.spawn("cluster controller", run);
-    }
-
-    fn rights(&self, parts: &mut Parts) {
-        let queue = Queue::new();
-        let feed = rights::feed(self.client.clone(), queue.clone());
-        parts.drop_at_end("watch of permissions", feed);
-        let metrics = self.metrics.controllers.clone();
-        let stop = parts.stop.clone();
-        let rights = Arc::new(Rights::new(self.client.clone()));
-        let run = controller::run(rights, queue, CONCURRENT_RIGHTS, metrics, stop);
-        parts.spawn("rights controller", run);
-    }
-
-    fn quarantines(&self, parts: &mut Parts) {
-        let budget = self.config.write_budget;
-        let quarantine = Quarantine::new(self.client.clone(), self.clock.clone(), budget);
-        let queue = Queue::new();
-        parts.drop_at_end("watch of what agents write", quarantine.feed(queue.clone()));
-        let metrics = self.metrics.controllers.clone();
-        let stop = parts.stop.clone();
-        let run = controller::run(
-            Arc::new(quarantine),
-            queue,
-            CONCURRENT_QUARANTINES,
-            metrics,
-            stop,
+        let events = Events::new(client(), clock.clone(), identity);
+        let clusters = Clusters::new(client(), clock.clone(), events, options).watching(&world);
+        self.start(
+            &mut parts,
+            clusters.workers(self.config.concurrent_clusters),
         );
-        parts.spawn("quarantine controller", run);
+        let rights = Rights::new(client()).watching(&world);
+        self.start(&mut parts, rights.workers(CONCURRENT_RIGHTS));
+        let quarantine = Quarantine::new(client(), clock, self.config.write_budget);
+        let quarantine = quarantine.watching(&world);
+        self.start(&mut parts, quarantine.workers(CONCURRENT_QUARANTINES));
+        let monitor = Monitor::new(
+            self.monitor.clone(),
+            self.env.clone(),
+            self.config.grace,
+            self.metrics.monitor.clone(),
+            &world,
+        );
+        parts.spawn("monitor", monitor.run(stop));
+        // Last: every listener is there.
+        let metrics = self.metrics.controllers.clone();
+        parts.drop_at_end("world", world.run(metrics, chance));
+        let ended = parts.end().await;
+        self.metrics.fleet.clear();
+        ended
+    }
+
+    fn start<R: Reconcile>(&self, parts: &mut Parts, controller: Controller<R>) {
+        let metrics = self.metrics.controllers.clone();
+        let stop = parts.stop.clone();
+        parts.spawn(
+            R::NAME,
+            controller.run(metrics, self.env.chance.clone(), stop),
+        );
     }
 }
 

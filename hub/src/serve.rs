@@ -1,15 +1,25 @@
 //! `towline-hub serve`: a whole hub in one process, its own API server under the controllers.
 
+pub mod account_key;
 pub mod authority;
 pub mod backup;
+mod beside;
+pub mod encryption;
+mod hint;
 mod kubeconfig;
 mod place;
+pub mod restore;
+pub mod revoke;
 
+pub use hint::hints;
 pub use kubeconfig::{KubeconfigArgs, print as print_kubeconfig};
 
 use crate::apiserver::http::router::Router;
-use crate::apiserver::keys::Keys;
+use crate::apiserver::http::server::STRANGERS_OF_ADDRESS;
+use crate::apiserver::keys::server::CERTIFICATE;
+use crate::apiserver::keys::{FOLDER, Keys};
 use crate::apiserver::serve::{self as api, Options, Running};
+use crate::apiserver::store::DATABASE;
 use crate::config::{self, ClusterArgs, Config};
 use crate::install::cluster_info::ClusterInfo;
 use crate::install::repair::Known;
@@ -19,19 +29,21 @@ use clap::Args;
 use common::admin::AdminState;
 use common::client::HostPort;
 use common::duration;
+use common::env::Env;
 use common::telemetry::TelemetryArgs;
-use common::time::SharedClock;
 use kube::Client;
 use place::Place;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// How long everything may take until the hub is ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
+/// How often the administrator's kubeconfig is looked at.
+const LOOK_AT_KUBECONFIG: Duration = Duration::from_secs(60);
 
 /// Flags of `towline-hub serve`.
 #[derive(Debug, Args)]
@@ -50,6 +62,16 @@ struct ServerArgs {
     /// Where everything is kept: database, keys, audit log and the administrator's kubeconfig
     #[arg(long, value_name = "DIR", env = "TOWLINE_HUB_DATA_DIR")]
     data_dir: PathBuf,
+    /// File with the key by which Secrets, tokens, Works and private keys are encrypted on disk; made at the first
+    /// start. Default: encryption.key in the data directory, which protects backups but not the disk itself
+    #[arg(long, value_name = "FILE", env = "TOWLINE_HUB_ENCRYPTION_KEY_FILE")]
+    encryption_key_file: Option<PathBuf>,
+    /// Where the administrator's kubeconfig is written. Default: admin.kubeconfig in the data directory
+    #[arg(long, value_name = "FILE", env = "TOWLINE_HUB_ADMIN_KUBECONFIG")]
+    admin_kubeconfig: Option<PathBuf>,
+    /// Where the audit log is written, `-` for standard output. Default: audit.log in the data directory
+    #[arg(long, value_name = "FILE", env = "TOWLINE_HUB_AUDIT_LOG")]
+    audit_log: Option<PathBuf>,
     /// Address to listen on
     #[arg(
         long,
@@ -75,10 +97,22 @@ struct ServerArgs {
         env = "TOWLINE_HUB_TLS_SAN"
     )]
     tls_san: Vec<String>,
+    /// Connections at once from one address without a client certificate that holds, more for several
+    /// operators or joining members behind one
+    #[arg(long, value_name = "N", default_value_t = STRANGERS_OF_ADDRESS,
+        env = "TOWLINE_HUB_CONNECTIONS_PER_ADDRESS")]
+    connections_per_address: usize,
     /// Life of the server's certificate; it is replaced after two thirds of it
     #[arg(long, value_name = "DURATION", default_value = "2160h", value_parser = duration::parse,
         hide = true, env = "TOWLINE_HUB_SERVER_CERTIFICATE_LIFETIME")]
     server_certificate_lifetime: Duration,
+    /// Life of the certificate in the administrator's kubeconfig; it is replaced after two thirds of it
+    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = duration::parse,
+        hide = true, env = "TOWLINE_HUB_ADMIN_CERTIFICATE_LIFETIME")]
+    admin_certificate_lifetime: Duration,
+    /// Begin an empty hub although the data directory holds the keys of one and no database
+    #[arg(long, env = "TOWLINE_HUB_NEW_DATABASE")]
+    new_database: bool,
 }
 
 /// Why the hub cannot serve.
@@ -87,6 +121,15 @@ pub enum Error {
     /// A flag.
     #[error(transparent)]
     Config(#[from] config::Error),
+    /// The keys are there, the objects are not.
+    #[error(
+        "{dir} holds the keys of a hub, but its database {DATABASE} is gone. Put it back; or restore a backup \
+         into another directory (towline-hub restore) and serve that; or begin an empty hub with these keys by \
+         --new-database: agents are then strangers and have to be registered again, and nothing in their \
+         members is deleted",
+        dir = .0.display()
+    )]
+    NoDatabase(PathBuf),
     /// The API server.
     #[error(transparent)]
     Api(#[from] api::Error),
@@ -117,31 +160,39 @@ impl ServeArgs {
 /// Serves until `shutdown`; `tell` gets what people are to be told once the hub is ready.
 pub async fn serve(
     args: ServeArgs,
-    clock: SharedClock,
+    env: Env,
     shutdown: CancellationToken,
     tell: impl FnOnce(String) + Send,
 ) -> Result<(), Error> {
     let began = Instant::now();
+    let dir = &args.server.data_dir;
+    if has_lost_database(dir) && !args.server.new_database {
+        return Err(Error::NoDatabase(dir.clone()));
+    }
     let config = args.clusters.into_config(args.telemetry)?;
     let place = Place::new(args.server.listen, &args.server.advertise);
     let admin = AdminState::default();
-    let life = chrono::Duration::from_std(args.server.server_certificate_lifetime);
     let options = Options {
         data_dir: args.server.data_dir.clone(),
         listen: args.server.listen,
         names: place.names(&args.server.tls_san),
-        certificate_lifetime: life.unwrap_or(chrono::Duration::MAX),
+        certificate_lifetime: lifetime(args.server.server_certificate_lifetime),
         address: place.first(),
+        key_file: args.server.encryption_key_file,
+        audit_log: args.server.audit_log,
+        strangers_of_address: args.server.connections_per_address,
     };
-    let running = Running::begin(options, admin.clone(), clock.clone()).await?;
+    let running = Running::begin(options, admin.clone(), env.clone()).await?;
     // The port may have been chosen by the system.
     let place = place.listening(running.address);
     let hub = Hub {
         data_dir: args.server.data_dir,
+        admin_kubeconfig: args.server.admin_kubeconfig,
         place,
-        clock,
+        env,
         router: running.router.clone(),
         keys: running.keys.clone(),
+        admin_life: lifetime(args.server.admin_certificate_lifetime),
         admin,
     };
     let ended = hub.live(config, &running, &shutdown, began, tell).await;
@@ -149,12 +200,25 @@ pub async fn serve(
     ended
 }
 
+/// Whether a hub was here whose objects are gone. Its first start makes the database before it makes the
+/// server's certificate; an authority alone may have been put there for it.
+fn has_lost_database(dir: &Path) -> bool {
+    dir.join(FOLDER).join(CERTIFICATE).exists() && !dir.join(DATABASE).exists()
+}
+
+fn lifetime(given: Duration) -> chrono::Duration {
+    chrono::Duration::from_std(given).unwrap_or(chrono::Duration::MAX)
+}
+
 struct Hub {
     data_dir: PathBuf,
+    admin_kubeconfig: Option<PathBuf>,
     place: Place,
-    clock: SharedClock,
+    env: Env,
     router: Router,
     keys: Keys,
+    /// Life of the certificate in the administrator's kubeconfig.
+    admin_life: chrono::Duration,
     admin: AdminState,
 }
 
@@ -168,7 +232,7 @@ impl Hub {
         tell: impl FnOnce(String) + Send,
     ) -> Result<(), Error> {
         let client = self.router.client();
-        let controllers = InProcess::new(config, client.clone(), &self.admin, self.clock.clone());
+        let controllers = InProcess::new(config, client.clone(), &self.admin, self.env.clone());
         let mut authorities = running.authorities.clone();
         let mut tell = Some(tell);
         loop {
@@ -183,15 +247,20 @@ impl Hub {
                     tell(self.greeting(&kubeconfig, began));
                 }
                 // Other authorities: what is published about them is put in place from the start.
-                if authorities.changed().await.is_err() {
-                    std::future::pending::<()>().await;
+                tokio::select! {
+                    biased;
+                    changed = authorities.changed() => if changed.is_err() {
+                        std::future::pending::<()>().await;
+                    },
+                    () = self.keep_kubeconfig() => {}
                 }
                 term.cancel();
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                ended = controllers.run(&term, known) => ended?,
+                biased;
                 () = ready => {}
+                ended = controllers.run(&term, known) => ended?,
             }
             if shutdown.is_cancelled() {
                 return Ok(());
@@ -226,10 +295,33 @@ impl Hub {
     }
 
     fn kubeconfig(&self) -> Result<PathBuf, Error> {
-        let path = self.data_dir.join(kubeconfig::ADMIN_FILE);
+        let own = self.data_dir.join(kubeconfig::ADMIN_FILE);
+        let path = kubeconfig::settle(&own, self.admin_kubeconfig.as_deref())?;
         let server = self.place.local();
-        kubeconfig::ensure_admin(&path, &self.keys, &server, self.clock.now())?;
+        let (life, now) = (self.admin_life, self.env.clock.now());
+        if kubeconfig::ensure_admin(&path, &self.keys, &server, life, now)? {
+            tracing::info!(path = %path.display(), "the administrator's kubeconfig was written");
+        }
         Ok(path)
+    }
+
+    /// Renews the administrator's certificate before it ends. Never returns.
+    async fn keep_kubeconfig(&self) {
+        let usual = self.admin_life.to_std().unwrap_or_default() / 10;
+        let mut looks = interval(usual.clamp(POLL, LOOK_AT_KUBECONFIG));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut failing = false;
+        loop {
+            looks.tick().await;
+            let written = self.kubeconfig();
+            if let Err(error) = &written
+                && !failing
+            {
+                let error = common::errors::chain(error);
+                tracing::error!(%error, "failed to renew the administrator's kubeconfig");
+            }
+            failing = written.is_err();
+        }
     }
 
     async fn ready(&self) {
@@ -250,5 +342,46 @@ impl Hub {
             began.elapsed().as_secs_f64(),
             kubeconfig.display(),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    mod simulated;
+
+    use super::*;
+    use clap::Parser as _;
+
+    #[derive(Debug, clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    #[tokio::test]
+    async fn keys_without_a_database_are_not_taken_for_a_new_hub() {
+        let dir = tempfile::tempdir().expect("a folder");
+        assert!(!has_lost_database(dir.path()), "nothing was there");
+        std::fs::create_dir(dir.path().join(FOLDER)).expect("made");
+        assert!(!has_lost_database(dir.path()), "none was there yet");
+        std::fs::write(dir.path().join(FOLDER).join(CERTIFICATE), "").expect("written");
+        let data = dir.path().display().to_string();
+        let flags = [
+            "towline-hub",
+            "--data-dir",
+            &data,
+            "--listen",
+            "127.0.0.1:0",
+        ];
+        let args = Cli::try_parse_from(flags).expect("flags").serve;
+        let ended = serve(args, Env::system(), CancellationToken::new(), drop).await;
+        let text = ended.expect_err("refused").to_string();
+        assert!(
+            text.contains("hub.db is gone") && text.contains("--new-database"),
+            "{text}"
+        );
+        assert!(!dir.path().join(DATABASE).exists());
+        std::fs::write(dir.path().join(DATABASE), "").expect("written");
+        assert!(!has_lost_database(dir.path()), "both are there");
     }
 }

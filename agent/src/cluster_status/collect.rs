@@ -1,15 +1,16 @@
 //! Watches nodes and pods and folds them into the ledger; health never waits for it.
 
 use super::decide;
-use super::requests::Pod;
 use super::resources::{Ledger, Node};
 use crate::context::AgentContext;
+use common::interpreter::requests::Pod;
 use common::watch::{Collection, Event, ObjectKey, WatchConfig, watch};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1;
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// How long the first lists may take before the condition says that they are late.
@@ -129,30 +130,36 @@ impl Folded for Pod {
     }
 }
 
-/// Starts both watches; they end when the agent shuts down.
-pub(super) fn start(context: &AgentContext, started: Instant, collected: &Arc<Mutex<Collected>>) {
+/// Starts both watches; they end when the agent shuts down, or with the set.
+pub(super) fn start(
+    context: &AgentContext,
+    started: Instant,
+    collected: &Arc<Mutex<Collected>>,
+) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
     // Ended pods ask for nothing, and a member may keep very many of them.
     let running = "status.phase!=Succeeded,status.phase!=Failed";
     let pods = WatchConfig {
         field_selector: Some(running.to_owned()),
-        ..WatchConfig::default()
+        ..WatchConfig::new(&context.chance)
     };
     let nodes = Collection::of::<v1::Node>(None);
-    tokio::spawn(follow::<Node>(
+    tasks.spawn(follow::<Node>(
         context.clone(),
         nodes,
-        WatchConfig::default(),
+        WatchConfig::new(&context.chance),
         started,
         collected.clone(),
     ));
     let all = Collection::of::<v1::Pod>(None);
-    tokio::spawn(follow::<Pod>(
+    tasks.spawn(follow::<Pod>(
         context.clone(),
         all,
         pods,
         started,
         collected.clone(),
     ));
+    tasks
 }
 
 async fn follow<K: Folded>(

@@ -5,7 +5,6 @@
 use super::enablements::Enablements;
 use super::modeling::{self, Grade};
 use super::probe::Health;
-use super::quantity::Quantity;
 use super::resources::{Ledger, list};
 use super::threshold::Believed;
 use chrono::{DateTime, Utc};
@@ -14,6 +13,7 @@ use common::api::cluster::{
     ResourceModel, ResourceSummary, UNREGISTERING,
 };
 use common::conditions;
+use common::quantity::Quantity;
 use common::unregister::Mode;
 
 /// Condition: the sums over nodes and pods are those of now; its transition time is the age of what

@@ -14,7 +14,8 @@ use kube::api::{Patch, PatchParams, Request};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-const PATH: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+/// Where Clusters are.
+pub(super) const PATH: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 
 /// Why our Cluster could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -37,14 +38,58 @@ pub(super) enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    /// There is none, and nobody here makes it.
+    #[error(
+        "the hub has no Cluster {cluster:?}: make it there, or run the agent with --register-cluster ({message})"
+    )]
+    Missing {
+        /// Which Cluster.
+        cluster: String,
+        /// The hub's words.
+        message: String,
+    },
+    /// There is none, and it could not be made.
+    #[error("failed to make Cluster {cluster:?}, which the hub does not have")]
+    Make {
+        /// Which Cluster.
+        cluster: String,
+        /// Why.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// This member is another Cluster already.
+    #[error(
+        "Cluster {cluster:?} is not made: this member is Cluster {other:?} on the hub already (spec.id)"
+    )]
+    IdTaken {
+        /// Which Cluster.
+        cluster: String,
+        /// Which it is.
+        other: String,
+    },
 }
 
 impl Error {
     /// Whether the hub says that we may not, or that there is no such Cluster.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         match self {
-            Self::Patch { source, .. } => Refusal::of(source),
+            Self::Patch { source, .. } | Self::Make { source, .. } => Refusal::of(source),
+            Self::Missing { .. } | Self::IdTaken { .. } => Some(Refusal {
+                code: 404,
+                message: self.to_string(),
+            }),
             Self::Build { .. } => None,
+        }
+    }
+
+    /// The hub's words when it has no such Cluster.
+    pub(super) fn is_missing(&self) -> Option<&str> {
+        match self {
+            Self::Patch { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) if status.code == 404 => Some(&status.message),
+                _ => None,
+            },
+            _ => None,
         }
     }
 
@@ -54,7 +99,7 @@ impl Error {
             Self::Patch { source, .. } => {
                 matches!(source.as_ref(), kube::Error::Api(status) if status.code == 409)
             }
-            Self::Build { .. } => false,
+            _ => false,
         }
     }
 }

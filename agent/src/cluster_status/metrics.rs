@@ -1,9 +1,9 @@
 //! What the status tick measures, under the reference's names.
 
-use super::quantity::Quantity;
-use super::requests::Amounts;
 use super::resources::Sums;
 use crate::context::AgentContext;
+use common::interpreter::requests::Amounts;
+use common::quantity::Quantity;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use std::borrow::Cow;

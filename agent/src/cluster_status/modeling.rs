@@ -3,8 +3,8 @@
 //! Pure. A node's grade is, over all modelled resources, the lowest of the highest grades whose
 //! minimum the node still has free.
 
-use super::quantity::Quantity;
-use super::requests::Amounts;
+use common::interpreter::requests::Amounts;
+use common::quantity::Quantity;
 
 /// One grade as the agent uses it: its number and the minimum of each modelled resource.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 //! Pure. A watch feeds it; a list that starts anew marks what it sees and drops the rest at its end.
 
 use super::modeling::NodeRoom;
-use super::quantity::{Format, Quantity};
-use super::requests::{Amounts, List, Name, Pod, amounts};
+use common::interpreter::requests::{Amounts, List, Name, Pod, amounts};
+use common::quantity::{Format, Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 const CPU: &str = "cpu";
 const MEMORY: &str = "memory";
@@ -82,8 +82,9 @@ struct NodeRecord {
 /// The fold.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    hasher: RandomState,
-    nodes: HashMap<u64, NodeRecord>,
+    /// Goes into every hash, so that nobody can choose names that collide.
+    salt: u64,
+    nodes: BTreeMap<u64, NodeRecord>,
     pods: HashMap<u64, PodRecord>,
     node_epoch: u8,
     pod_epoch: u8,
@@ -93,6 +94,14 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// An empty one, whose hashes nobody can foresee who does not know `salt`.
+    pub fn new(salt: u64) -> Self {
+        Self {
+            salt,
+            ..Self::default()
+        }
+    }
+
     /// A list of nodes begins: what it does not show is gone.
     pub fn nodes_restart(&mut self) {
         self.node_epoch = self.node_epoch.wrapping_add(1);
@@ -182,6 +191,7 @@ impl Ledger {
     }
 
     /// Adds everything up.
+    #[expect(clippy::iter_over_hash_type, reason = "a sum has no order")]
     pub fn sums(&self) -> Sums {
         let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
         let mut allocatable = vec![0; self.names.len()];
@@ -208,7 +218,7 @@ impl Ledger {
 
     /// The room on each node, for the resource models.
     pub fn rooms(&self) -> Vec<NodeRoom> {
-        let mut taken: HashMap<u64, Taken> = HashMap::new();
+        let mut taken: BTreeMap<u64, Taken> = BTreeMap::new();
         for pod in self.pods.values().filter(|pod| pod.node != 0) {
             taken.entry(pod.node).or_default().take(pod);
         }
@@ -271,7 +281,9 @@ impl Ledger {
 
     /// A hash that is never 0; names do not hold the byte that parts them.
     fn key(&self, parts: &[&str]) -> u64 {
-        self.hasher.hash_one(parts).max(1)
+        let mut hasher = DefaultHasher::new();
+        (self.salt, parts).hash(&mut hasher);
+        hasher.finish().max(1)
     }
 
     fn named(&self, values: &[i128]) -> Amounts {

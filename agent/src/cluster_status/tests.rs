@@ -19,6 +19,9 @@ struct HubState {
     reads: usize,
     /// Whether somebody else writes just before the next patch.
     interfere: bool,
+    /// Whether there is no Cluster yet, and what other one there is.
+    absent: bool,
+    other: Value,
 }
 
 impl Hub {
@@ -34,6 +37,8 @@ impl Hub {
             writes: Vec::new(),
             reads: 0,
             interfere: false,
+            absent: false,
+            other: Value::Null,
         })))
     }
 
@@ -47,6 +52,10 @@ impl Hub {
             let hub = hub.clone();
             async move {
                 let (parts, body) = request.into_parts();
+                if parts.uri.path() == "/apis/cluster.karmada.io/v1alpha1/clusters" {
+                    let body = testing::bytes(body).await;
+                    return hub.with(|state| state.collection(&parts.method, &body));
+                }
                 assert_eq!(parts.method, Method::PATCH, "an agent has no other right");
                 let path = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/status";
                 assert_eq!(parts.uri.path(), path);
@@ -75,7 +84,24 @@ impl Hub {
 }
 
 impl HubState {
+    /// What agents with hand-made credentials may do: list Clusters, and make theirs.
+    fn collection(&mut self, method: &Method, body: &str) -> http::Response<kube::client::Body> {
+        assert!(self.absent, "it is there");
+        if method == Method::GET {
+            return testing::json(200, &json!({"items": [self.other]}));
+        }
+        let made: Value = serde_json::from_str(body).expect("json");
+        self.writes.push(made.clone());
+        self.absent = false;
+        testing::json(201, &made)
+    }
+
     fn patch(&mut self, body: &Value) -> http::Response<kube::client::Body> {
+        if self.absent {
+            let status = json!({"kind": "Status", "status": "Failure", "reason": "NotFound",
+                "code": 404, "message": "clusters \"m1\" not found"});
+            return testing::json(404, &status);
+        }
         if body == &json!({}) {
             self.reads += 1;
             return testing::json(200, &self.cluster);
@@ -188,6 +214,39 @@ async fn everything_is_told_once_and_then_nothing() {
         assert_eq!(state.writes.len(), writes, "{:?}", state.writes);
         assert!(state.reads >= 60);
     });
+}
+
+/// Runs for a while against a hub that has no Cluster of ours; returns what was said of it.
+async fn absent(register: bool, other: Value) -> (Hub, Option<String>) {
+    let (hub, code) = (Hub::new(), Arc::new(AtomicU16::new(200)));
+    hub.with(|state| {
+        state.absent = true;
+        state.other = other;
+    });
+    let context = testing::context_by_hand(hub.client(), member(&code), register).await;
+    tokio::spawn(run(context.clone()));
+    seconds(15).await;
+    let said = context.errors.text();
+    (hub, said)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_cluster_is_made_when_the_operator_says_so() {
+    let none = json!({"metadata": {"name": "else"}, "spec": {"id": "another"}});
+    let (hub, said) = absent(true, none.clone()).await;
+    assert_eq!(said, None);
+    assert_eq!(hub.condition("Ready"), "True ClusterReady");
+    let made = hub.with(|state| state.writes[0].clone());
+    assert_eq!(made["spec"], json!({"syncMode": "Pull", "id": "id"}));
+
+    let (hub, said) = absent(false, none).await;
+    assert!(hub.with(|state| state.writes.is_empty()));
+    assert!(said.expect("an error").contains("--register-cluster"));
+
+    let same = json!({"metadata": {"name": "else"}, "spec": {"id": "id"}});
+    let (hub, said) = absent(true, same).await;
+    assert!(hub.with(|state| state.writes.is_empty()));
+    assert!(said.expect("an error").contains("Cluster \"else\""));
 }
 
 #[tokio::test(start_paused = true)]

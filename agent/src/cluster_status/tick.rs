@@ -4,12 +4,13 @@ use super::collect::Collected;
 use super::decide::{self, Observed, Sums};
 use super::enablements::{Discovery, Enablements};
 use super::hub::{self, Answer, Error};
+use super::made;
 use super::metrics::Metrics;
 use super::patch::status_patch;
 use super::probe::{self, Health};
 use super::threshold::{Current, Threshold};
 use crate::context::AgentContext;
-use common::api::cluster::{AgentInfo, ClusterStatus, READY};
+use common::api::cluster::{ALLOWED_NAMESPACES_SHOWN, AgentInfo, ClusterStatus, READY};
 use common::conditions;
 use common::errors::chain;
 use common::time::to_time;
@@ -30,6 +31,8 @@ pub(super) struct Ticker {
     context: AgentContext,
     metrics: Metrics,
     started: Instant,
+    /// Whether the hub had our Cluster once.
+    found: bool,
     threshold: Threshold,
     discovery: Discovery,
     enablements: Option<Enablements>,
@@ -51,6 +54,7 @@ impl Ticker {
             metrics: Metrics::register(&context),
             context,
             started,
+            found: false,
             discovery: Discovery::default(),
             enablements: None,
             discovered: None,
@@ -66,7 +70,11 @@ impl Ticker {
         let cluster = self.context.cluster.clone();
         let (member, answer) = tokio::join!(self.ask_member(), hub::read(&client, &cluster));
         let (health, version) = member;
-        let mut answer = answer?;
+        let mut answer = match answer {
+            Err(error) => self.answer_absence(&client, error).await?,
+            found => found?,
+        };
+        self.found = true;
         for attempt in 1..=ATTEMPTS {
             self.context.cluster_view.send_replace(Some(answer.view()));
             let wanted = self.decide(&answer, health, version.clone());
@@ -91,6 +99,27 @@ impl Ticker {
             .seconds
             .observe(started.elapsed().as_secs_f64());
         Ok(())
+    }
+
+    /// With hand-made credentials a Cluster that was never there is made, if the operator said so.
+    async fn answer_absence(&self, hub: &kube::Client, error: Error) -> Result<Answer, Error> {
+        let config = &self.context.config.hub;
+        let Some(message) = error.is_missing() else {
+            return Err(error);
+        };
+        let cluster = &self.context.cluster;
+        // One that goes while we are at work was deleted, and stays so.
+        if config.kubeconfig.is_none() || self.found {
+            return Err(error);
+        }
+        if !config.register_cluster {
+            return Err(Error::Missing {
+                cluster: cluster.as_str().to_owned(),
+                message: message.to_owned(),
+            });
+        }
+        made::make(hub, cluster, &self.context.cluster_id).await?;
+        hub::read(hub, cluster).await
     }
 
     async fn ask_member(&mut self) -> (Health, Option<String>) {
@@ -131,7 +160,7 @@ impl Ticker {
             Some(_) => Current::NotTrue,
         };
         let believed = self.threshold.observe(now, health.ready, current);
-        let certificate_ends = *self.context.certificate_ends.borrow();
+        let certified = self.context.certified.borrow().clone();
         let collected = self.collected.as_ref();
         let collected = collected.map(|c| c.lock().unwrap_or_else(PoisonError::into_inner));
         let sums = collected
@@ -152,13 +181,22 @@ impl Ticker {
                 models: answer.models(),
                 agent: AgentInfo {
                     version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-                    certificate_expiration_time: certificate_ends.map(to_time),
+                    certificate_expiration_time: certified.ends.map(to_time),
+                    certificate_issuer: certified.issuer,
+                    trusted_authorities: certified.authorities,
                     last_error: self.context.errors.text(),
                     orphans: self.context.orphans.borrow().clone(),
+                    allowed_namespaces: self.allowed_namespaces(),
                 },
                 unregister: answer.unregister(),
             },
         )
+    }
+
+    fn allowed_namespaces(&self) -> Vec<String> {
+        let mut allowed = self.context.config.member.reserved.allowed();
+        allowed.truncate(ALLOWED_NAMESPACES_SHOWN);
+        allowed
     }
 
     /// The body to send; none when nothing changed, or nothing that cannot wait.

@@ -7,6 +7,7 @@ use super::{
 use clap::{ArgAction, Args};
 use common::duration;
 use common::names::{self, ClusterName};
+use common::reserved::Reserved;
 use common::telemetry::TelemetryArgs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -83,6 +84,13 @@ struct HubArgs {
         requires = "hub_kubeconfig"
     )]
     hub_context: Option<String>,
+    /// Make the Cluster, in Pull mode, when the hub of --hub-kubeconfig has none of that name
+    #[arg(
+        long,
+        requires = "hub_kubeconfig",
+        env = "TOWLINE_AGENT_REGISTER_CLUSTER"
+    )]
+    register_cluster: bool,
     /// How long one process tries to register before it gives up
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse, env = "TOWLINE_AGENT_REGISTRATION_TIMEOUT")]
     registration_timeout: Duration,
@@ -127,6 +135,15 @@ struct MemberArgs {
         env = "TOWLINE_AGENT_NAMESPACE"
     )]
     namespace: String,
+    /// Reserved namespace (kube-*, towline-*) that Works may reach all the same, several times for several:
+    /// whoever owns the hub then owns what runs there
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        value_delimiter = ',',
+        env = "TOWLINE_AGENT_ALLOW_NAMESPACE"
+    )]
+    allow_namespace: Vec<String>,
     /// Directory for key, certificate and status, in place of objects in the member
     #[arg(long, value_name = "DIR", env = "TOWLINE_AGENT_STATE_DIR")]
     state_dir: Option<PathBuf>,
@@ -276,6 +293,7 @@ impl HubArgs {
             hub_proxy,
             hub_kubeconfig,
             hub_context,
+            register_cluster,
             registration_timeout,
             cert_expiration_seconds,
             cert_rotation_checking_interval,
@@ -294,6 +312,7 @@ impl HubArgs {
         Ok(HubConfig {
             kubeconfig: hub_kubeconfig,
             context: hub_context,
+            register_cluster,
             bootstrap: BootstrapFlags {
                 hub,
                 cluster: cluster.map_err(Error::ClusterName)?,
@@ -321,6 +340,7 @@ impl MemberArgs {
             kubeconfig,
             context,
             namespace,
+            allow_namespace,
             state_dir,
             installation,
             leader_elect,
@@ -337,9 +357,11 @@ impl MemberArgs {
             renew_deadline,
             retry_period,
         });
+        let allowed = allow_namespace.iter().filter(|name| !name.is_empty());
         Ok(MemberConfig {
             kubeconfig,
             context,
+            reserved: Reserved::new(&namespace, allowed)?,
             namespace,
             state_dir,
             // An installation without a name shows as an empty variable.

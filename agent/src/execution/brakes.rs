@@ -2,8 +2,7 @@
 //!
 //! Pure.
 
-use super::manifest::Gvk;
-use common::names::AGENT_NAME;
+use common::gvk::Gvk;
 use serde_json::Value;
 
 /// Kinds whose deletion takes other objects or data along.
@@ -15,17 +14,6 @@ pub fn is_guarded(gvk: &Gvk) -> bool {
             "Namespace" | "PersistentVolume" | "PersistentVolumeClaim"
         ) | ("apiextensions.k8s.io", "CustomResourceDefinition")
     )
-}
-
-/// Whether an object is part of the agent's own installation.
-pub fn is_our_own(gvk: &Gvk, namespace: &str, name: &str, home: &str) -> bool {
-    match (gvk.group.as_str(), gvk.kind.as_str()) {
-        ("", "Namespace") => name == home,
-        ("rbac.authorization.k8s.io", "ClusterRole" | "ClusterRoleBinding") => name
-            .strip_prefix(AGENT_NAME)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-')),
-        _ => namespace == home,
-    }
 }
 
 /// Whether an object in a namespace is someone's: neither a Work's, nor made by a controller for
@@ -58,35 +46,6 @@ mod tests {
 
     fn gvk(version: &str, kind: &str) -> Gvk {
         Gvk::new(version, kind).expect("sound")
-    }
-
-    #[test]
-    fn the_agents_own_things_are_known() {
-        let home = "towline-system";
-        let cases = [
-            ("v1", "Namespace", "", home, true),
-            ("v1", "Namespace", "", "shop", false),
-            ("apps/v1", "Deployment", home, "anything", true),
-            ("apps/v1", "Deployment", "shop", "towline-agent", false),
-            (
-                "rbac.authorization.k8s.io/v1",
-                "ClusterRole",
-                "",
-                "towline-agent-workloads",
-                true,
-            ),
-            (
-                "rbac.authorization.k8s.io/v1",
-                "ClusterRole",
-                "",
-                "towline-agents",
-                false,
-            ),
-        ];
-        for (version, kind, namespace, name, want) in cases {
-            let got = is_our_own(&gvk(version, kind), namespace, name, home);
-            assert_eq!(got, want, "{kind} {name}");
-        }
     }
 
     #[test]

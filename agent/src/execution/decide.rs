@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn texts_are_the_references() {
         let target = Target {
-            gvk: super::super::manifest::Gvk::new("v1", "ConfigMap").expect("sound"),
+            gvk: common::gvk::Gvk::new("v1", "ConfigMap").expect("sound"),
             namespace: "n".into(),
             name: "a".into(),
         };

@@ -5,7 +5,7 @@
 
 use super::fields::covers;
 use super::manifest::{Manifest, hash_value};
-use super::retain::{self, retained};
+use common::interpreter::retain::{self, retained};
 use common::labels::{
     CONFLICT_RESOLUTION, MANAGED, MANAGED_VALUE, MANIFEST_HASH, WORK_NAME, WORK_NAMESPACE,
 };
@@ -51,7 +51,7 @@ impl Desired {
             put(metadata, "annotations", WORK_NAME, work.name);
             put(metadata, "annotations", WORK_NAMESPACE, work.namespace);
         }
-        let paths = retained(manifest, scaled);
+        let paths = retained(&manifest.target.gvk, &manifest.body, scaled);
         let mut owned = retain::without(&full, &paths);
         let hash = match retain::counts_too(&full, &paths) {
             Some(more) => hash_value(&Value::Array(vec![owned.clone(), more.clone()])),

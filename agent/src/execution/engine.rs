@@ -1,53 +1,40 @@
-//! The shell that carries decisions out: watches feed the state, workers bring Works to the member, and
-//! reports go back to the hub.
+//! The parts of the delivery of Works, wired: sources feed the state, a controller brings Works to the member,
+//! another reports to the hub.
 //!
 //! Queues: Works to work on and Works to report, each without duplicates and so no longer than there are
 //! Works; Events, bounded, dropped when full.
 
-mod autoscalers;
-mod contact;
-mod deletion;
-mod foreign;
-mod hub_watch;
-mod keeping;
-mod kinds;
-mod member_watch;
-mod object;
-mod orphans;
-mod sync;
-mod writes;
-
-use super::events::{Events, Kind};
-use super::queue::{Queue, Urgency};
-use super::state::{ObjectKey, State};
+use super::Scope;
+use super::apply::Applier;
+use super::apply::object::ObjectApplier;
+use super::contact::Contact;
+use super::events::Events;
+use super::intake::autoscalers::Autoscalers;
+use super::intake::objects::ObjectSource;
+use super::intake::works::WorkSource;
+use super::persist::Persister;
+use super::prune::Pruner;
+use super::prune::orphans::Orphans;
+use super::reconcile::Reconciler;
+use super::reconcile::deletion::Deletion;
+use super::reconcile::rounds::Rounds;
+use super::report::reporter::Reporter;
+use super::state::Shared;
 use super::stored::place::Place;
-use crate::context::{AgentContext, ClusterView, ErrorReport};
-use crate::drift::Fights;
+use super::writes::WorkWriter;
+use crate::context::AgentContext;
 use crate::hub::HubHandle;
-use crate::member::discovery::{Discovery, Resource};
-use crate::member::kinds::Kinds;
-use crate::member::rest::{self, Call, Reply};
-use common::api::cluster::OrphanReport;
-use common::time::SharedClock;
-use common::unregister::Mode;
-use contact::Contact;
-use keeping::{Alone, Keeping};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, watch};
+use crate::member::api::Member;
+use common::chance::Chance;
+use common::controller::{Controller, Metrics, keep_up};
+use common::queue::Queue;
+use futures::FutureExt as _;
+use std::ops::ControlFlow::Continue;
+use std::sync::{Arc, Mutex};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// First delay after a failure.
-const BACKOFF_BASE: Duration = Duration::from_millis(200);
-/// Longest delay after failures.
-const BACKOFF_CAP: Duration = Duration::from_secs(60);
-/// How long a Work waits for the first list of what is live.
-const FIRST_LIST: Duration = Duration::from_secs(10);
-/// How long an Event waits while Works are worked on, and how often that is looked at.
-const EVENT_PATIENCE: Duration = Duration::from_secs(1);
-const EVENT_PAUSE: Duration = Duration::from_millis(200);
 /// How many reports are written at the same time.
 const REPORTERS: usize = 8;
 
@@ -62,99 +49,223 @@ pub struct Limits {
 
 /// Delivers the Works of one cluster.
 pub struct Engine {
-    cluster: String,
-    /// The execution namespace.
-    namespace: String,
+    scope: Scope,
     hub: HubHandle,
-    member: kube::Client,
-    clock: SharedClock,
-    errors: ErrorReport,
     shutdown: CancellationToken,
-    limits: Limits,
-    permits: Semaphore,
-    discovery: Discovery,
-    kinds: Kinds,
-    state: Mutex<State>,
-    works: Mutex<Queue>,
-    reports: Mutex<Queue>,
-    work_to_do: Notify,
-    reports_to_do: Notify,
-    events: Events,
-    view: watch::Sender<Option<ClusterView>>,
-    fights: Mutex<Fights<Arc<ObjectKey>>>,
-    /// The agent's own namespace in the member.
-    home: String,
-    autoscalers_listed: watch::Sender<bool>,
-    contact: Contact,
-    keeping: Keeping,
-    alone: watch::Sender<Alone>,
-    orphans: watch::Sender<Option<OrphanReport>>,
-    orphans_changed: Notify,
+    workers: usize,
+    metrics: Metrics,
+    chance: Chance,
+    state: Shared,
+    queue: Queue<Arc<str>>,
+    events: Arc<Events>,
+    contact: Arc<Contact>,
+    persister: Arc<Persister>,
+    works: Arc<WorkSource>,
+    objects: Arc<ObjectSource>,
+    autoscalers: Arc<Autoscalers>,
+    orphans: Arc<Orphans>,
+    pruner: Arc<Pruner>,
+    reporter: Arc<Reporter>,
+    reconciler: Arc<Reconciler>,
 }
 
 impl Engine {
-    /// An engine over the shared parts.
+    /// An engine over the shared parts; its metrics are registered with theirs.
     pub fn new(ctx: &AgentContext, limits: Limits) -> Arc<Self> {
-        Arc::new(Self {
-            cluster: ctx.cluster.as_str().to_owned(),
-            namespace: ctx.cluster.execution_namespace(),
+        let scope = Scope {
+            cluster: ctx.cluster.as_str().into(),
+            namespace: ctx.cluster.execution_namespace().into(),
+        };
+        let metrics = ctx.register_metrics(|registry| Metrics::register(registry, "towline_agent"));
+        let (state, queue) = (Shared::default(), Queue::new());
+        let events = Arc::new(Events::new(ctx.clock.clone()));
+        let contact = Arc::new(Contact::default());
+        let permits = Arc::new(Semaphore::new(limits.member.max(1)));
+        let config = &ctx.config.member;
+        let member = Arc::new(Member::new(
+            ctx.member.clone(),
+            permits.clone(),
+            config.reserved.clone(),
+        ));
+        let persister = Arc::new(Persister::new(
+            scope.namespace.clone(),
+            Place::new(
+                ctx.member.clone(),
+                &config.namespace,
+                config.state_dir.as_ref(),
+            ),
+            permits,
+            state.clone(),
+            ctx.errors.clone(),
+            ctx.chance.clone(),
+        ));
+        let writer = Arc::new(WorkWriter {
+            namespace: scope.namespace.clone(),
             hub: ctx.hub.clone(),
-            member: ctx.member.clone(),
+            contact: contact.clone(),
+            state: state.clone(),
+            clock: ctx.clock.clone(),
+        });
+        let reporter = Arc::new(Reporter {
+            scope: scope.clone(),
+            state: state.clone(),
+            works: writer.clone(),
+            contact: contact.clone(),
+            events: events.clone(),
+            queue: Queue::new(),
+        });
+        let pruner = Arc::new(Pruner {
+            scope: scope.clone(),
+            member: member.clone(),
+            state: state.clone(),
+            queue: queue.clone(),
+            persister: persister.clone(),
+            events: events.clone(),
+        });
+        let orphans = Arc::new(Orphans::new(
+            member.clone(),
+            state.clone(),
+            persister.clone(),
+            pruner.clone(),
+            ctx.orphans.clone(),
+        ));
+        let autoscalers = Arc::new(Autoscalers::new(
+            ctx.member.clone(),
+            state.clone(),
+            queue.clone(),
+            ctx.chance.clone(),
+        ));
+        let applier = Applier {
+            scope: scope.clone(),
+            member: member.clone(),
+            state: state.clone(),
+            autoscalers: autoscalers.clone(),
+            objects: ObjectApplier {
+                scope: scope.clone(),
+                member: member.clone(),
+                state: state.clone(),
+                queue: queue.clone(),
+                persister: persister.clone(),
+                fights: Mutex::default(),
+                clock: ctx.clock.clone(),
+            },
+        };
+        let rounds = Rounds {
+            state: state.clone(),
+            queue: queue.clone(),
+            persister: persister.clone(),
+            pruner: pruner.clone(),
+            reporter: reporter.clone(),
             clock: ctx.clock.clone(),
             errors: ctx.errors.clone(),
+            retries: ctx.chance.shared_stream("retries of Works"),
+        };
+        let deletion = Deletion {
+            state: state.clone(),
+            queue: queue.clone(),
+            persister: persister.clone(),
+            pruner: pruner.clone(),
+            works: writer.clone(),
+            reporter: reporter.clone(),
+            view: ctx.cluster_view.subscribe(),
+            clock: ctx.clock.clone(),
+        };
+        let reconciler = Arc::new(Reconciler {
+            state: state.clone(),
+            contact: contact.clone(),
+            works: writer,
+            persister: persister.clone(),
+            reporter: reporter.clone(),
+            orphans: orphans.clone(),
+            applier,
+            rounds,
+            deletion,
+        });
+        let works = Arc::new(WorkSource {
+            state: state.clone(),
+            queue: queue.clone(),
+            persister: persister.clone(),
+            events: events.clone(),
+            contact: contact.clone(),
+            orphans: orphans.clone(),
+            errors: ctx.errors.clone(),
+            chance: ctx.chance.clone(),
+        });
+        let objects = Arc::new(ObjectSource {
+            scope: scope.clone(),
+            member,
+            state: state.clone(),
+            queue: queue.clone(),
+            reporter: reporter.clone(),
+            metrics: metrics.clone(),
+            chance: ctx.chance.clone(),
+        });
+        Arc::new(Self {
+            scope,
+            hub: ctx.hub.clone(),
             shutdown: ctx.shutdown.clone(),
-            limits,
-            permits: Semaphore::new(limits.member.max(1)),
-            discovery: Discovery::default(),
-            kinds: Kinds::default(),
-            state: Mutex::default(),
-            works: Mutex::default(),
-            reports: Mutex::default(),
-            work_to_do: Notify::new(),
-            reports_to_do: Notify::new(),
-            events: Events::default(),
-            view: ctx.cluster_view.clone(),
-            fights: Mutex::default(),
-            home: ctx.config.member.namespace.clone(),
-            autoscalers_listed: watch::Sender::new(false),
-            contact: Contact::new(),
-            keeping: Keeping::new(Place::new(
-                ctx.member.clone(),
-                &ctx.config.member.namespace,
-                ctx.config.member.state_dir.as_ref(),
-            )),
-            alone: watch::Sender::new(Alone::NotYet),
-            orphans: ctx.orphans.clone(),
-            orphans_changed: Notify::new(),
+            workers: limits.works.max(1),
+            metrics,
+            chance: ctx.chance.clone(),
+            state,
+            queue,
+            events,
+            contact,
+            persister,
+            works,
+            objects,
+            autoscalers,
+            orphans,
+            pruner,
+            reporter,
+            reconciler,
         })
-    }
-
-    /// Whether the cluster is being unregistered with its workloads left in place. The hub deletes the
-    /// Works only after this was seen and acknowledged.
-    fn keeps_workloads(&self) -> bool {
-        let view = self.view.borrow();
-        view.as_ref()
-            .is_some_and(|view| view.deleting && view.unregister == Some(Mode::KeepWorkloads))
     }
 
     /// Runs until the context's shutdown.
     pub async fn run(self: &Arc<Self>) {
         // What was seen of the hub before comes before what it says now.
         tokio::select! {
+            biased;
             () = self.shutdown.cancelled() => return,
-            () = self.recall() => {}
+            stopped = self.persister.recall() => if stopped {
+                self.contact.forbid_alone();
+            },
         }
         let mut tasks = JoinSet::new();
-        tasks.spawn(self.clone().watch_hub());
-        tasks.spawn(self.clone().await_hub());
-        tasks.spawn(self.clone().keep());
-        tasks.spawn(self.clone().tell_orphans());
-        tasks.spawn(self.clone().dispatch());
-        tasks.spawn(self.clone().dispatch_reports());
-        tasks.spawn(self.clone().write_events());
-        tasks.spawn(self.clone().watch_kinds());
-        tasks.spawn(self.clone().watch_autoscalers());
+        // What is under way at the end is dropped, as a kill would.
+        let never = CancellationToken::new();
+        let works = Controller::over(self.queue.clone(), self.reconciler.clone());
+        let works = works.workers(self.workers);
+        tasks.spawn(works.run(self.metrics.clone(), self.chance.clone(), never.clone()));
+        let reports = Controller::over(self.reporter.queue.clone(), self.reporter.clone());
+        let reports = reports.workers(REPORTERS);
+        tasks.spawn(reports.run(self.metrics.clone(), self.chance.clone(), never));
+        self.spawn(&mut tasks, "works", |engine| async move {
+            engine.works.run(&engine.hub, &engine.scope.namespace).await;
+        });
+        self.spawn(&mut tasks, "silence", |engine| async move {
+            engine.works.await_hub().await;
+        });
+        self.spawn(&mut tasks, "kinds", |engine| engine.objects.clone().run());
+        self.spawn(&mut tasks, "autoscalers", |engine| async move {
+            engine.autoscalers.run().await;
+        });
+        self.spawn(&mut tasks, "persist", |engine| async move {
+            engine.persister.run().await;
+        });
+        self.spawn(&mut tasks, "orphans", |engine| async move {
+            engine.orphans.run().await;
+        });
+        self.spawn(&mut tasks, "events", |engine| async move {
+            let is_busy = || engine.queue.is_busy();
+            engine
+                .events
+                .write(&engine.hub, &engine.scope.namespace, is_busy)
+                .await;
+        });
         tokio::select! {
+            biased;
             () = self.shutdown.cancelled() => {}
             ended = tasks.join_next() => {
                 // None of them returns by itself.
@@ -162,15 +273,46 @@ impl Engine {
             }
         }
         tasks.shutdown().await;
-        self.flush_at_end().await;
+        self.persister.flush_at_end().await;
     }
 
-    /// How many Works wait and how many objects are orphaned, for metrics.
+    /// Runs a part for ever; when it panics it begins anew.
+    fn spawn<F>(
+        self: &Arc<Self>,
+        tasks: &mut JoinSet<()>,
+        name: &'static str,
+        part: impl Fn(Arc<Self>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let engine = self.clone();
+        let part = move || part(engine.clone()).map(Continue);
+        let rng = self.chance.stream(name);
+        tasks.spawn(keep_up(name, self.metrics.clone(), rng, part));
+    }
+
+    /// The verified hub says that our registration is gone: from now on, and in later lives, nothing is
+    /// healed, until a hub lists Works again.
+    pub async fn stop_healing(&self) {
+        self.contact.forbid_alone();
+        self.persister.healing_stops().await;
+    }
+
+    /// Takes our marks off whatever still carries them, also of Works that are gone already: the cluster
+    /// is unregistered and everything in it stays.
+    pub async fn release_rest(&self) {
+        self.pruner.release_rest().await;
+    }
+
+    /// Whether nothing waits and nothing is worked on.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_idle() && self.reporter.queue.is_idle()
+    }
+
+    /// How many Works are in which state and how many objects are orphaned, for metrics.
     pub fn census(&self) -> Census {
-        let state = self.state();
+        let state = self.state.lock();
         let mut census = Census {
-            queued: lock(&self.works).ready(),
-            reports: lock(&self.reports).ready(),
             orphans: state.count_orphans(),
             ..Census::default()
         };
@@ -184,132 +326,6 @@ impl Engine {
         }
         census
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-
-    fn enqueue(&self, work: &Arc<str>, urgency: Urgency) {
-        lock(&self.works).push(work, urgency);
-        self.work_to_do.notify_one();
-    }
-
-    fn enqueue_after(&self, work: &Arc<str>, delay: Duration) {
-        lock(&self.works).push_at(work, Instant::now() + delay);
-        self.work_to_do.notify_one();
-    }
-
-    fn enqueue_at(&self, work: &Arc<str>, at: Instant) {
-        lock(&self.works).push_at(work, at);
-        self.work_to_do.notify_one();
-    }
-
-    /// Has the hub told what changed, once that was gathered; soon when a health has changed.
-    fn report_soon(&self, work: &Arc<str>, urgent: bool) {
-        let now = Instant::now();
-        let pace = self.state().works.get(work).map(|record| record.pace);
-        let delay = pace.unwrap_or_default().delay(now, urgent);
-        lock(&self.reports).push_at(work, now + delay);
-        self.reports_to_do.notify_one();
-    }
-
-    /// Hands Works to workers.
-    async fn dispatch(self: Arc<Self>) {
-        let works = self.limits.works.max(1);
-        let always = |_: &Self| None;
-        let run = |engine: Arc<Self>, name: Arc<str>| async move {
-            engine.sync(&name).await;
-            lock(&engine.works).done(&name);
-            engine.work_to_do.notify_one();
-        };
-        drain(&self, &self.works, &self.work_to_do, (works, always), run).await;
-    }
-
-    /// Hands Works whose objects changed to reporters.
-    async fn dispatch_reports(self: Arc<Self>) {
-        let run = |engine: Arc<Self>, name: Arc<str>| async move {
-            if let Err(error) = engine.write_report(&name).await {
-                tracing::debug!(work = %name, error = %common::errors::chain(&error), "failed to report");
-                engine.hub_failed(&error);
-                lock(&engine.reports).push_at(&name, Instant::now() + Duration::from_secs(5));
-            }
-            lock(&engine.reports).done(&name);
-            engine.reports_to_do.notify_one();
-        };
-        let when = |engine: &Self| engine.contact.rests_until();
-        drain(
-            &self,
-            &self.reports,
-            &self.reports_to_do,
-            (REPORTERS, when),
-            run,
-        )
-        .await;
-    }
-
-    /// Takes note that the hub did not answer, if that is why.
-    fn hub_failed(&self, error: &rest::Error) {
-        if error.is_outage() {
-            self.contact.failed();
-        }
-    }
-
-    /// The hub answers: what waited for it goes on.
-    fn hub_answers(&self) {
-        self.contact.answered();
-        self.reports_to_do.notify_one();
-    }
-
-    /// Writes Events while nothing else waits.
-    async fn write_events(self: Arc<Self>) {
-        loop {
-            let event = self.events.next().await;
-            // Events are the last thing a hub needs under load; what must wait too long is dropped.
-            let patience = Instant::now() + EVENT_PATIENCE;
-            while lock(&self.works).is_busy() && Instant::now() < patience {
-                tokio::time::sleep(EVENT_PAUSE).await;
-            }
-            let body = event.body(&self.namespace);
-            let uri = format!("/api/v1/namespaces/{}/events", self.namespace);
-            if let Err(error) = Call::post(&uri, &body).send(&self.hub.client()).await {
-                tracing::debug!(error = %common::errors::chain(&error), "failed to write an Event");
-            }
-        }
-    }
-
-    async fn watch_kinds(self: Arc<Self>) {
-        let mut tasks = JoinSet::new();
-        loop {
-            tokio::select! {
-                resource = self.kinds.next_new() => {
-                    tasks.spawn(self.clone().watch_kind(resource));
-                }
-                Some(_) = tasks.join_next() => {}
-            }
-        }
-    }
-
-    fn emit(&self, work: &str, uid: &str, kind: Kind, message: String) {
-        let now = self.clock.now();
-        self.events.add(work, uid, kind, message, now);
-    }
-
-    /// Sends a request to the member, within the limit.
-    async fn ask_member(&self, call: Call<'_>) -> Result<Reply, rest::Error> {
-        let _permit = self.permits.acquire().await;
-        call.send(&self.member).await
-    }
-
-    async fn resolve(
-        &self,
-        gvk: &super::manifest::Gvk,
-    ) -> Result<Option<Arc<Resource>>, rest::Error> {
-        if let Some(known) = self.discovery.known(gvk) {
-            return Ok(Some(known));
-        }
-        let _permit = self.permits.acquire().await;
-        self.discovery.resolve(&self.member, gvk).await
-    }
 }
 
 /// Numbers about Works.
@@ -321,54 +337,93 @@ pub struct Census {
     pub failed: usize,
     /// Not tried yet.
     pub pending: usize,
-    /// Waiting for a worker.
-    pub queued: usize,
-    /// Waiting to be reported.
-    pub reports: usize,
     /// Live objects whose Work the hub does not have.
     pub orphans: usize,
 }
 
-/// Runs `work` on every key of `queue` as it comes due, at most `limit` at the same time.
-///
-/// While `rests` says until when, nothing is begun.
-async fn drain<F, A, R>(
-    engine: &Arc<Engine>,
-    queue: &Mutex<Queue>,
-    wake: &Notify,
-    (limit, rests): (usize, R),
-    work: F,
-) where
-    F: Fn(Arc<Engine>, Arc<str>) -> A,
-    A: Future<Output = ()> + Send + 'static,
-    R: Fn(&Engine) -> Option<Instant>,
-{
-    let mut running = JoinSet::new();
-    loop {
-        let resting = rests(engine);
-        while running.len() < limit && resting.is_none() {
-            let Some(key) = lock(queue).pop(Instant::now()) else {
-                break;
-            };
-            running.spawn(work(engine.clone(), key));
-        }
-        let due = resting.or_else(|| lock(queue).next_due());
-        tokio::select! {
-            () = wake.notified() => {}
-            Some(_) = running.join_next() => {}
-            () = sleep_until(due), if running.len() < limit => {}
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::execution::testing::{lines, map, marked, refusal, scripted};
+    use crate::execution::wire::WireWork;
+    use crate::testing::context;
+    use common::controller::{Reconcile as _, Requeue};
+    use serde_json::json;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
-    }
-}
+    const WORK: &str = "PATCH /apis/work.karmada.io/v1alpha1/namespaces/karmada-es-m1/works/w";
+    const LIMITS: Limits = Limits {
+        works: 1,
+        member: 4,
+    };
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds one; a poisoned lock still holds a sound value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    fn work(metadata: serde_json::Value) -> WireWork {
+        let mut work = json!({"metadata": {"name": "w", "uid": "1", "resourceVersion": "5",
+            "generation": 1}, "spec": {"workload": {"manifests": [map("a")]}}});
+        for (key, value) in metadata.as_object().expect("a map") {
+            work["metadata"][key] = value.clone();
+        }
+        serde_json::from_value(work).expect("decodes")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_applied_before_the_work_has_our_finalizer() {
+        let ready = Arc::new(AtomicBool::new(false));
+        let answers = ready.clone();
+        let (hub, told) = scripted(move |_| {
+            let after = json!({"metadata": {"name": "w", "uid": "1", "resourceVersion": "6",
+                "finalizers": ["karmada.io/execution-controller"]}});
+            let ready = answers.load(Ordering::Relaxed);
+            Some(if ready {
+                (200, after)
+            } else {
+                refusal(500, "InternalError")
+            })
+        });
+        let (member, asked) = scripted(|_| Some((201, marked("a", "o", "w"))));
+        let engine = Engine::new(&context(hub, member).await, LIMITS);
+        engine.contact.answered();
+        let (name, _) = engine.state.lock().upsert(&work(json!({})));
+        let failed = engine.reconciler.reconcile(&name).await;
+        assert!(failed.is_err());
+        assert_eq!(lines(&asked), [""; 0]);
+        ready.store(true, Ordering::Relaxed);
+        let end = engine.reconciler.reconcile(&name).await;
+        assert_eq!(end.expect("worked on"), Requeue::Never);
+        assert_eq!(lines(&asked).len(), 1);
+        assert_eq!(lines(&told), [WORK, WORK, &format!("{WORK}/status")]);
+        assert_eq!(engine.census().orphans, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_work_is_let_go_after_its_objects() {
+        let away = Arc::new(AtomicBool::new(true));
+        let is_away = away.clone();
+        let after = json!({"metadata": {"name": "w", "uid": "1", "resourceVersion": "6"}});
+        let (hub, told) = scripted(move |_| Some((200, after.clone())));
+        let (member, asked) = scripted(move |line| {
+            if is_away.load(Ordering::Relaxed) {
+                return Some(refusal(503, "ServiceUnavailable"));
+            }
+            let gone = line
+                .starts_with("DELETE")
+                .then(|| json!({"kind": "Status"}));
+            Some((200, gone.unwrap_or_else(|| marked("a", "o", "w"))))
+        });
+        let engine = Engine::new(&context(hub, member).await, LIMITS);
+        engine.contact.answered();
+        let (name, _) = engine.state.lock().upsert(&work(json!({
+            "finalizers": ["karmada.io/execution-controller"],
+            "deletionTimestamp": "2026-01-01T00:00:00Z"})));
+        let waits = engine.reconciler.reconcile(&name).await;
+        assert!(matches!(waits, Ok(Requeue::After(_))));
+        assert_eq!(lines(&told), [""; 0]);
+        away.store(false, Ordering::Relaxed);
+        let end = engine.reconciler.reconcile(&name).await;
+        assert_eq!(end.expect("worked on"), Requeue::Never);
+        let last = lines(&asked).pop().expect("asked");
+        assert_eq!(last, "DELETE /api/v1/namespaces/n/configmaps/a");
+        assert_eq!(lines(&told), [WORK]);
+        assert!(engine.state.lock().works.is_empty());
+    }
 }

@@ -3,9 +3,11 @@
 //! Pure.
 
 use super::conflict::FieldConflict;
-use super::manifest::{Gvk, Target};
-use crate::member::discovery::Resource;
-use crate::member::rest;
+use super::manifest::Target;
+use common::gvk::Gvk;
+use common::mapper::Resource;
+use common::reserved::Rule;
+use common::rest;
 
 /// The text for an answer of the member about `target`.
 pub fn refused(error: &rest::Error, target: &Target, resource: &Resource) -> String {
@@ -62,6 +64,11 @@ pub fn unknown_kind(target: &Target) -> String {
 
 fn describe(gvk: &Gvk) -> String {
     format!("{} in {}", gvk.kind, gvk.api_version())
+}
+
+/// The text for an object that no Work reaches.
+pub fn reserved(target: &Target, rule: &Rule) -> String {
+    format!("{target}: {rule}")
 }
 
 /// The text for a namespaced object without a namespace.

@@ -24,50 +24,54 @@ impl fmt::Debug for Works {
 
 impl Collector for Works {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Some(engine) = self.0.upgrade() else {
-            return Ok(());
-        };
-        let Census {
-            applied,
-            failed,
-            pending,
-            queued,
-            reports,
-            orphans,
-        } = engine.census();
-        let mut gauge = |name: &str, help: &str, value: usize| {
-            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
-        };
-        gauge(
-            "towline_works_applied",
-            "Works whose condition Applied is True",
-            applied,
-        )?;
-        gauge(
-            "towline_works_failed",
-            "Works whose condition Applied is False",
-            failed,
-        )?;
-        gauge(
-            "towline_works_pending",
-            "Works without the condition Applied",
-            pending,
-        )?;
-        gauge(
-            "towline_work_queue_length",
-            "Works that wait for a worker",
-            queued,
-        )?;
-        gauge(
-            "towline_report_queue_length",
-            "Works whose status waits to be written",
-            reports,
-        )?;
-        gauge(
-            "towline_orphaned_objects",
-            "Objects of the member whose Work the hub does not have",
-            orphans,
-        )
+        match self.0.upgrade() {
+            Some(engine) => encode(&mut encoder, engine.census()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn encode(encoder: &mut DescriptorEncoder<'_>, census: Census) -> Result<(), fmt::Error> {
+    let Census {
+        applied,
+        failed,
+        pending,
+        orphans,
+    } = census;
+    let mut gauge = |name: &str, help: &str, value: usize| {
+        let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+        gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+    };
+    gauge(
+        "towline_works_applied",
+        "Works whose condition Applied is True",
+        applied,
+    )?;
+    gauge(
+        "towline_works_failed",
+        "Works whose condition Applied is False",
+        failed,
+    )?;
+    gauge(
+        "towline_works_pending",
+        "Works without the condition Applied",
+        pending,
+    )?;
+    gauge(
+        "towline_orphaned_objects",
+        "Objects of the member whose Work the hub does not have",
+        orphans,
+    )
+}
+
+/// The numbers of no Works.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct Empty;
+
+#[cfg(test)]
+impl Collector for Empty {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        encode(&mut encoder, Census::default())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Pure. Manifests of one rank go at the same time; a rank starts when the one before it has been tried.
 
-use super::manifest::Gvk;
+use common::gvk::Gvk;
 
 /// Rank of kinds that nothing says anything about: custom resources, workloads.
 pub const WORKLOAD: u8 = 7;

@@ -2,12 +2,15 @@
 //!
 //! Pure. Nothing is written when the hub already says it.
 
-use super::manifest::{Gvk, hash_value};
+pub mod reporter;
+
+use super::manifest::hash_value;
 use super::state::{ObjectKey, State, WorkRecord};
 use super::wire::WorkMeta;
 use chrono::{DateTime, Utc};
 use common::api::work::ResourceHealth;
 use common::conditions;
+use common::gvk::Gvk;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value, json};
 

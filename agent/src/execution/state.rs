@@ -4,19 +4,22 @@
 //! name, its UID and a few hashes.
 
 mod apart;
+mod claims;
 mod live;
 #[cfg(test)]
 mod properties;
 mod work;
 
 pub use apart::Orphaned;
+pub use claims::{Claims, Marks};
 pub use live::{Fields, LiveRecord};
 pub use work::{Failure, Item, Order, WorkRecord};
 
-use super::manifest::{Gvk, Target, targets};
+use super::manifest::{Target, targets};
 use super::wire::WireWork;
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use common::gvk::Gvk;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A kind by number; see [`State::kind`].
 pub type KindId = u16;
@@ -67,21 +70,33 @@ pub enum News {
 #[derive(Debug, Default)]
 pub struct State {
     /// Works by name.
-    pub works: HashMap<Arc<str>, WorkRecord>,
+    pub works: BTreeMap<Arc<str>, WorkRecord>,
     /// Works that vanished without having been deleted, while something of them may be left.
-    pub orphaned: HashMap<Arc<str>, Orphaned>,
+    pub orphaned: BTreeMap<Arc<str>, Orphaned>,
     /// Objects by key.
-    pub objects: HashMap<Arc<ObjectKey>, ObjectRecord>,
+    pub objects: BTreeMap<Arc<ObjectKey>, ObjectRecord>,
     kinds: Vec<Arc<Gvk>>,
     /// By group and kind: another version names the same objects.
-    kind_ids: HashMap<(String, String), KindId>,
-    versions: HashSet<Arc<Gvk>>,
+    kind_ids: BTreeMap<(String, String), KindId>,
+    versions: BTreeSet<Arc<Gvk>>,
     /// Names seen in the list that is being read; none outside of one.
-    listing: Option<HashSet<Arc<str>>>,
+    listing: Option<BTreeSet<Arc<str>>>,
     /// Whether the hub's Works were listed at least once.
     pub listed: bool,
     /// What autoscalers of the member scale, by the autoscaler's namespace and name.
-    autoscalers: HashMap<(Box<str>, Box<str>), ScaleTarget>,
+    autoscalers: BTreeMap<(Box<str>, Box<str>), ScaleTarget>,
+}
+
+/// The state as the parts of the delivery share it; clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Shared(Arc<Mutex<State>>);
+
+impl Shared {
+    /// The state, which is never held over an await.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it holds it; a poisoned lock still holds a sound value.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What an autoscaler scales, in its own namespace.
@@ -170,7 +185,7 @@ impl State {
 
     /// A list of the hub's Works begins.
     pub fn list_begins(&mut self) {
-        self.listing = Some(HashSet::new());
+        self.listing = Some(BTreeSet::new());
     }
 
     /// The list is complete: returns the Works that were known and are not in it. The objects of those
@@ -231,6 +246,7 @@ impl State {
                 let mut new = WorkRecord::new(wire);
                 new.items = std::mem::take(&mut record.items);
                 new.left = record.all_targets();
+                new.claims = std::mem::take(&mut record.claims);
                 new.named(&targets(wire.manifests()));
                 *record = new;
                 News::Changed
@@ -267,7 +283,7 @@ impl State {
         keys.extend(all.iter().map(|t| self.key_of(t, &t.namespace)));
         let others = keys.iter().flat_map(|key| self.unwant(key, name));
         // Each once, whatever they shared.
-        others.collect::<HashSet<_>>().into_iter().collect()
+        others.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Notes that `work` names `key`. Returns the Work that named it first, if that is another.
@@ -351,6 +367,17 @@ impl State {
         self.autoscalers.keys().cloned().collect()
     }
 
+    /// Whether any Work names an object.
+    pub fn is_wanted(&self, key: &ObjectKey) -> bool {
+        self.objects.get(key).is_some_and(|r| !r.wanted.is_empty())
+    }
+
+    /// Whether a Work names an object.
+    pub fn wants(&self, key: &ObjectKey, work: &str) -> bool {
+        let record = self.objects.get(key);
+        record.is_some_and(|record| record.wanted.iter().any(|name| **name == *work))
+    }
+
     /// The live record of an object.
     pub fn live(&self, key: &ObjectKey) -> Option<&LiveRecord> {
         self.objects.get(key)?.live.as_ref()
@@ -371,16 +398,16 @@ impl State {
         }
     }
 
-    /// Live objects marked as `work`'s that are not in `keep`.
-    pub fn strays(&self, work: &str, keep: &HashSet<Arc<ObjectKey>>) -> Vec<Arc<ObjectKey>> {
+    /// Live objects that `work` has applied and that are not in `keep`. Marks alone make none: whoever may
+    /// edit an object can put them on it, and a finalizer, and would so hold up the Work's deletion.
+    pub fn strays(&self, work: &str, keep: &BTreeSet<Arc<ObjectKey>>) -> Vec<Arc<ObjectKey>> {
         self.objects
             .iter()
             .filter(|(key, record)| {
                 !keep.contains(*key)
-                    && record
-                        .live
-                        .as_ref()
-                        .is_some_and(|live| live.work.as_deref() == Some(work))
+                    && record.live.as_ref().is_some_and(|live| {
+                        live.work.as_deref() == Some(work) && self.has_claim(work, key, &live.uid)
+                    })
             })
             .map(|(key, _)| key.clone())
             .collect()

@@ -11,6 +11,7 @@ pub mod plan;
 
 use super::manifest::Target;
 use super::packed::Packed;
+use super::state::Claims;
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
@@ -82,6 +83,9 @@ pub struct Entry {
     /// What it does not name any more without the hub having said so.
     #[serde(default, skip_serializing_if = "is_default")]
     pub left: Vec<Target>,
+    /// The very objects that it has applied; with its first part only.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub claims: Claims,
     /// A number that differs when anything above but the version does.
     pub print: u64,
     /// Which part this is.
@@ -228,8 +232,13 @@ pub fn assemble(namespace: &str, volumes: Vec<(usize, Result<Volume, Bad>)>) -> 
         match Packed::from_bytes(bytes).filter(|_| whole) {
             Some(manifests) => {
                 let name: Arc<str> = name.as_str().into();
-                set.plan
-                    .found(&name, &numbers, size, first.print, first.sequence);
+                set.plan.found(
+                    &name,
+                    &numbers,
+                    size,
+                    first.claims.stored_size(),
+                    (first.print, first.sequence),
+                );
                 set.works.push((first, manifests));
             }
             None => numbers.iter().for_each(|n| set.plan.spoiled(*n)),

@@ -11,6 +11,15 @@ type Log = Arc<Mutex<Vec<(Duration, String)>>>;
 /// Runs the heartbeat for `length` against a hub that answers renewal `n` as `answer(n)` says:
 /// a status code, or none for silence.
 async fn observe(length: Duration, answer: fn(usize) -> Option<u16>) -> Vec<(Duration, String)> {
+    observe_as(false, length, answer).await
+}
+
+/// The same, with hand-made credentials or not.
+async fn observe_as(
+    by_hand: bool,
+    length: Duration,
+    answer: fn(usize) -> Option<u16>,
+) -> Vec<(Duration, String)> {
     let log = Log::default();
     let start = Instant::now();
     let hub = {
@@ -28,7 +37,10 @@ async fn observe(length: Duration, answer: fn(usize) -> Option<u16>) -> Vec<(Dur
                 };
                 match answer(n) {
                     Some(code) => {
-                        let body = Body::from(b"{}".to_vec());
+                        // A Lease without anything in it, or a Status.
+                        let body = Body::from(
+                            format!(r#"{{"code":{code},"metadata":{{}}}}"#).into_bytes(),
+                        );
                         Response::builder()
                             .status(code)
                             .body(body)
@@ -39,7 +51,10 @@ async fn observe(length: Duration, answer: fn(usize) -> Option<u16>) -> Vec<(Dur
             }
         })
     };
-    let context = testing::context(hub.clone(), hub).await;
+    let context = match by_hand {
+        true => testing::context_by_hand(hub.clone(), hub, false).await,
+        false => testing::context(hub.clone(), hub).await,
+    };
     let shutdown = context.shutdown.clone();
     let part = tokio::spawn(run(context));
     tokio::time::sleep(length).await;
@@ -73,6 +88,33 @@ async fn renewals_touch_nothing_but_the_time() {
     let spec = body["spec"].as_object().expect("spec");
     assert_eq!(body.as_object().expect("object").len(), 1);
     assert_eq!(spec.keys().collect::<Vec<_>>(), ["renewTime"]);
+}
+
+/// With hand-made credentials a Lease that is not there is made, renewed now; with our own it is not.
+#[tokio::test(start_paused = true)]
+async fn a_missing_lease_is_made_with_hand_made_credentials() {
+    let first_is_missing = |n| Some(if n == 0 { 404 } else { 200 });
+    let log = observe_as(true, Duration::from_secs(25), first_is_missing).await;
+    let lines: Vec<&str> = log.iter().map(|(_, line)| line.as_str()).collect();
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/karmada-cluster/leases";
+    let made = lines[1]
+        .strip_prefix(&format!("POST {leases} "))
+        .expect("it is made at once");
+    let made: serde_json::Value = serde_json::from_str(made).expect("json");
+    assert_eq!(made["metadata"]["name"], "m1");
+    assert_eq!(made["spec"]["holderIdentity"], "m1");
+    assert_eq!(made["spec"]["leaseDurationSeconds"], 40);
+    assert_eq!(made["spec"]["renewTime"], "2023-11-14T22:13:20.000000Z");
+    let renewed = lines[2..]
+        .iter()
+        .all(|line| line.starts_with(&format!("PATCH {leases}/m1 ")));
+    assert!(renewed && lines.len() >= 4, "{lines:?}");
+
+    let log = observe_as(false, Duration::from_secs(5), first_is_missing).await;
+    assert!(
+        log.iter().all(|(_, line)| line.starts_with("PATCH ")),
+        "{log:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

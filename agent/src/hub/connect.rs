@@ -1,6 +1,7 @@
 //! The two ways to the hub: the agent's own certificate, and a kubeconfig made by hand.
 
 use super::Connect;
+use super::by_update::ByUpdate;
 use common::client::{ClientOptions, HubTarget, hub_client, kubeconfig_client_through};
 use common::proxy::ProxyChoice;
 use futures::FutureExt as _;
@@ -31,6 +32,8 @@ pub struct HandMade {
     pub context: Option<String>,
     /// The way out.
     pub proxy: ProxyChoice,
+    /// What its hub has updated instead of patched.
+    pub by_update: ByUpdate,
 }
 
 impl Connect for HandMade {
@@ -42,12 +45,13 @@ impl Connect for HandMade {
             kubeconfig,
             context,
             proxy,
+            by_update,
         } = self.clone();
         async move {
             let (client, _) =
                 kubeconfig_client_through(Some(&kubeconfig), context.as_deref(), &options, &proxy)
                     .await?;
-            Ok(client)
+            Ok(by_update.client(client))
         }
         .boxed()
     }

@@ -1,7 +1,7 @@
 //! Which kinds of the member are watched.
 
-use super::discovery::Resource;
-use crate::execution::manifest::Gvk;
+use common::gvk::Gvk;
+use common::mapper::Resource;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -127,7 +127,7 @@ pub(crate) mod testing {
         not_before: DateTime<Utc>,
         not_after: DateTime<Utc>,
     ) -> String {
-        let ca_key = KeyPair::generate().expect("key");
+        let ca_key = common::chance::secret::key_pair().expect("key");
         let mut ca = CertificateParams::default();
         ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let issuer = rcgen::Issuer::from_params(&ca, ca_key);

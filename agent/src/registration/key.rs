@@ -3,6 +3,7 @@
 //! Pure but for the random numbers. The request is what the hub accepts and nothing else: one CN, two
 //! O, no attributes, no extensions, PEM of 64 columns and LF.
 
+use common::chance::secret;
 use common::identity::{AgentSubject, RegistrationId};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _};
 use std::fmt;
@@ -45,7 +46,7 @@ impl fmt::Debug for KeyPem {
 
 /// Makes a new ECDSA P-256 key and the registration id that follows from it.
 pub fn generate() -> Result<(KeyPem, RegistrationId), Error> {
-    let pair = KeyPair::generate().map_err(Error::Generate)?;
+    let pair = secret::key_pair().map_err(Error::Generate)?;
     let id = RegistrationId::of_public_key(&pair.subject_public_key_info());
     Ok((KeyPem(pair.serialize_pem()), id))
 }

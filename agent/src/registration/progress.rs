@@ -15,7 +15,7 @@ use k8s_openapi::api::certificates::v1::{
 };
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use rand::Rng as _;
+use rand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -83,13 +83,17 @@ impl Progress {
     }
 
     /// Makes a key and stores it as the pending registration, in place of an older one.
-    pub async fn make_key(&mut self, purpose: Purpose) -> Result<(), StepError> {
+    pub async fn make_key(
+        &mut self,
+        purpose: Purpose,
+        rng: &mut impl Rng,
+    ) -> Result<(), StepError> {
         let (key, id) = key::generate()?;
         let pending = Registration {
             cluster: purpose.cluster,
             cluster_id: purpose.cluster_id,
             id: purpose.renews.unwrap_or(id),
-            csr_name: csr_name(),
+            csr_name: csr_name(rng),
             key,
             certificate: None,
             ca: purpose.ca,
@@ -103,10 +107,10 @@ impl Progress {
     }
 
     /// Stores another name for the pending registration's CSR.
-    pub async fn rename_csr(&mut self) -> Result<(), StepError> {
+    pub async fn rename_csr(&mut self, rng: &mut impl Rng) -> Result<(), StepError> {
         let mut next = self.stored.clone();
         if let Some(pending) = &mut next.pending {
-            pending.csr_name = csr_name();
+            pending.csr_name = csr_name(rng);
         }
         self.save(next).await
     }
@@ -238,9 +242,8 @@ fn judge(csr: CertificateSigningRequest, spki: &[u8]) -> Csr {
     }
 }
 
-fn csr_name() -> String {
+fn csr_name(rng: &mut impl Rng) -> String {
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-    let mut rng = rand::rng();
     let mut name = String::from(CSR_PREFIX);
     name.extend((0..NAME_LENGTH).map(|_| char::from(ALPHABET[rng.random_range(0..36)])));
     name
@@ -257,6 +260,7 @@ fn hub_error(action: &'static str, source: kube::Error) -> StepError {
 mod tests {
     use super::*;
     use crate::credentials::testing::registration;
+    use common::chance::Chance;
     use k8s_openapi::api::certificates::v1::CertificateSigningRequestCondition;
 
     #[test]
@@ -297,7 +301,8 @@ mod tests {
 
     #[test]
     fn csr_names_are_long_and_differ() {
-        let (a, b) = (csr_name(), csr_name());
+        let mut rng = Chance::seeded(1).stream("names");
+        let (a, b) = (csr_name(&mut rng), csr_name(&mut rng));
         assert_ne!(a, b);
         let tail = a.strip_prefix(CSR_PREFIX).expect("our prefix");
         assert!(tail.len() == 32 && tail.bytes().all(|c| c.is_ascii_alphanumeric()));
@@ -319,10 +324,13 @@ mod tests {
             servers: vec![],
             bootstrap: Fingerprint("a".into()),
         };
-        one.make_key(purpose.clone()).await.expect("stored");
-        two.make_key(purpose.clone()).await.expect("read");
+        let mut rng = Chance::seeded(1).stream("names");
+        let made = one.make_key(purpose.clone(), &mut rng).await;
+        made.expect("stored");
+        let made = two.make_key(purpose.clone(), &mut rng).await;
+        made.expect("read");
         assert_eq!(one.stored, two.stored);
-        two.rename_csr().await.expect("stored");
+        two.rename_csr(&mut rng).await.expect("stored");
         one.store_certificate("C".into()).await.expect("read");
         assert_eq!(one.stored, two.stored);
         one.store_certificate("C".into()).await.expect("stored");
@@ -336,7 +344,7 @@ mod tests {
             renews: Some(current.id.clone()),
             ..purpose
         };
-        one.make_key(renewal).await.expect("stored");
+        one.make_key(renewal, &mut rng).await.expect("stored");
         let pending = one.stored.pending.expect("pending");
         assert_eq!(pending.id, current.id);
         assert_ne!(pending.key, current.key);

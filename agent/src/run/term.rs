@@ -1,7 +1,7 @@
 //! One term: the parts of the agent at work while this replica leads.
 
 use super::{Candidacy, Process, metrics};
-use crate::context::{AgentContext, ClusterView, ErrorReport, Refusal};
+use crate::context::{AgentContext, Certified, ClusterView, ErrorReport, Refusal};
 use crate::departure::{self, Decision, Seen};
 use crate::error::Error;
 use crate::execution::engine::Engine;
@@ -15,7 +15,6 @@ use crate::report::Phase;
 use crate::rotation::Schedule;
 use crate::upkeep::{InForce, Keeper};
 use crate::{cluster_status, execution, heartbeat, uninstall};
-use chrono::{DateTime, Utc};
 use common::api::work::Work;
 use common::errors::chain;
 use common::names::ClusterName;
@@ -24,6 +23,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
 use prometheus_client::registry::Registry;
+use rand::Rng as _;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl<'a> Term<'a> {
         cluster: &ClusterName,
         cluster_id: &str,
         hub: HubHandle,
-        certificate_ends: watch::Receiver<Option<DateTime<Utc>>>,
+        certified: watch::Receiver<Certified>,
         told: Option<Mode>,
     ) -> Self {
         // Known before the first answer of the hub: Works that are deleted meanwhile are to be
@@ -90,13 +90,14 @@ impl<'a> Term<'a> {
             hub,
             member: process.member.clone(),
             member_config: process.member_config.clone(),
-            clock: process.clock.clone(),
+            clock: process.env.clock.clone(),
+            chance: process.env.chance.clone(),
             metrics: process.metrics.clone(),
             shutdown: CancellationToken::new(),
             cluster_view: watch::Sender::new(view),
             refused: watch::Sender::new(None),
             orphans: watch::Sender::new(None),
-            certificate_ends,
+            certified,
             errors: ErrorReport::default(),
         };
         Self {
@@ -116,8 +117,8 @@ impl<'a> Term<'a> {
         context.register_metrics(|registry| {
             // A term starts with counters of its own; those of the last one go with it.
             *registry = Registry::default();
-            let ends = context.certificate_ends.clone();
-            metrics::register(registry, context.clock.clone(), ends);
+            let certified = context.certified.clone();
+            metrics::register(registry, context.clock.clone(), certified);
         });
         let mut parts = JoinSet::new();
         let mut spawn = |name, part: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
@@ -140,6 +141,7 @@ impl<'a> Term<'a> {
             }
         };
         let end = tokio::select! {
+            biased;
             () = self.process.shutdown.cancelled() => Ok(End::Shutdown),
             () = candidacy.wait_to_step_down() => {
                 tracing::warn!("another replica took over");
@@ -176,13 +178,19 @@ impl<'a> Term<'a> {
             in_force,
         } = keeping;
         let applied = progress.stored.current.clone();
+        let mut rng = registrar.chance.stream("renewal");
         let schedule = Schedule {
             remaining: registrar.config.renewal_remaining,
-            dice: rand::random(),
+            dice: rng.random(),
         };
         let errors = self.context.errors.clone();
         Keeper {
-            pace: Pace::new(registrar.config.checking_interval, &errors),
+            pace: Pace::new(
+                registrar.config.checking_interval,
+                &errors,
+                registrar.chance.stream("cluster-info"),
+            ),
+            rng,
             registrar,
             secrets,
             handed,
@@ -265,7 +273,7 @@ impl<'a> Term<'a> {
             if seen.refused.is_none() {
                 refused_since = None;
             }
-            let ends = *self.context.certificate_ends.borrow();
+            let ends = self.context.certified.borrow().ends;
             seen.certificate_is_over = ends.is_some_and(|ends| self.context.clock.now() >= ends);
             match departure::decide(&seen) {
                 Decision::Stay => {}
@@ -302,6 +310,7 @@ impl<'a> Term<'a> {
             }
             // Whichever comes first; a closed channel cannot be, the context holds its senders.
             tokio::select! {
+                biased;
                 _ = view.changed() => {}
                 _ = refused.changed() => {}
                 () = tokio::time::sleep(LOOK) => {}

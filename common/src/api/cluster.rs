@@ -21,6 +21,8 @@ pub const QUARANTINED: &str = "Quarantined";
 pub const UNREGISTERING: &str = "Unregistering";
 /// Condition: another member claimed the same cluster id and was refused.
 pub const DUPLICATE_ID: &str = "DuplicateClusterID";
+/// Condition: its execution namespace is being deleted, and takes no Works; written by the hub.
+pub const EXECUTION_SPACE_TERMINATING: &str = "ExecutionSpaceTerminating";
 
 /// One member cluster.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -330,6 +332,18 @@ pub struct AgentInfo {
     )]
     #[schemars(schema_with = "schema::time")]
     pub certificate_expiration_time: Option<Time>,
+    /// Who issued that certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub certificate_issuer: Option<String>,
+    /// The certificate authorities by which it verifies the hub, as sha256: and the digest of the public key.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "lenient::list"
+    )]
+    #[schemars(length(max = 16), inner(length(max = 128)))]
+    pub trusted_authorities: Vec<String>,
     /// The last error it met; empty when all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
@@ -337,7 +351,18 @@ pub struct AgentInfo {
     /// What Works left behind in the member; none before the agent knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orphans: Option<OrphanReport>,
+    /// Reserved namespaces of the member that its owner opened to Works.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "lenient::list"
+    )]
+    #[schemars(length(max = 64), inner(length(max = 63)))]
+    pub allowed_namespaces: Vec<String>,
 }
+
+/// How many allowed namespaces are named.
+pub const ALLOWED_NAMESPACES_SHOWN: usize = 64;
 
 /// How many orphans are named; the rest is counted.
 pub const ORPHANS_SHOWN: usize = 200;

@@ -209,6 +209,7 @@ async fn tcp(address: &HostPort) -> Result<TcpStream, Problem> {
             running.push(TcpStream::connect(next));
         }
         tokio::select! {
+            biased;
             Some(result) = running.next() => match result {
                 Ok(stream) => return prepare(address, stream),
                 Err(error) => last = Some(error),

@@ -63,6 +63,16 @@ async fn load(path: Option<&Path>, context: Option<&str>) -> Result<(Config, Str
         context: context.map(str::to_owned),
         ..KubeConfigOptions::default()
     };
+    let wanted = context.or(kubeconfig.current_context.as_deref());
+    let mut contexts: Vec<String> = kubeconfig.contexts.iter().map(|c| c.name.clone()).collect();
+    if !wanted.is_some_and(|wanted| contexts.iter().any(|name| name == wanted)) {
+        contexts.sort();
+        return Err(Error::Context {
+            kubeconfig: shown,
+            wanted: wanted.filter(|name| !name.is_empty()).map(str::to_owned),
+            contexts,
+        });
+    }
     let proxy = own_proxy(&kubeconfig, context);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &chosen)
         .await

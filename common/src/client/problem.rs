@@ -174,7 +174,10 @@ pub fn attempts(error: &kube::Error) -> &[Attempt] {
     find::<ConnectError>(error).map_or(&[], |connect| &connect.attempts)
 }
 
-fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+/// The first error of a type in a chain.
+pub(crate) fn find<'a, T: StdError + 'static>(
+    error: &'a (dyn StdError + 'static),
+) -> Option<&'a T> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref::<T>() {

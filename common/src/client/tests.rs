@@ -216,6 +216,29 @@ async fn an_idle_watch_on_a_dropped_connection_ends_by_the_pings() {
     assert!(begun.elapsed() <= PING_INTERVAL + PING_TIMEOUT + Duration::from_secs(1));
 }
 
+/// An answer longer than the client reads is cut off; a client without a bound reads it.
+#[tokio::test]
+async fn answers_are_cut_off_where_the_client_says() {
+    let ca = authority("hub");
+    let long = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"x"}},"data":{{"k":"{}"}}}}"#,
+        "v".repeat(100_000)
+    );
+    let server = hub(&ca, true, handler(move |_| text(200, long.clone()))).await;
+    let target = target(&ca, &[&server.address]);
+    let options = ClientOptions::new("test").with_timeout(LONG);
+    let whole = hub_client(&target, &options).expect("a client");
+    get(&whole).await.expect("answered");
+    let bounded = hub_client(&target, &options.with_answer_max(50_000)).expect("a client");
+    let problem = get(&bounded).await.expect_err("it is too long");
+    assert!(
+        problem
+            .to_string()
+            .contains("longer than this client reads"),
+        "{problem}"
+    );
+}
+
 #[tokio::test]
 async fn an_exchanged_certificate_is_used_at_the_next_request() {
     let ca = authority("hub");

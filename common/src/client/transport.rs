@@ -34,6 +34,7 @@ pub(crate) struct Transport(Arc<Shared>);
 struct Shared {
     connector: Connector,
     timeout: Duration,
+    answer_max: Option<usize>,
     user_agent: HeaderValue,
     authorization: Option<HeaderValue>,
     identity: Option<CertificateSwap>,
@@ -62,6 +63,7 @@ impl Transport {
         Self(Arc::new(Shared {
             connector,
             timeout: options.request_timeout,
+            answer_max: options.answer_max,
             user_agent: user_agent(options.purpose),
             authorization,
             identity,
@@ -148,6 +150,7 @@ impl tower::Service<Request<RequestBody>> for Transport {
             };
             Ok(answer?.map(|body| ResponseBody {
                 body,
+                left: shared.answer_max.filter(|_| !endless),
                 deadline: (!endless).then(|| Deadline {
                     sleep: Box::pin(tokio::time::sleep_until(deadline)),
                     timed_out,
@@ -162,6 +165,8 @@ impl tower::Service<Request<RequestBody>> for Transport {
 /// The body of an answer; it fails when the request's deadline passes before its end.
 pub(crate) struct ResponseBody {
     body: Incoming,
+    /// Bytes that may still come.
+    left: Option<usize>,
     deadline: Option<Deadline>,
 }
 
@@ -170,6 +175,21 @@ struct Deadline {
     timed_out: TimedOut,
     number: u64,
     shared: Arc<Shared>,
+}
+
+/// An answer is longer than this client reads.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is longer than this client reads")]
+struct TooLong;
+
+impl ResponseBody {
+    /// Lets a frame pass, or cuts the answer off.
+    fn count(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BoxError> {
+        if let (Some(left), Some(data)) = (&mut self.left, frame.data_ref()) {
+            *left = left.checked_sub(data.len()).ok_or(TooLong)?;
+        }
+        Ok(frame)
+    }
 }
 
 impl Body for ResponseBody {
@@ -181,7 +201,8 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            return Poll::Ready(frame.map(|f| f.map_err(Into::into)));
+            let frame = frame.map(|f| f.map_err(BoxError::from));
+            return Poll::Ready(frame.map(|frame| self.count(frame?)));
         }
         if let Some(deadline) = &mut self.deadline
             && deadline.sleep.as_mut().poll(cx).is_ready()

@@ -267,3 +267,25 @@ fn every_address_of_cluster_info_is_read() {
     let servers: Vec<String> = info.servers.iter().map(ToString::to_string).collect();
     assert_eq!(servers, ["hub.test:6443", "[fd00::1]:443"]);
 }
+
+#[tokio::test]
+async fn whoever_looks_without_a_token_is_told_of_a_wrong_pin() {
+    let (ca, other) = (authority("hub"), authority("attacker"));
+    let server = hub(&ca, cluster_info(&ca.pem(), None)).await;
+    let proxy = ProxyChoice::direct();
+    let look =
+        async |pins: &[CaPin]| look(&server.address, &proxy, pins, Arc::new(SystemClock)).await;
+    assert_eq!(look(&[pin(&ca)]).await.expect("verified"), [pin(&ca)]);
+    assert_eq!(look(&[]).await.expect("served"), [pin(&ca)]);
+    let error = look(&[pin(&other)]).await.expect_err("another's pin");
+    assert!(
+        matches!(&error, Error::PinMismatch { found, .. } if *found == [pin(&ca)]),
+        "{error}"
+    );
+
+    // Who shows the hub's public document under a certificate of its own is no hub.
+    let server = hub(&other, cluster_info(&ca.pem(), None)).await;
+    let error = super::look(&server.address, &proxy, &[pin(&ca)], Arc::new(SystemClock)).await;
+    let error = error.expect_err("foreign");
+    assert!(matches!(error, Error::ForeignIssuer { .. }), "{error}");
+}

@@ -62,6 +62,8 @@ mod shell {
         lease: Option<serde_json::Value>,
         version: u64,
         cut: BTreeSet<&'static str>,
+        /// Whether the namespace of the Lease is missing.
+        nowhere: bool,
     }
 
     impl Server {
@@ -74,6 +76,11 @@ mod shell {
             match (method, self.lease.as_ref()) {
                 (&Method::GET, Some(lease)) => return (200, lease.clone()),
                 (&Method::GET, None) => return (404, status(404)),
+                (&Method::POST, None) if self.nowhere => {
+                    let mut missing = status(404);
+                    missing["message"] = "namespaces \"ns\" not found".into();
+                    return (404, missing);
+                }
                 (&Method::POST, Some(_)) => return (409, status(409)),
                 (&Method::PUT, Some(lease))
                     if lease["metadata"]["resourceVersion"]
@@ -118,10 +125,8 @@ mod shell {
         let mut election = Election::new("ns", "lock", who);
         election.lead_while_unreachable = keep;
         let clock = Arc::new(SimClock::starting_at(chrono::DateTime::UNIX_EPOCH));
-        (
-            run(election, client(server, who), clock, stop.clone()),
-            stop,
-        )
+        let env = Env::seeded(clock, 1);
+        (run(election, client(server, who), env, stop.clone()), stop)
     }
 
     async fn until(running: &mut Running, leads: bool) -> Duration {
@@ -159,6 +164,29 @@ mod shell {
             .expect("kept");
         assert_eq!(holder["spec"]["holderIdentity"], "");
         assert_eq!(holder["spec"]["leaseTransitions"], 2);
+    }
+
+    /// What keeps a candidate from leading is told as it is: another one, or an error.
+    #[tokio::test(start_paused = true)]
+    async fn an_error_is_not_another_leader() {
+        let server = Shared::default();
+        server.lock().expect("no panic").nowhere = true;
+        let (mut a, _stop_a) = candidate(&server, "a", false);
+        let failing = |standing: &Standing| matches!(standing, Standing::Failing(_));
+        let told = a.standing.wait_for(failing).await.expect("running").clone();
+        let Standing::Failing(problem) = told else {
+            unreachable!("just seen")
+        };
+        assert_eq!(problem.code(), Some(404));
+        assert!(problem.to_string().contains("namespaces \"ns\" not found"));
+        assert!(!*a.leading.borrow());
+        server.lock().expect("no panic").nowhere = false;
+        until(&mut a, true).await;
+        assert_eq!(*a.standing.borrow(), Standing::Leads);
+        let (mut b, _stop_b) = candidate(&server, "b", false);
+        let follows = Standing::Follows("a".into());
+        let told = b.standing.wait_for(|standing| *standing == follows).await;
+        told.expect("running");
     }
 
     #[tokio::test(start_paused = true)]

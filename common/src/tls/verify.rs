@@ -153,7 +153,8 @@ pub(crate) mod testing {
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a CA")
+        CertifiedIssuer::self_signed(params, crate::chance::secret::key_pair().expect("a key"))
+            .expect("a CA")
     }
 
     pub(crate) fn leaf(ca: &CertifiedIssuer<'static, KeyPair>, names: &[&str]) -> (String, String) {
@@ -168,7 +169,7 @@ pub(crate) mod testing {
         let names: Vec<String> = names.iter().map(|&n| n.to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("names");
         change(&mut params);
-        let key = KeyPair::generate().expect("a key");
+        let key = crate::chance::secret::key_pair().expect("a key");
         let cert = params.signed_by(&key, ca).expect("signed");
         (cert.pem(), key.serialize_pem())
     }

@@ -1,6 +1,7 @@
 //! What is watched, how, and what the watch tells.
 
 use super::{ObjectKey, WATCH_TIMEOUT};
+use crate::chance::Chance;
 use crate::client::Problem;
 use kube::core::{ApiResource, DynamicObject};
 use std::time::Duration;
@@ -41,19 +42,20 @@ pub struct WatchConfig {
     pub metadata_only: bool,
     /// How long one watch lasts; at most [`WATCH_TIMEOUT`].
     pub timeout: Duration,
-    /// Seed of the jitter, for tests; without one every process has its own.
-    pub seed: Option<u64>,
+    /// Spreads reconnects, and the ends of watches.
+    pub chance: Chance,
 }
 
-impl Default for WatchConfig {
-    fn default() -> Self {
+impl WatchConfig {
+    /// Everything of a collection.
+    pub fn new(chance: &Chance) -> Self {
         Self {
             page_size: 50,
             label_selector: None,
             field_selector: None,
             metadata_only: false,
             timeout: WATCH_TIMEOUT,
-            seed: None,
+            chance: chance.clone(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The watcher over a scripted service in process, under paused time.
 
 use super::*;
+use crate::chance::Chance;
 use futures::StreamExt as _;
 use http_body_util::{Full, StreamBody};
 use hyper::body::Frame;
@@ -113,8 +114,7 @@ fn told(event: Event<ConfigMap>) -> String {
 async fn first(count: usize, steps: Vec<Step>) -> (Vec<String>, Vec<String>) {
     let (client, asked) = scripted(steps);
     let config = WatchConfig {
-        seed: Some(1),
-        ..WatchConfig::default()
+        ..WatchConfig::new(&Chance::seeded(1))
     };
     let events = watch::<ConfigMap>(client, Collection::of::<ConfigMap>(Some("ns")), config);
     let events = events.take(count).map(told).collect().await;
@@ -188,6 +188,38 @@ async fn pages_are_listed_and_then_watched_and_a_broken_object_hides_no_other() 
     assert!((100..=200).contains(&timeout));
 }
 
+/// A server that minds no limit is cut off, with fewer objects asked for each time, and then with an error;
+/// one that merely has large objects is listed in smaller pages.
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_too_long_is_cut_off() {
+    let long = format!(
+        r#"{{"metadata":{{"name":"{}"}}}}"#,
+        "x".repeat(17 * 1024 * 1024)
+    );
+    let endless = || list(10, "", &[&long]);
+    let (events, asked) = first(1, (0..4).map(|_| endless()).collect()).await;
+    assert_eq!(events, ["disconnected"]);
+    let limits: Vec<&str> = asked
+        .iter()
+        .filter_map(|uri| uri.split("limit=").nth(1)?.split('&').next())
+        .collect();
+    assert_eq!(limits, ["50", "12", "3", "1"]);
+
+    let steps = vec![
+        list(10, "next", &[&object("a", 5)]),
+        endless(),
+        list(10, "more", &[&object("b", 6)]),
+        list(10, "", &[&object("c", 7)]),
+    ];
+    let (events, asked) = first(5, steps).await;
+    assert_eq!(events, ["restarted", "+a", "+b", "+c", "listed false"]);
+    assert!(
+        asked[2].contains("limit=12") && asked[2].contains("continue=next"),
+        "{}",
+        asked[2]
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_gap_is_told_and_resumed_without_loss() {
     let (client, asked) = scripted(vec![
@@ -201,7 +233,7 @@ async fn a_gap_is_told_and_resumed_without_loss() {
     let events = watch::<ConfigMap>(
         client,
         Collection::of::<ConfigMap>(None),
-        WatchConfig::default(),
+        WatchConfig::new(&Chance::seeded(1)),
     );
     let mut events = pin!(events);
     for expected in ["restarted", "listed false"] {
@@ -304,7 +336,7 @@ async fn reconnecting_slows_down_to_the_cap_and_never_beyond() {
     let events = watch::<ConfigMap>(
         client,
         Collection::of::<ConfigMap>(None),
-        WatchConfig::default(),
+        WatchConfig::new(&Chance::seeded(1)),
     );
     let mut events = pin!(events);
     let mut last = Instant::now();

@@ -21,7 +21,7 @@ pub struct ObjectKey {
 
 impl ObjectKey {
     /// Reads it from an object's JSON; empty where that cannot be read.
-    pub(super) fn of(object: &str) -> Self {
+    pub fn of(object: &str) -> Self {
         #[derive(Deserialize)]
         struct Object {
             metadata: Meta,

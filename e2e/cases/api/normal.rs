@@ -152,7 +152,7 @@ impl Normal<'_> {
                 !group.ends_with(".example.com") || self.source.contains(group)
             });
         }
-        if object.contains_key("openapi") {
+        if object.contains_key("openapi") || object.contains_key("swagger") {
             for part in ["components", "paths"] {
                 if let Some(part) = object.get_mut(part) {
                     prose::hide(part, self.source);

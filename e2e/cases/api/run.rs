@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::proto;
 use super::script::{Case, Holds, Request, Step, Until};
 use super::server::{Raw, Server, Watch};
+use super::socket;
 use crate::env::wait_for;
 
 /// How long an event is waited for.
@@ -42,6 +43,7 @@ pub(crate) async fn run(server: &Server, case: &Case) -> Result<Transcript> {
     let mut run = Run {
         server,
         answers: HashMap::new(),
+        bodies: HashMap::new(),
         watches: HashMap::new(),
     };
     let mut transcript = Vec::new();
@@ -97,6 +99,8 @@ type Resolved = (String, Vec<(String, String)>, Vec<u8>);
 struct Run<'a> {
     server: &'a Server,
     answers: HashMap<String, Value>,
+    /// Bodies as they came, of answers that have a name.
+    bodies: HashMap<String, Vec<u8>>,
     watches: HashMap<String, Watch>,
 }
 
@@ -105,9 +109,16 @@ impl Run<'_> {
         match step {
             Step::Expect { .. } => Ok(None),
             Step::Ask(request) => self.ask(request).await.map(Some),
-            Step::Watch { name, request } => {
+            Step::Watch {
+                name,
+                request,
+                socket,
+            } => {
                 let (path, headers, _) = self.resolve(request)?;
-                let watch = self.server.watch(&path, &headers).await?;
+                let watch = match socket {
+                    true => socket::open(self.server.kubeconfig(), &path, &headers).await,
+                    false => self.server.watch(&path, &headers).await,
+                }?;
                 let seen = seen(&format!("WATCH {}", request.path), &watch.head);
                 self.watches.insert(name.clone(), watch);
                 Ok(Some(seen))
@@ -167,8 +178,12 @@ impl Run<'_> {
             .ask(&request.method, &path, &headers, body)
             .await?;
         let mut seen = seen(&shown, &raw);
+        if let Some((_, names)) = request.headers.iter().find(|(name, _)| name == "Show") {
+            seen.body = definitions(&seen.body, names);
+        }
         if let Some(name) = &request.bind {
             self.answers.insert(name.clone(), seen.body.clone());
+            self.bodies.insert(name.clone(), raw.body.to_vec());
         }
         let watch = raw
             .headers
@@ -184,7 +199,7 @@ impl Run<'_> {
         let path = encode(&self.substitute(&request.path));
         let headers = request.headers.iter();
         let headers = headers
-            .filter(|(name, _)| name != "Body")
+            .filter(|(name, _)| name != "Body" && name != "Show")
             .map(|(name, value)| (name.clone(), self.substitute(value)))
             .collect();
         let body = self.substitute(&request.body);
@@ -195,6 +210,11 @@ impl Run<'_> {
             Some(form) if form.starts_with("fill ") => {
                 let count = form[5..].parse().context("fill has a count")?;
                 body.replace('#', &"x".repeat(count)).into_bytes()
+            }
+            // An answer, sent back as it came.
+            Some(form) if form.starts_with("answer ") => {
+                let sent = self.bodies.get(&form[7..]);
+                sent.with_context(|| format!("no {form}"))?.clone()
             }
             Some("protobuf") => proto::encode(&body)?,
             Some("base64") => BASE64_STANDARD.decode(body.trim())?,
@@ -245,7 +265,7 @@ impl Run<'_> {
 }
 
 fn certificate_request(subject: &str) -> Result<String> {
-    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+    use rcgen::{CertificateParams, DistinguishedName, DnType};
     let (user, group) = subject.split_once(':').unwrap_or((subject, ""));
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -255,7 +275,7 @@ fn certificate_request(subject: &str) -> Result<String> {
             .distinguished_name
             .push(DnType::OrganizationName, group);
     }
-    let key = KeyPair::generate().context("failed to make a key")?;
+    let key = common::chance::secret::key_pair().context("failed to make a key")?;
     let request = params
         .serialize_request(&key)
         .context("failed to make a request")?;
@@ -324,6 +344,23 @@ fn seen(step: &str, raw: &Raw) -> Seen {
         body: yaml(&headers, &raw.body).unwrap_or_else(|| json_or_text(&raw.body)),
         headers,
     }
+}
+
+/// Of a document of OpenAPI v2 the definitions of these names, and what the document says of itself.
+fn definitions(document: &Value, names: &str) -> Value {
+    if !document["definitions"].is_object() {
+        return document.clone();
+    }
+    let named = names.split_whitespace();
+    let shown: serde_json::Map<String, Value> = named
+        .map(|name| (name.to_owned(), document["definitions"][name].clone()))
+        .collect();
+    json!({
+        "swagger": document["swagger"],
+        "info": document["info"],
+        "security": document["security"],
+        "components": {"schemas": shown},
+    })
 }
 
 /// An object in YAML, read: where lines are folded is each writer's own.

@@ -8,6 +8,8 @@
 //! MERGE $c/a?dryRun=All                 a patch of that type
 //! {"metadata":{"uid":"${made.metadata.uid}"}}
 //! WATCH w $c?watch=1                    opens a watch called `w`
+//! SOCKET w $c?watch=1                   the same over WebSocket
+//! > Show: a.b.C                         of OpenAPI v2 these definitions alone are compared
 //! EVENTS w a                            its events up to one about object `a`, or `closed`, or a count
 //! WAIT $c/a 404                         asks until the answer has this status, or contains a text;
 //!                                       `as CALLER` at the end asks as somebody else
@@ -63,7 +65,12 @@ pub(crate) enum Step {
     /// Ask, and keep the answer.
     Ask(Request),
     /// Open a watch.
-    Watch { name: String, request: Request },
+    Watch {
+        name: String,
+        request: Request,
+        /// Whether it is asked for over WebSocket.
+        socket: bool,
+    },
     /// Take events of a watch.
     Events { name: String, until: Until },
     /// Hold the last answer against what the profile says; for what is left out.
@@ -282,7 +289,8 @@ fn head(line: &str, id: &str) -> Result<Option<Step>> {
             path: path(rest, id),
             ..Request::default()
         }),
-        "WATCH" => Step::Watch {
+        "WATCH" | "SOCKET" => Step::Watch {
+            socket: verb == "SOCKET",
             name: pair()?.0.to_owned(),
             request: Request {
                 method: "GET".to_owned(),

@@ -2,10 +2,10 @@
 
 use anyhow::{Context as _, Result, bail};
 use common::api::cluster::Cluster;
+use common::controller::Reconcile as _;
 use common::labels::{CLOSING_WATCHES, REGISTRATION_ID, TOKEN_RESERVATIONS};
 use common::time::SystemClock;
 use common::token::BootstrapToken;
-use hub::controller::Reconcile as _;
 use hub::controller::registration::Registrar;
 use hub::permissions::{self, Registration};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -53,10 +53,11 @@ async fn run_and_kill(hub: &Hub, request: &str, writes: usize) -> Result<bool> {
     let (client, mut is_cut) = cut_off_after(&hub.admin, writes);
     let (_admit, admitting) = watch::channel(true);
     let registrar = Registrar::new(client, Arc::new(SystemClock), admitting);
+    let request: Arc<str> = request.into();
     tokio::select! {
         biased;
         cut = is_cut.wait_for(|cut| *cut) => { cut.context("the cut")?; Ok(true) }
-        done = registrar.reconcile(request) => { done?; Ok(false) }
+        done = registrar.reconcile(&request) => { done?; Ok(false) }
         () = tokio::time::sleep(SOON) => bail!("no end after {writes} writes"),
     }
 }

@@ -1,22 +1,27 @@
 //! An agent that fills the hub, and people who change what an agent may do.
 
 use anyhow::Result;
-use common::api::cluster::{Cluster, QUARANTINED};
+use common::api::cluster::{Cluster, DUPLICATE_ID, QUARANTINED};
+use common::api::work::Work;
 use common::labels::QUARANTINED_SINCE;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::hub::{Hub, SOON};
+use super::hub::{Draft, Hub, SOON, TokenLimits, assert_code};
+use super::request::{RequestBuilder, TestKey};
 use crate::env::wait_for;
 
 /// 4 MiB: the default takes a lot of writing.
 const BUDGET: &str = "--cluster-write-budget=4194304";
 /// Far more than the budget.
 const WRITES_MAX: u32 = 400;
+
+/// Writes of others: of 100 KiB each, twice the budget.
+const OTHERS_WRITES: u32 = 80;
 
 /// A status of more than 100 KiB that differs each time.
 fn large_status(number: u32) -> Value {
@@ -97,6 +102,109 @@ async fn a_flood_ends_in_quarantine() -> Result<()> {
         Ok(m1.renew_lease().await.is_ok() && is_quarantined(&clusters, "m1").await? == Some(false))
     })
     .await?;
+    hub.stop().await
+}
+
+/// What a stranger's refused requests and an operator's labels make the hub write is not the agent's.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_write_quarantines_nobody() -> Result<()> {
+    let hub = Hub::start_with("attack-framed", &[BUDGET]).await?;
+    let m1 = hub.register("m1", "id-1").await?;
+    let m2 = hub.register("m2", "id-2").await?;
+    let clusters: Api<Cluster> = Api::all(hub.admin.clone());
+    // Each write of either object is more than 100 KiB.
+    m1.patch_status("m1", large_status(0)).await?;
+    let work = |cluster: &str| -> Api<Work> {
+        Api::namespaced(hub.admin.clone(), &format!("karmada-es-{cluster}"))
+    };
+    for cluster in ["m1", "m2"] {
+        let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "c", "namespace": "default"}, "data": {"d": "x".repeat(150_000)}});
+        let large = serde_json::from_value(json!({
+            "metadata": {"name": "w"}, "spec": {"workload": {"manifests": [manifest]}},
+        }))?;
+        work(cluster).create(&PostParams::default(), &large).await?;
+    }
+
+    // The holder of an unbound token who knows m1's cluster id asks for it under name after name.
+    let token = hub.token(TokenLimits::default()).await?;
+    for number in 0..OTHERS_WRITES {
+        let key = TestKey::generate();
+        let name = format!("stranger-{number}");
+        let mut draft = Draft::new(RequestBuilder::rightful(&key, &name).pem(&key));
+        draft.cluster_id = Some("id-1".to_owned());
+        let outcome = hub.try_register(&token, &draft).await?;
+        outcome.assert_denied("a duplicate cluster id", "ClusterIdTaken");
+    }
+    wait_for("the duplicate to be shown", SOON, || async {
+        let status = clusters.get("m1").await?.status.unwrap_or_default();
+        let shown = status.conditions.iter().find(|c| c.type_ == DUPLICATE_ID);
+        Ok(shown.is_some_and(|shown| !shown.message.contains("stranger")))
+    })
+    .await?;
+    // An operator labels a large Work.
+    for number in 0..OTHERS_WRITES {
+        let label = json!({"metadata": {"labels": {"round": number.to_string()}}});
+        let params = PatchParams {
+            field_manager: Some("kubectl-label".to_owned()),
+            ..PatchParams::default()
+        };
+        work("m1").patch("w", &params, &Patch::Merge(label)).await?;
+    }
+
+    // Its rightful twin is heard after all that: m2's agent writes as much itself.
+    let own: Api<Work> = Api::namespaced(m2.client.clone(), "karmada-es-m2");
+    let mut refused = false;
+    for number in 0..WRITES_MAX {
+        let status = json!({"status": {"conditions": [{"type": "Applied", "status": "True",
+            "reason": "R", "message": number.to_string(), "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        let patched = own
+            .patch_status("w", &PatchParams::default(), &Patch::Merge(status))
+            .await;
+        match patched {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                refused = true;
+                break;
+            }
+            Err(other) => return Err(other.into()),
+        }
+    }
+    assert!(refused, "the agent that wrote too much was never refused");
+    wait_for("the condition of m2", SOON, || async {
+        Ok(is_quarantined(&clusters, "m2").await? == Some(true))
+    })
+    .await?;
+    assert_eq!(is_quarantined(&clusters, "m1").await?, None);
+    m1.patch_status("m1", json!({"status": {"kubernetesVersion": "v1"}}))
+        .await?;
+    hub.stop().await
+}
+
+/// An agent cannot write in another's name, which would count for nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_writes_in_its_own_name() -> Result<()> {
+    let hub = Hub::start("attack-manager").await?;
+    let m1 = hub.register("m1", "id-1").await?;
+    let own: Api<Cluster> = Api::all(m1.client.clone());
+    let clusters: Api<Cluster> = Api::all(hub.admin.clone());
+    let write = async |manager: &str, version: &str| {
+        let params = PatchParams {
+            field_manager: Some(manager.to_owned()),
+            ..PatchParams::default()
+        };
+        let status = Patch::Merge(json!({"status": {"kubernetesVersion": version}}));
+        own.patch_status("m1", &params, &status).await
+    };
+    for manager in ["towline-hub", "kubectl", "karmada", "flood"] {
+        let message = assert_code(manager, write(manager, manager).await, 403);
+        assert!(message.contains("field manager"), "{message}");
+    }
+    for manager in ["towline-agent", "towline-agent-2", "karmada-agent"] {
+        write(manager, manager).await?;
+    }
+    let version = clusters.get("m1").await?.status.unwrap_or_default();
+    assert_eq!(version.kubernetes_version.as_deref(), Some("karmada-agent"));
     hub.stop().await
 }
 

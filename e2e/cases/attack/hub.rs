@@ -193,7 +193,7 @@ impl Hub {
     }
 
     pub(super) async fn token(&self, limits: TokenLimits<'_>) -> Result<BootstrapToken> {
-        let token = BootstrapToken::generate(&mut rand::rng());
+        let token = BootstrapToken::generate(&mut common::chance::secret::rng());
         let expires = k8s_openapi::jiff::Timestamp::now()
             + k8s_openapi::jiff::SignedDuration::from_secs(limits.expires);
         let mut annotations = json!({TOKEN_USES: limits.uses.to_string()});
@@ -240,7 +240,7 @@ impl Hub {
             proxy: ProxyChoice::default(),
             credentials,
         };
-        Ok(hub_client(&target, &ClientOptions::new("test"))?)
+        Ok(hub_client(&target, &ClientOptions::new("agent"))?)
     }
 
     /// The client of who holds a certificate.
@@ -387,7 +387,7 @@ pub(super) fn csr_name() -> String {
     format!(
         "towline-{}",
         Alphanumeric
-            .sample_string(&mut rand::rng(), 32)
+            .sample_string(&mut common::chance::secret::rng(), 32)
             .to_lowercase()
     )
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::check::Version;
 
 /// Where all of it happens.
-pub(crate) const NAMESPACE: &str = "churn";
+pub(crate) const NAMESPACE: &str = "karmada-es-churn";
 /// The object that is created when all else has ended.
 pub(crate) const LAST: u32 = 9999;
 

@@ -3,9 +3,9 @@
 use anyhow::Result;
 use common::api::cluster::{ClusterSpec, SyncMode, Taint, TaintEffect};
 use common::api::work::Work;
-use common::labels::{CLUSTER_FINALIZER, SYSTEM, WORK_FINALIZER};
+use common::labels::{CLUSTER_FINALIZER, SYSTEM, UNREGISTER, WORK_FINALIZER};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::play::{Played, SOON, rig};
@@ -48,7 +48,15 @@ async fn h1_a_new_cluster_gets_namespace_taint_finalizer_and_models() -> Result<
     let note = "Taint cluster succeed: cluster now has taints([{Key:cluster.karmada.io/not-ready,Effect:NoSchedule}]).";
     played.wait_event("TaintClusterSucceed", note).await?;
 
-    // The namespace comes back when somebody deletes it.
+    // The namespace comes back when somebody deletes it who says that it is meant.
+    let said = json!({"metadata": {"annotations": {UNREGISTER: "force"}}});
+    namespaces
+        .patch(
+            "karmada-es-h1",
+            &PatchParams::default(),
+            &Patch::Merge(said),
+        )
+        .await?;
     namespaces
         .delete("karmada-es-h1", &DeleteParams::default())
         .await?;

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use common::api::cluster::{Cluster, READY};
+use common::chance::Chance;
 use common::watch::{Collection, Event, WatchConfig, watch};
 use futures::StreamExt as _;
 use kube::Client;
@@ -97,7 +98,7 @@ async fn stays(played: &Played, how_long: Duration, want: &str) -> Result<()> {
     let clusters = Collection::of::<Cluster>(None);
     let config = WatchConfig {
         field_selector: Some(format!("metadata.name={}", played.name)),
-        ..WatchConfig::default()
+        ..WatchConfig::new(&Chance::from_os())
     };
     let mut events = pin!(watch::<Cluster>(played.client.clone(), clusters, config));
     while let Ok(Some(event)) = timeout_at(until, events.next()).await {
@@ -138,7 +139,7 @@ async fn lateness(client: &Client, round: usize) -> Result<Vec<Duration>> {
         cluster.post(true, "up").await?;
         played.push(cluster);
     }
-    let config = WatchConfig::default();
+    let config = WatchConfig::new(&Chance::from_os());
     let mut events = pin!(watch::<Cluster>(
         client.clone(),
         Collection::of::<Cluster>(None),

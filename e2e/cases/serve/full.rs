@@ -8,7 +8,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 
 use super::rig::{Hub, LONG, Side, ask, passed, two_ports};
-use crate::env::{Scratch, repository, wait_for};
+use crate::env::{Scratch, Towline, repository, wait_for};
 
 /// Builds what stands between the hub and its disk (see `hub/tests/store/powercut.c`): while a file `full`
 /// lies in its folder, no file of the data directory can grow.
@@ -81,6 +81,15 @@ async fn a_full_disk_refuses_writes_and_keeps_heartbeats() -> Result<()> {
         Ok(unready(&client).await.is_some())
     })
     .await?;
+
+    let kubeconfig = hub.kubeconfig().display().to_string();
+    let towline = Towline::new(dir)?;
+    let said = towline.cli(["check", "--kubeconfig", &kubeconfig]).await?;
+    let said = said.refused()?;
+    let found = said
+        .stderr
+        .contains("readyz: the API server is not ready: store");
+    ensure!(said.code == 7 && found, "{}", said.stderr);
 
     // Reads and renewals go on, and nothing of what was refused is there.
     let found = maps.list(&Default::default()).await?;

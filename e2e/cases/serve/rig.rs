@@ -54,8 +54,21 @@ impl Hub {
         flags: &[&str],
         environment: &[(&str, &Path)],
     ) -> Result<Self> {
+        let program = ProcessSpec::new("towline-hub-serve", &binary("towline-hub")?, dir);
+        Self::start_spec(program, data, port, advertise, flags, environment).await
+    }
+
+    /// The same, by a program as it is given: as another user, for instance.
+    pub(super) async fn start_spec(
+        program: ProcessSpec,
+        data: &Path,
+        port: u16,
+        advertise: &[String],
+        flags: &[&str],
+        environment: &[(&str, &Path)],
+    ) -> Result<Self> {
         let address = format!("127.0.0.1:{port}");
-        let mut spec = ProcessSpec::new("towline-hub-serve", &binary("towline-hub")?, dir)
+        let mut spec = program
             .arg("serve")
             .arg("--data-dir")
             .arg(data)
@@ -118,8 +131,12 @@ impl Hub {
 
     /// The Ready condition: its status, and when it last changed.
     pub(super) async fn ready(&self) -> Result<(String, String)> {
+        self.ready_of(CLUSTER).await
+    }
+
+    async fn ready_of(&self, name: &str) -> Result<(String, String)> {
         let api: Api<Cluster> = Api::all(self.client().await?);
-        let cluster = api.get(CLUSTER).await?;
+        let cluster = api.get(name).await?;
         let ready = cluster.condition(READY).context("no condition Ready yet")?;
         Ok((
             ready.status.clone(),
@@ -129,8 +146,12 @@ impl Hub {
 
     /// Waits until the cluster is Ready.
     pub(super) async fn wait_cluster(&self) -> Result<(String, String)> {
+        self.wait_ready_of(CLUSTER).await
+    }
+
+    async fn wait_ready_of(&self, name: &str) -> Result<(String, String)> {
         wait_for_some("Ready of the cluster", LONG, async || {
-            let ready = self.ready().await?;
+            let ready = self.ready_of(name).await?;
             ensure!(ready.0 == "True", "it is {ready:?}");
             Ok(Some(ready))
         })
@@ -211,19 +232,29 @@ async fn member(dir: &Path) -> Result<Plane> {
 impl Side {
     /// Registers the member with a hub that it is to find at `address`, and waits until it is Ready.
     pub(super) async fn join(dir: &Path, hub: &Hub, address: &str) -> Result<Self> {
+        Self::join_as(CLUSTER, dir, hub, address).await
+    }
+
+    /// The same by another name; each has a folder of its own.
+    pub(super) async fn join_as(
+        cluster: &str,
+        dir: &Path,
+        hub: &Hub,
+        address: &str,
+    ) -> Result<Self> {
         let member = member(dir).await?;
         let pin = CaPin::of_pem(hub.key_file("ca.crt")?.as_bytes())?;
         let pin = pin.first().context("the hub has a CA")?.to_string();
         let towline = Towline::new(dir)?;
         let kubeconfig = hub.kubeconfig().display().to_string();
-        let token = ["token", "create", "--cluster", CLUSTER];
+        let token = ["token", "create", "--cluster", cluster];
         let token = token.iter().copied().chain(["--kubeconfig", &kubeconfig]);
         let token = towline.cli(token).await?.ok()?.stdout;
         let seat = Seat::new(dir, "agent")?;
         let wish = Wish {
             hub: address,
             pin: &pin,
-            cluster: CLUSTER,
+            cluster,
             token: token
                 .split_whitespace()
                 .next()
@@ -234,6 +265,7 @@ impl Side {
         let flags = [
             "--cert-rotation-checking-interval=1s",
             "--cluster-lease-duration=12s",
+            "--cluster-status-update-frequency=2s",
         ];
         let agent = seat.start(&wish, &flags)?;
         let mut side = Self {
@@ -241,7 +273,7 @@ impl Side {
             seat,
             agent,
         };
-        hub.wait_cluster().await.map_err(|error| {
+        hub.wait_ready_of(cluster).await.map_err(|error| {
             let ended = side.agent.check().err();
             ended
                 .unwrap_or(error)
@@ -279,6 +311,16 @@ impl Side {
             known.any(|one| one == address)
         };
         self.wait_kept("servers", &what, holds).await
+    }
+
+    /// Ends the agent.
+    pub(super) fn kill(&mut self) {
+        self.agent.kill();
+    }
+
+    /// Ends the member; its agent has ended.
+    pub(super) async fn end_member(&mut self) {
+        self.member.stop().await;
     }
 
     /// Ends the agent and starts it again: what it keeps has to be enough.

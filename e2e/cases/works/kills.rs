@@ -2,6 +2,7 @@
 //! was never killed would.
 
 use anyhow::{Result, ensure};
+use common::chance::Chance;
 use common::watch::{Collection, Event, WatchConfig, watch};
 use futures::StreamExt as _;
 use futures::stream::{self, TryStreamExt as _};
@@ -36,7 +37,7 @@ const WITHIN: Duration = Duration::from_secs(400);
 async fn works_kills_at_random_points_leave_nothing_behind() -> Result<()> {
     let seed = match std::env::var("TOWLINE_TEST_SEED") {
         Ok(text) => text.parse()?,
-        Err(_) => rand::random::<u64>(),
+        Err(_) => common::chance::secret::rng().random(),
     };
     println!("seed {seed}; TOWLINE_TEST_SEED={seed} repeats it");
     let mut random = StdRng::seed_from_u64(seed);
@@ -170,7 +171,7 @@ impl Scene {
         let maps = Collection::of::<ConfigMap>(Some("default"));
         let config = WatchConfig {
             label_selector: Some("karmada.io/managed=true".into()),
-            ..WatchConfig::default()
+            ..WatchConfig::new(&Chance::from_os())
         };
         let mut events = pin!(watch::<ConfigMap>(self.member.clone(), maps, config));
         let mut listed = false;

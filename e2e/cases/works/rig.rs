@@ -1,11 +1,12 @@
 //! A lab with one member and an engine whose requests are counted.
 
 use agent::config::RunArgs;
-use agent::context::{AgentContext, ErrorReport};
+use agent::context::{AgentContext, Certified, ErrorReport};
 use agent::execution::engine::Engine;
 use agent::hub::{Connect, HubHandle};
 use anyhow::{Context as _, Result};
 use clap::Parser;
+use common::chance::Chance;
 use common::client::{ClientOptions, kubeconfig_client};
 use common::names::ClusterName;
 use common::time::SystemClock;
@@ -112,12 +113,13 @@ impl Running {
             member: counted(member_client, member.clone()),
             member_config,
             clock: Arc::new(SystemClock),
+            chance: Chance::from_os(),
             metrics: Arc::default(),
             shutdown: stop.clone(),
             cluster_view: watch::Sender::new(None),
             refused: watch::Sender::new(None),
             orphans: watch::Sender::new(None),
-            certificate_ends: watch::channel(None).1,
+            certified: watch::channel(Certified::default()).1,
             errors: ErrorReport::default(),
         };
         let engine = agent::execution::engine(&context);

@@ -27,7 +27,7 @@ const BIG: usize = 700_000;
 
 /// Text that hardly shrinks.
 fn noise(length: usize) -> Value {
-    json!({"k": "v1", "noise": Alphanumeric.sample_string(&mut rand::rng(), length)})
+    json!({"k": "v1", "noise": Alphanumeric.sample_string(&mut common::chance::secret::rng(), length)})
 }
 
 /// What `kubectl apply -k manifests/agent` makes but for the Deployment, and a kubeconfig with exactly

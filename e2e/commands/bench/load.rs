@@ -1,6 +1,7 @@
 //! The load: Works that are made, awaited and deleted again; and the same writes without an agent.
 
 use anyhow::{Context as _, Result, bail};
+use common::chance::Chance;
 use common::names::EXECUTION_PREFIX;
 use common::watch::{Collection, Event, WatchConfig, watch};
 use futures::StreamExt as _;
@@ -313,7 +314,7 @@ impl Load {
         let works = Collection::dynamic(&Self::resource(), Some(&self.namespace));
         let config = WatchConfig {
             label_selector: Some(format!("{RUN}={run}")),
-            ..WatchConfig::default()
+            ..WatchConfig::new(&Chance::from_os())
         };
         watch(self.hub.clone(), works, config)
     }

@@ -64,6 +64,7 @@ impl Board {
         while self.count.load(Ordering::Relaxed) < wanted {
             let looked = (Instant::now() + Duration::from_secs(1)).min(deadline);
             tokio::select! {
+                biased;
                 () = self.all.notified() => {}
                 () = sleep_until(looked) => {}
             }

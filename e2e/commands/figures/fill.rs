@@ -150,6 +150,7 @@ async fn every(what: &str, count: usize, one: impl AsyncFn(usize) -> Result<()>)
     let mut looks = interval_at(began + TELL, TELL);
     loop {
         tokio::select! {
+            biased;
             ended = &mut all => {
                 tell();
                 return ended;

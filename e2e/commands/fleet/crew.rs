@@ -15,9 +15,9 @@ use clap::Parser;
 use common::api::work::Work;
 use common::client::ClientOptions;
 use common::discovery::CaPin;
+use common::env::Env;
 use common::names::ClusterName;
 use common::proxy::ProxyChoice;
-use common::time::{SharedClock, SystemClock};
 use common::tls::CertificateSwap;
 use common::token::BootstrapToken;
 use common::watch::{Collection, Event, WatchConfig, watch};
@@ -54,7 +54,7 @@ struct Flags {
 /// Registered agents.
 pub(super) struct Crew {
     config: Arc<Config>,
-    clock: SharedClock,
+    env: Env,
     agents: Vec<(Registration, Handed)>,
     stop: CancellationToken,
     port: u16,
@@ -76,8 +76,8 @@ impl Crew {
             "--registration-timeout=10m",
         ])?;
         let config = Arc::new(flags.run.into_config()?);
-        let clock: SharedClock = Arc::new(SystemClock);
-        let (config, clock) = (&config, &clock);
+        let env = Env::system();
+        let (config, env) = (&config, &env);
         let run = std::process::id();
         let mut handed = Vec::new();
         for first in (0..count).step_by(USES) {
@@ -111,7 +111,7 @@ impl Crew {
                     proxy: ProxyChoice::direct(),
                     bootstrap: Ok(bootstrap),
                 };
-                let registration = enrol(&handed, config, clock, scratch.path()).await?;
+                let registration = enrol(&handed, config, env, scratch.path()).await?;
                 anyhow::Ok((registration, handed))
             });
         // As they come: the slowest must not keep the next one from beginning.
@@ -123,7 +123,7 @@ impl Crew {
         let took = began.elapsed();
         let crew = Self {
             config: config.clone(),
-            clock: clock.clone(),
+            env: env.clone(),
             agents,
             stop: CancellationToken::new(),
             port,
@@ -149,7 +149,7 @@ impl Crew {
         for (number, (registration, handed)) in self.agents.iter().enumerate() {
             let in_force = InForce {
                 swap: CertificateSwap::empty(),
-                ends: tokio::sync::watch::Sender::new(None),
+                certified: tokio::sync::watch::Sender::default(),
             };
             let way = Timed {
                 way: in_force.show(registration, handed)?,
@@ -163,12 +163,13 @@ impl Crew {
                 hub: HubHandle::new(Arc::new(way)).await?,
                 member: member::client(),
                 member_config: kube::Config::new(http::Uri::from_static("https://played.invalid")),
-                clock: self.clock.clone(),
+                clock: self.env.clock.clone(),
+                chance: self.env.chance.clone(),
                 metrics: Arc::new(Mutex::new(Registry::default())),
                 shutdown: self.stop.clone(),
                 cluster_view: tokio::sync::watch::Sender::new(None),
                 refused: tokio::sync::watch::Sender::new(None),
-                certificate_ends: in_force.ends.subscribe(),
+                certified: in_force.certified.subscribe(),
                 orphans: tokio::sync::watch::Sender::new(None),
                 errors: ErrorReport::default(),
             };
@@ -201,7 +202,7 @@ impl Crew {
 async fn enrol(
     handed: &Handed,
     config: &Arc<Config>,
-    clock: &SharedClock,
+    env: &Env,
     dir: &Path,
 ) -> Result<Registration> {
     let bootstrap = handed
@@ -215,8 +216,9 @@ async fn enrol(
         store: Arc::new(Store::in_directory(dir.clone())?),
         cluster_id: format!("id-of-{name}"),
         config: config.hub.clone(),
-        clock: clock.clone(),
-        reporter: Arc::new(Reporter::in_directory(&dir, clock.clone())),
+        clock: env.clock.clone(),
+        chance: env.chance.clone(),
+        reporter: Arc::new(Reporter::in_directory(&dir, env.clock.clone())),
     };
     let outcome = registrar.register(handed).await;
     let outcome = outcome.with_context(|| format!("failed to register {name}"))?;
@@ -230,7 +232,7 @@ async fn live(context: AgentContext, number: usize, board: Arc<Board>, begin: Du
     let works = watch::<IgnoredAny>(
         context.hub.client(),
         Collection::of::<Work>(Some(&namespace)),
-        WatchConfig::default(),
+        WatchConfig::new(&context.chance),
     );
     let watched = async {
         let mut works = pin!(works);
@@ -247,10 +249,11 @@ async fn live(context: AgentContext, number: usize, board: Arc<Board>, begin: Du
     };
     let stop = context.shutdown.clone();
     tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
         () = heartbeat::run(context.clone()) => {}
         () = cluster_status::run(context.clone()) => {}
         () = watched => {}
-        () = stop.cancelled() => {}
     }
 }
 

@@ -1,15 +1,15 @@
-// Command facts writes hub/src/apiserver/facts/kubernetes.json.gz: what the types of Kubernetes are,
+// Command facts writes hub/src/apiserver/schema/builtin/kubernetes.json.gz: what the types of Kubernetes are,
 // without a word of their documentation.
 //
 // It is run by hand, against a lab of the same version (e2e/lab up --bare --members 0):
 //
 //	cd e2e/modules/facts && go run . -kubeconfig ../../../target/lab/hub.kubeconfig \
-//	    -out ../../../hub/src/apiserver/facts/kubernetes.json.gz
+//	    -out ../../../hub/src/apiserver/schema/builtin/kubernetes.json.gz
 //
 // Three sources are joined: discovery and the columns of tables as the server tells them, its OpenAPI
 // v3 (list types, merge keys, enums, defaults, what is required), and the Go types, whose tags say
 // what OpenAPI does not: which empty fields are written, what numbers fit, and the field numbers of
-// protobuf. Keys are short because there are thousands of them; hub/src/apiserver/facts.rs names them.
+// protobuf. Keys are short because there are thousands of them; hub/src/apiserver/schema/builtin.rs names them.
 package main
 
 import (
@@ -53,7 +53,7 @@ var served = map[string][]string{
 
 // left are subresources of pods, nodes and services that need a machine behind them.
 var left = map[string]bool{
-	"attach": true, "binding": true, "eviction": true, "exec": true, "log": true,
+	"attach": true, "binding": true, "exec": true, "log": true,
 	"portforward": true, "proxy": true, "resize": true, "ephemeralcontainers": true,
 }
 

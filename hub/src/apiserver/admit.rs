@@ -2,10 +2,10 @@
 
 use super::agents::{self, Target};
 use super::authz::{Attributes, Authorizer, Grant};
-use super::caller::MASTERS;
+use super::caller::{Caller, MASTERS};
 use super::error::ApiError;
-use super::registry::{Admission, AdmissionFuture, Context, Operation};
 use super::signer::form;
+use crate::apiserver::request::{Admission, AdmissionFuture, Context, Operation};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use common::names::EXECUTION_PREFIX;
@@ -55,6 +55,7 @@ impl Rules {
         };
         let in_force = || self.reads_own_works(context);
         agents::check_object(&context.caller, &target, object, old, in_force)?;
+        agents::check_work_place(&target)?;
         if operation == Operation::Create && !context.name.is_empty() {
             // A replacement or an apply that makes the object.
             let asked = Attributes {
@@ -72,6 +73,9 @@ impl Rules {
             && let Some(old) = old
         {
             agents::check_cluster_deletion(&target, old)?;
+            if *context.caller != Caller::system() {
+                agents::check_namespace_deletion(&target, old)?;
+            }
         }
         let Some(object) = object else {
             return Ok(());

@@ -6,13 +6,20 @@
 //! ([`check_object`]).
 
 mod forms;
+mod unknown;
 
+pub use unknown::Unknown;
+
+use super::authz::Attributes;
 use super::caller::Caller;
 use super::error::{ApiError, GroupResource};
-use crate::install::admission::{AGENTS_POLICY, CLUSTERS_POLICY, TOKENS_POLICY};
+use crate::install::admission::{
+    AGENTS_POLICY, CLUSTERS_POLICY, NAMESPACES_POLICY, OWN_MANAGER_ONLY, TOKENS_POLICY,
+    WORKS_POLICY, misplaced_work, namespace_guarded,
+};
 use common::identity::{AGENT_USER_PREFIX, AGENTS_GROUP, BOOTSTRAP_GROUP, CLUSTER_GROUP_PREFIX};
 use common::labels::UNREGISTER;
-use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX};
+use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX, SYSTEM_NAMESPACE};
 use common::unregister::Mode;
 use serde_json::Value;
 
@@ -21,13 +28,13 @@ use serde_json::Value;
 pub struct Target<'a> {
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: &'a str,
-    /// API group.
+    /// API group; empty for the core group.
     pub group: &'a str,
     /// Plural name.
     pub resource: &'a str,
     /// Subresource; empty for the object itself.
     pub subresource: &'a str,
-    /// Namespace.
+    /// Empty for what lies in none.
     pub namespace: &'a str,
     /// Name; empty while it is not known.
     pub name: &'a str,
@@ -41,6 +48,7 @@ enum Kind {
     Work,
     WorkStatus,
     Event,
+    EventUpdate,
     Request,
 }
 
@@ -53,6 +61,7 @@ impl Target<'_> {
             ("UPDATE", "work.karmada.io", "works", "") => Some(Kind::Work),
             ("UPDATE", "work.karmada.io", "works", "status") => Some(Kind::WorkStatus),
             ("CREATE", "", "events", "") => Some(Kind::Event),
+            ("UPDATE", "", "events", "") => Some(Kind::EventUpdate),
             ("CREATE", "certificates.k8s.io", "certificatesigningrequests", "") => {
                 Some(Kind::Request)
             }
@@ -76,6 +85,19 @@ pub fn is_agent(caller: &Caller) -> bool {
             .groups
             .iter()
             .any(|group| group == AGENTS_GROUP || group.starts_with(CLUSTER_GROUP_PREFIX))
+}
+
+/// The right that only the agent of a registration in force has; `None` for who is no agent.
+pub fn right_of_registered(caller: &Caller) -> Option<Attributes> {
+    let cluster = is_agent(caller).then(|| cluster_of(caller).unwrap_or_default())?;
+    Some(Attributes {
+        verb: "patch".to_owned(),
+        group: "coordination.k8s.io".to_owned(),
+        resource: "leases".to_owned(),
+        namespace: CLUSTER_NAMESPACE.to_owned(),
+        name: cluster.to_owned(),
+        ..Attributes::default()
+    })
 }
 
 /// Whether a caller is one of our tokens.
@@ -119,7 +141,7 @@ pub fn check_target(caller: &Caller, target: &Target<'_>) -> Result<(), ApiError
         }
         Kind::Work if !in_own_namespace => refuse(FINALIZER_ONLY),
         Kind::WorkStatus if !in_own_namespace => refuse(WORK_STATUS_ONLY),
-        Kind::Event if !in_own_namespace => refuse(EVENTS_ONLY),
+        Kind::Event | Kind::EventUpdate if !in_own_namespace => refuse(EVENTS_ONLY),
         _ => Ok(()),
     }
 }
@@ -129,8 +151,9 @@ const RENEW_TIME_ONLY: &str = "an agent may write nothing but renewTime of its o
 const FINALIZER_ONLY: &str =
     "an agent may change nothing of its own Works but their status and its own finalizer";
 const WORK_STATUS_ONLY: &str = "an agent may write nothing but the status of its own Works";
-const EVENTS_ONLY: &str = "an agent may create Events only in its execution namespace, about its \
-                           Works, from towline-agent, with at most 1024 characters";
+const EVENTS_ONLY: &str = "an agent may write Events only in its execution namespace, about its Works, \
+                           from towline-agent or a controller of Karmada's agent, with at most 1024 \
+                           characters";
 
 /// Whether a caller may write this object in place of the old one. `reads_own_works` tells whether the
 /// agent may still list its own Works.
@@ -174,10 +197,21 @@ pub fn check_object(
             WORK_STATUS_ONLY,
         ),
         Kind::Event => held(forms::event(object, target.namespace), EVENTS_ONLY),
+        Kind::EventUpdate => held(
+            forms::event(object, target.namespace)
+                && forms::metadata_same(object, old)
+                && forms::event_same(object, old),
+            EVENTS_ONLY,
+        ),
         Kind::Request => held(reads_own_works(), "this registration is no longer in force")
             .and_then(|()| forms::request(object)),
     };
-    held.map_err(|why| target.refused(AGENTS_POLICY, why))
+    let counted = !matches!(kind, Kind::Lease | Kind::Request);
+    held.and_then(|()| {
+        let own = !counted || forms::manager_is_own(object, old);
+        if own { Ok(()) } else { Err(OWN_MANAGER_ONLY) }
+    })
+    .map_err(|why| target.refused(AGENTS_POLICY, why))
 }
 
 fn held(holds: bool, why: &'static str) -> Result<(), &'static str> {
@@ -209,6 +243,45 @@ pub fn check_cluster_deletion(target: &Target<'_>, cluster: &Value) -> Result<()
         modes.join("|"),
     );
     Err(target.refused(CLUSTERS_POLICY, &why))
+}
+
+/// Refuses a Work where nobody would carry it out.
+pub fn check_work_place(target: &Target<'_>) -> Result<(), ApiError> {
+    let what = (
+        target.operation,
+        target.group,
+        target.resource,
+        target.subresource,
+    );
+    if what != ("CREATE", "work.karmada.io", "works", "")
+        || target.namespace.starts_with(EXECUTION_PREFIX)
+    {
+        return Ok(());
+    }
+    Err(target.refused(WORKS_POLICY, &misplaced_work(target.namespace)))
+}
+
+/// Refuses to delete a namespace that holds what is the hub's, unless that was said on it. What the server
+/// does by itself, as the collection of what lost its owner, is not asked here.
+pub fn check_namespace_deletion(target: &Target<'_>, namespace: &Value) -> Result<(), ApiError> {
+    if (target.operation, target.group, target.resource) != ("DELETE", "", "namespaces") {
+        return Ok(());
+    }
+    let metadata = &namespace["metadata"];
+    let name = metadata["name"].as_str().unwrap_or_default();
+    let owned = |owner: &Value| {
+        let version = owner["apiVersion"].as_str().unwrap_or_default();
+        owner["kind"] == "Cluster" && version.starts_with("cluster.karmada.io/")
+    };
+    let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
+    let cluster = name
+        .strip_prefix(EXECUTION_PREFIX)
+        .filter(|_| owners.any(owned));
+    let guarded = cluster.is_some() || [SYSTEM_NAMESPACE, CLUSTER_NAMESPACE].contains(&name);
+    if !guarded || metadata["annotations"][UNREGISTER] == Mode::Force.as_str() {
+        return Ok(());
+    }
+    Err(target.refused(NAMESPACES_POLICY, &namespace_guarded(name, cluster)))
 }
 
 #[cfg(test)]

@@ -1,28 +1,33 @@
-//! The audit log: one line of JSON for each write and each refusal, without any body, in files that are
-//! rotated. Writes that change nothing and renewals of Leases are left out: a fleet at rest makes a hundred
-//! a second, and what an administrator did would be gone within the hour. Anybody can be refused as often as they like, so of too many refusals of one user within a
-//! minute the rest is only counted: nobody pushes out of the files what was done before.
+//! The audit log: one line of JSON for each write and each refusal, each read of Secrets, each backup and
+//! whatever somebody does as somebody else, without any body, in files that are rotated, or on standard
+//! output for whoever carries it off this machine. Writes that change nothing and renewals of Leases are left
+//! out: a fleet at rest makes a hundred a second.
+//!
+//! Nobody pushes out of the files what was done before. Anybody can be refused as often as they like, so of
+//! too many refusals of one user within a minute the rest is only counted. What is granted is always written,
+//! but who has filled an eighth of a file goes on in a second log ([`BUSY`]), which such users share.
 
-use super::caller::Caller;
-use super::http::info::RequestInfo;
-use chrono::{DateTime, SecondsFormat, Utc};
-use serde::Serialize;
+mod files;
+mod line;
+
+use super::caller::{Caller, MASTERS};
+use crate::apiserver::request::RequestInfo;
+use chrono::{DateTime, Utc};
+use files::{Log, Output};
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A file is put aside at this size.
-const ROTATE_AT: u64 = 16 * 1024 * 1024;
-/// Files that were put aside and are kept.
-const KEPT: usize = 4;
+pub use files::BUSY;
+
+/// The log within a data directory.
 const FILE: &str = "audit.log";
+/// What users begin with that are ServiceAccounts; their namespace follows.
+const ACCOUNTS: &str = "system:serviceaccount:";
 /// Refusals of one user that are written within a minute.
 const REFUSALS: u64 = 60;
-/// How much of a path is written.
-const PATH_MAX: usize = 1024;
 
 /// What one request did.
 #[derive(Debug, Clone, Copy)]
@@ -37,84 +42,63 @@ pub struct Entry<'a> {
     pub user: &'a Caller,
     /// As whom, when as somebody else.
     pub acting: Option<&'a Caller>,
+    /// Where it came from; none within the process.
+    pub source: Option<IpAddr>,
     /// Whether nothing was kept.
     pub dry_run: bool,
     /// Status code of the answer.
     pub code: u16,
 }
 
-/// A line, its members in the order of their names.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Line<'a> {
-    #[serde(rename = "auditID")]
-    audit_id: &'a str,
-    code: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dry_run: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    impersonated_user: Option<Who<'a>>,
-    /// How many refusals of this user before it stand nowhere.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    left_out: Option<u64>,
-    path: &'a str,
-    time: String,
-    user: Who<'a>,
-    verb: &'a str,
-}
-
-#[derive(Serialize)]
-struct Who<'a> {
-    groups: &'a [String],
-    username: &'a str,
-}
-
-impl<'a> Who<'a> {
-    fn of(caller: &'a Caller) -> Self {
-        Self {
-            groups: &caller.groups,
-            username: &caller.user,
-        }
-    }
-}
-
 impl Entry<'_> {
     const fn is_refusal(&self) -> bool {
-        matches!(self.code, 401 | 403)
+        self.code >= 400
     }
 
-    fn line(&self, left_out: u64) -> Vec<u8> {
-        let path = &self.info.path;
-        let line = Line {
-            audit_id: self.id,
-            code: self.code,
-            dry_run: self.dry_run.then_some(true),
-            impersonated_user: self.acting.map(Who::of),
-            left_out: (left_out > 0).then_some(left_out),
-            path: &path[..path.floor_char_boundary(PATH_MAX)],
-            time: self.now.to_rfc3339_opts(SecondsFormat::Micros, true),
-            user: Who::of(self.user),
-            verb: &self.info.verb,
-        };
-        let mut text = Vec::with_capacity(512);
-        // Texts and numbers can always be encoded, and memory be written to.
-        let _ = serde_json::to_writer(&mut text, &line);
-        text.push(b'\n');
-        text
+    /// Whose share of a file it takes; nobody's for administrators.
+    fn share(&self) -> Option<&str> {
+        let user = &self.user.user;
+        if self.user.is_in(MASTERS) && *self.user != Caller::system() {
+            return None;
+        }
+        // Whoever may make one ServiceAccount may make a thousand.
+        let account = user
+            .strip_prefix(ACCOUNTS)
+            .and_then(|rest| rest.split_once(':'));
+        Some(match account {
+            Some((namespace, _)) => &user[..ACCOUNTS.len() + namespace.len()],
+            None => user,
+        })
+    }
+}
+
+/// Where it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// A file, and those that are put aside.
+    File(PathBuf),
+    /// Standard output.
+    Stdout,
+}
+
+impl Destination {
+    /// `-` for standard output, a file otherwise; without any, one in the data directory.
+    pub fn of(named: Option<&Path>, data_dir: &Path) -> Self {
+        match named {
+            Some(path) if path == Path::new("-") => Self::Stdout,
+            Some(path) => Self::File(path.to_owned()),
+            None => Self::File(data_dir.join(FILE)),
+        }
     }
 }
 
 /// The log. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Audit(Option<Arc<Mutex<Log>>>);
+pub struct Audit(Option<Arc<Mutex<Inner>>>);
 
 #[derive(Debug)]
-struct Log {
-    path: PathBuf,
-    file: File,
-    size: u64,
-    /// Whether the last line could not be written, so that this is said once.
-    failing: bool,
+struct Inner {
+    output: Output,
     refusals: Refusals,
 }
 
@@ -146,88 +130,48 @@ impl Refusals {
 }
 
 impl Audit {
-    /// A log in a folder.
-    pub fn open(folder: &Path) -> io::Result<Self> {
-        let path = folder.join(FILE);
-        let (file, size) = append(&path)?;
-        let log = Log {
-            path,
-            file,
-            size,
-            failing: false,
-            refusals: Refusals::default(),
+    /// A log that is written there.
+    pub fn open(to: &Destination) -> io::Result<Self> {
+        let output = match to {
+            Destination::File(path) => Output::Files(Log::open(path)?),
+            Destination::Stdout => Output::stdout()?,
         };
-        Ok(Self(Some(Arc::new(Mutex::new(log)))))
+        Ok(Self(Some(Arc::new(Mutex::new(Inner {
+            output,
+            refusals: Refusals::default(),
+        })))))
     }
 
     /// Writes a line.
     pub fn write(&self, entry: &Entry<'_>) {
-        let Some(log) = &self.0 else { return };
-        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(inner) = &self.0 else { return };
+        let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
         let mut left_out = 0;
         if entry.is_refusal() {
             let minute = entry.now.timestamp().div_euclid(60);
-            match log.refusals.one_more(&entry.user.user, minute) {
+            match inner.refusals.one_more(&entry.user.user, minute) {
                 Some(before) => left_out = before,
                 None => return,
             }
         }
-        log.write(&entry.line(left_out));
+        inner.output.write(entry.share(), line::of(entry, left_out));
     }
-}
-
-impl Log {
-    fn write(&mut self, line: &[u8]) {
-        let written = self.rotate().and_then(|()| self.file.write_all(line));
-        match written {
-            Ok(()) => {
-                self.size += line.len() as u64;
-                self.failing = false;
-            }
-            Err(error) if !self.failing => {
-                self.failing = true;
-                tracing::error!(%error, path = %self.path.display(), "failed to write the audit log");
-            }
-            Err(_) => {}
-        }
-    }
-
-    fn rotate(&mut self) -> io::Result<()> {
-        if self.size < ROTATE_AT {
-            return Ok(());
-        }
-        let numbered = |number: usize| {
-            let mut path = self.path.as_os_str().to_owned();
-            path.push(format!(".{number}"));
-            PathBuf::from(path)
-        };
-        for number in (1..KEPT).rev() {
-            match std::fs::rename(numbered(number), numbered(number + 1)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        std::fs::rename(&self.path, numbered(1))?;
-        (self.file, self.size) = append(&self.path)?;
-        Ok(())
-    }
-}
-
-fn append(path: &Path) -> io::Result<(File, u64)> {
-    let mut options = OpenOptions::new();
-    let file = options.create(true).append(true).mode(0o600).open(path)?;
-    let size = file.metadata()?.len();
-    Ok((file, size))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::files::{KEPT, ROTATE_AT};
+    use super::line::PATH_MAX;
     use super::*;
+
+    fn open(dir: &Path) -> Audit {
+        Audit::open(&Destination::of(None, dir)).expect("opened")
+    }
 
     #[test]
     fn refusals_without_end_push_nothing_out() {
         let dir = tempfile::tempdir().expect("a folder");
-        let audit = Audit::open(dir.path()).expect("opened");
+        let audit = open(dir.path());
         let info = RequestInfo {
             path: "/é".repeat(2000),
             ..RequestInfo::default()
@@ -240,6 +184,7 @@ mod tests {
                 info: &info,
                 user,
                 acting: None,
+                source: None,
                 dry_run: false,
                 code,
             });
@@ -279,7 +224,7 @@ mod tests {
     #[test]
     fn lines_are_kept_and_files_put_aside() {
         let dir = tempfile::tempdir().expect("a folder");
-        let audit = Audit::open(dir.path()).expect("opened");
+        let audit = open(dir.path());
         let info = RequestInfo {
             verb: "create".to_owned(),
             path: "/api/v1/namespaces".to_owned(),
@@ -292,6 +237,7 @@ mod tests {
             info: &info,
             user: &caller,
             acting: None,
+            source: Some(IpAddr::from([192, 0, 2, 7])),
             dry_run: false,
             code: 201,
         };
@@ -299,12 +245,69 @@ mod tests {
         let text = std::fs::read_to_string(dir.path().join(FILE)).expect("read");
         let line: serde_json::Value = serde_json::from_str(text.trim_end()).expect("JSON");
         assert_eq!(line["verb"], "create");
+        assert_eq!(line["sourceIPs"], serde_json::json!(["192.0.2.7"]));
         for _ in 0..6 {
-            let log = audit.0.as_ref().expect("open");
-            log.lock().expect("unpoisoned").size = ROTATE_AT;
+            let inner = audit.0.as_ref().expect("open");
+            match &mut inner.lock().expect("unpoisoned").output {
+                Output::Files(log) => log.set_size(ROTATE_AT),
+                Output::Stdout(_) => panic!("it has files"),
+            }
             audit.write(&entry);
         }
         let files = std::fs::read_dir(dir.path()).expect("read").count();
         assert_eq!(files, KEPT + 1);
+    }
+
+    /// What a tenant does, however often and as whomever of its own, leaves what others did where it is.
+    #[test]
+    fn who_does_much_pushes_out_their_own_lines_alone() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let audit = open(dir.path());
+        let info = RequestInfo {
+            verb: "create".to_owned(),
+            path: "/x".repeat(400),
+            ..RequestInfo::default()
+        };
+        let caller = |user: &str| Caller {
+            user: user.to_owned(),
+            groups: vec!["g".repeat(2000); 100],
+            ..Caller::default()
+        };
+        let write = |user: &Caller, code| {
+            audit.write(&Entry {
+                id: "x",
+                now: "2026-01-01T00:00:00Z".parse().expect("a time"),
+                info: &info,
+                user,
+                acting: None,
+                source: None,
+                dry_run: false,
+                code,
+            });
+        };
+        write(&caller("bob"), 201);
+        // A line of theirs is as long as a line can be.
+        for number in 0..8_000 {
+            write(
+                &caller(&format!("system:serviceaccount:tenant:{number}")),
+                201,
+            );
+        }
+        for _ in 0..1000 {
+            write(&caller("eve"), 404);
+        }
+        write(&caller("carol"), 201);
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("there");
+        let main = read(FILE);
+        for user in ["bob", "carol"] {
+            assert!(main.contains(&format!("\"username\":\"{user}\"")), "{user}");
+        }
+        assert!(!dir.path().join("audit.log.1").exists());
+        let longest = main.lines().map(str::len).max().unwrap_or_default();
+        assert!(longest < 8 << 10, "{longest}");
+        let theirs = main.matches("serviceaccount:tenant:").count();
+        assert!(theirs > 100 && main.len() < usize::try_from(ROTATE_AT).expect("small") / 4);
+        assert!(read(BUSY).contains("serviceaccount:tenant:7999"));
+        assert_eq!(main.matches("\"username\":\"eve\"").count(), 60);
     }
 }

@@ -8,13 +8,14 @@ mod impersonate;
 use account::Held;
 pub use account::{API_AUDIENCE, Claims, ISSUER};
 pub use bootstrap::judge as judge_bootstrap;
-pub use certificate::Peer;
+pub use certificate::{Peer, Shown, serial};
 pub use impersonate::{Impersonators, impersonated};
 
 use super::caller::{AUTHENTICATED, Caller};
 use super::error::ApiError;
 use super::keys::Keys;
 use super::store::{Key, Store};
+use chrono::{DateTime, Utc};
 use common::time::SharedClock;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -73,15 +74,25 @@ impl Authenticator {
         self.account_token(token, audiences)
     }
 
+    /// When the credential of a request ends by itself.
+    pub fn ends(&self, peer: &Peer, headers: &HeaderMap) -> Option<DateTime<Utc>> {
+        if let Peer::Known { .. } | Peer::Itself = peer {
+            return peer.ends();
+        }
+        let token = bearer(headers)?;
+        self.bootstrap_token_ends(&token)
+            .or_else(|| self.account_token_ends(&token))
+    }
+
     /// A token that says this.
     pub fn sign(&self, claims: &Claims<'_>) -> Result<String, ApiError> {
         let signed = self.keys.account().sign(&claims.to_value());
         signed.map_err(ApiError::internal)
     }
 
-    /// The public key that verifies tokens of ServiceAccounts.
+    /// The public keys that verify tokens of ServiceAccounts.
     pub fn key_set(&self) -> Value {
-        self.keys.account().key_set()
+        self.keys.account().key_set(self.clock.now())
     }
 
     /// An object of the store.

@@ -14,7 +14,8 @@ pub(super) use rule::quoted_list;
 pub use rule::{Action, Rule};
 
 use super::caller::{Caller, MASTERS};
-use super::error::{ApiError, GroupResource, quote};
+use super::error::{ApiError, GroupResource};
+use crate::go::quote;
 use index::Index;
 use std::sync::{PoisonError, RwLock};
 use tokio::sync::watch;
@@ -22,17 +23,17 @@ use tokio::sync::watch;
 /// What is asked of the authorizer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// Verb.
+    /// `get`, `list`, `create`, …; of a path the method in lower case.
     pub verb: String,
     /// API group; `*` for any in reviews.
     pub group: String,
     /// Plural name; empty when a path is asked about.
     pub resource: String,
-    /// Subresource.
+    /// Part of the object; empty for the object itself.
     pub subresource: String,
-    /// Namespace.
+    /// Empty for what lies in none, and for all of them at once.
     pub namespace: String,
-    /// Name.
+    /// Name of the object; empty for a collection.
     pub name: String,
     /// Path, when it is not about a resource.
     pub path: Option<String>,
@@ -120,7 +121,7 @@ impl Default for Authorizer {
 }
 
 impl Authorizer {
-    /// Decides.
+    /// Whether somebody may, and by which rule.
     pub fn decide(&self, caller: &Caller, asked: &Attributes) -> Decision {
         if caller.is_in(MASTERS) {
             return Decision {
@@ -148,6 +149,11 @@ impl Authorizer {
     /// Tells of every change of roles and bindings.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// Decisions are the same while this number is.
+    pub fn generation(&self) -> u64 {
+        *self.changed.borrow()
     }
 
     fn read<T>(&self, with: impl FnOnce(&Index) -> T) -> T {

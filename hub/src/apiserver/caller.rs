@@ -14,7 +14,7 @@ pub const ANONYMOUS: &str = "system:anonymous";
 /// An identity that was proved, or impersonated by somebody who may.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// Name.
+    /// As rights name it: `system:admin`, `system:serviceaccount:a:b`.
     pub user: String,
     /// What tells two users of one name apart; empty for certificates.
     pub uid: String,

@@ -3,10 +3,11 @@
 //! Each controller is a decision over what the store holds, and a thin shell that follows the store and
 //! writes through the registry. None keeps state that cannot be read again.
 
+mod again;
 mod aggregation;
 mod bootstrap;
 mod certificates;
-mod definitions;
+mod crds;
 mod expiry;
 mod follow;
 mod garbage;
@@ -18,11 +19,10 @@ mod signer;
 pub use bootstrap::ensure_namespaces;
 
 use crate::apiserver::caller::Caller;
-use crate::apiserver::catalogue::Resource;
 use crate::apiserver::error::ApiError;
-use crate::apiserver::registry::{
-    Body, Context, FieldValidation, MediaType, Outcome, Registry, Warnings,
-};
+use crate::apiserver::registry::{Outcome, Registry};
+use crate::apiserver::request::{Body, Context, FieldValidation, Holding, MediaType, Warnings};
+use crate::apiserver::scheme::Resource;
 use crate::apiserver::store::Stored;
 use bytes::Bytes;
 use serde_json::Value;
@@ -34,14 +34,14 @@ use tokio_util::sync::CancellationToken;
 pub type CaBundle = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Serves what the stored CustomResourceDefinitions define; before the first request.
-pub fn load_definitions(registry: &Registry) {
-    definitions::load(registry);
+pub fn load_crds(registry: &Registry) {
+    crds::load(registry);
 }
 
-/// Runs every controller until `stop`.
-pub async fn run(registry: Registry, ca: CaBundle, stop: CancellationToken) {
+/// Runs every controller until `stop`; `address` is `host:port` of this server as discovery says it.
+pub async fn run(registry: Registry, ca: CaBundle, address: String, stop: CancellationToken) {
     let mut tasks = JoinSet::new();
-    tasks.spawn(definitions::run(registry.clone()));
+    tasks.spawn(crds::run(registry.clone()));
     tasks.spawn(namespaces::run(registry.clone()));
     tasks.spawn(garbage::run(registry.clone()));
     tasks.spawn(aggregation::run(registry.clone()));
@@ -51,8 +51,10 @@ pub async fn run(registry: Registry, ca: CaBundle, stop: CancellationToken) {
     for plural in protection::KINDS {
         tasks.spawn(protection::run(registry.clone(), plural));
     }
+    tasks.spawn(bootstrap::run(registry.clone(), ca.clone(), address));
     tasks.spawn(roots::run(registry, ca));
     tokio::select! {
+        biased;
         () = stop.cancelled() => {}
         // A controller ends when the store closes, and only then.
         () = async { while tasks.join_next().await.is_some() {} } => {}
@@ -71,6 +73,7 @@ fn context(resource: Arc<Resource>, namespace: &str, name: &str, manager: &str) 
         field_manager: manager.to_owned(),
         field_validation: FieldValidation::Ignore,
         warnings: Warnings::default(),
+        holding: Holding::default(),
     }
 }
 
@@ -103,9 +106,11 @@ fn is_race(error: &ApiError) -> bool {
     matches!(error.code, 404 | 409)
 }
 
-/// Says what failed; it is tried again.
-fn warn(what: &str, error: &ApiError) {
-    if !is_race(error) {
+/// Says what failed; whoever calls this tries it again. Whether it did: a lost race is no failure.
+fn warn(what: &str, error: &ApiError) -> bool {
+    let failed = !is_race(error);
+    if failed {
         tracing::warn!(error = %error, "{what} failed and is tried again");
     }
+    failed
 }

@@ -1,7 +1,7 @@
 //! Which kinds there are, in the two forms that clients ask for. Pure.
 
-use super::catalogue::{Resource, Snapshot, Subresource};
-use super::facts::facts;
+use super::scheme::{Resource, Snapshot, Subresource};
+use crate::apiserver::schema::builtin::schemas;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA256, SHA512, digest};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The answer to `/version`: the version whose API this is.
 pub fn version() -> Value {
-    facts().version.clone()
+    schemas().version.clone()
 }
 
 /// The answer to `/`.
@@ -25,6 +25,7 @@ pub fn paths(kinds: &Snapshot) -> Value {
         "/healthz",
         "/livez",
         "/metrics",
+        "/metrics/slis",
         "/openapi/v3",
         "/openapi/v3/",
         "/openid/v1/jwks",
@@ -151,7 +152,7 @@ pub fn resources(kinds: &Snapshot, group: &str, version: &str) -> Option<Value> 
     Some(list)
 }
 
-/// A kind whose definition is being deleted is no longer offered to writers.
+/// A kind whose CRD is being deleted is no longer offered to writers.
 fn verbs(kind: &Resource) -> Vec<&str> {
     let mut verbs = texts(&kind.verbs);
     if kind.custom().is_some_and(|custom| custom.ending) {
@@ -343,18 +344,18 @@ mod tests {
 
     #[test]
     fn lists_are_written_in_the_known_order() {
-        let kinds = Catalogue::new();
+        let kinds = Scheme::new();
         let list = resources(&kinds.snapshot(), "apps", "v1").expect("a group");
         let text = written(&list);
         assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), list);
         let begin = r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apps/v1","resources":[{"name":"controllerrevisions","singularName":"controllerrevision","namespaced":true,"kind":"ControllerRevision","verbs":["create""#;
         assert!(text.starts_with(begin), "{text}");
     }
-    use crate::apiserver::catalogue::Catalogue;
+    use crate::apiserver::scheme::Scheme;
 
     #[test]
     fn kinds_are_listed_as_clients_read_them() {
-        let kinds = Catalogue::new().snapshot();
+        let kinds = Scheme::new().snapshot();
         let core = resources(&kinds, "", "v1").expect("the core group");
         let find = |name: &str| {
             let list = core["resources"].as_array().expect("a list");

@@ -1,21 +1,24 @@
 //! The errors of the API, with the codes, reasons and texts that Kubernetes clients know.
 
 mod field;
-mod quote;
+mod fields;
 
 pub use field::{BadValue, FieldError, FieldErrorKind};
-pub(in crate::apiserver) use quote::escape_html;
-pub use quote::quote;
+pub use fields::{FieldErrors, MOST_TOLD};
 
+use crate::go::quote;
 use serde_json::{Value, json};
 use std::fmt;
+
+/// Bytes of errors of one object after which no other one is told.
+const LONGEST_TOLD: usize = 256 * 1024;
 
 /// A kind of object by its plural name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
     /// API group; empty for the core group.
     pub group: String,
-    /// Plural name.
+    /// Its name in paths.
     pub resource: String,
 }
 
@@ -40,7 +43,7 @@ impl fmt::Display for GroupResource {
 pub struct GroupKind {
     /// API group; empty for the core group.
     pub group: String,
-    /// Kind.
+    /// Its name in bodies.
     pub kind: String,
 }
 
@@ -84,11 +87,11 @@ pub struct StatusCause {
 pub struct StatusDetails {
     /// Name of the object.
     pub name: String,
-    /// Its group.
+    /// API group of its kind; empty for the core group.
     pub group: String,
     /// Its plural name; its kind when it is invalid.
     pub kind: String,
-    /// Its UID.
+    /// UID of the object, where one was asked for.
     pub uid: String,
     /// What exactly is wrong.
     pub causes: Vec<StatusCause>,
@@ -233,14 +236,27 @@ impl ApiError {
         Self::about(403, "Forbidden", on, name, message)
     }
 
-    /// Fields are wrong.
-    pub fn invalid(on: &GroupKind, name: &str, errors: Vec<FieldError>) -> Self {
+    /// Fields are wrong. Of very many errors, and of very long ones, only the first are told.
+    pub fn invalid(on: &GroupKind, name: &str, errors: impl Into<FieldErrors>) -> Self {
+        let errors = errors.into();
+        let mut more = errors.more();
         let mut texts: Vec<String> = Vec::with_capacity(errors.len());
-        for error in &errors {
+        let mut causes = Vec::with_capacity(errors.len());
+        let mut length = 0;
+        for error in errors.iter() {
+            if length > LONGEST_TOLD {
+                more += 1;
+                continue;
+            }
             let text = error.to_string();
+            length += text.len();
             if !texts.contains(&text) {
                 texts.push(text);
             }
+            causes.push(error.to_cause());
+        }
+        if more > 0 {
+            texts.push(format!("and {more} more"));
         }
         let subject = format!("{on} {} is invalid", quote(name));
         let message = match texts.as_slice() {
@@ -248,7 +264,6 @@ impl ApiError {
             [one] => format!("{subject}: {one}"),
             many => format!("{subject}: [{}]", many.join(", ")),
         };
-        let causes = errors.into_iter().map(FieldError::into_cause).collect();
         Self {
             details: Some(StatusDetails {
                 name: name.to_owned(),
@@ -476,6 +491,24 @@ mod tests {
         for (error, code, message) in cases {
             assert_eq!((error.code, error.message.as_str()), (code, message));
         }
+    }
+
+    #[test]
+    fn of_very_many_or_long_errors_the_first_are_told() {
+        let kind = GroupKind::new("", "ConfigMap");
+        let error = |at| FieldError::invalid(format!("a[{at}]"), json!(0), "must be an object");
+        let errors: FieldErrors = (0..100_000).map(error).collect();
+        let told = ApiError::invalid(&kind, "a", errors);
+        assert!(told.message.ends_with("must be an object, and 99900 more]"));
+        assert_eq!(
+            told.details.map_or(0, |details| details.causes.len()),
+            MOST_TOLD
+        );
+        let long = |at| FieldError::invalid(format!("a[{at}]"), json!("x".repeat(100_000)), "");
+        let errors: FieldErrors = (0..50).map(long).collect();
+        let told = ApiError::invalid(&kind, "a", errors);
+        assert!(told.message.len() < 400_000, "{}", told.message.len());
+        assert!(told.message.ends_with(", and 47 more]"));
     }
 
     #[test]

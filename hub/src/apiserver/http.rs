@@ -1,14 +1,30 @@
 //! Requests and answers: from a connection to the verb that carries a request out, and back.
 
+mod backup;
 mod body;
-pub mod info;
+mod connection;
 pub mod limit;
+mod link;
+pub mod listener;
 mod metrics;
 pub mod negotiate;
 mod pages;
+mod requests;
 pub mod respond;
+pub mod route;
 pub mod router;
+mod sending;
 pub mod server;
 mod shares;
+mod slis;
+mod standing;
+mod turns;
 mod verbs;
 mod watch;
+mod websocket;
+
+pub use link::Link;
+pub use requests::Requests;
+pub use sending::Cut;
+pub use standing::Changes;
+pub(super) use turns::aside;

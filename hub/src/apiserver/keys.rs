@@ -2,20 +2,27 @@
 //!
 //! They are files of mode 0600 in `pki/` of the data directory. The server's certificate is made anew
 //! while running; an authority changes in steps ([`authority::Authorities::advance`]), so that everybody
-//! learns of the next one before it signs.
+//! learns of the next one before it signs; a key of ServiceAccounts at once
+//! ([`account::AccountKeys::rotate`]), for its tokens are verified by this server.
 
 pub mod account;
 pub mod authority;
 pub mod client;
 mod der;
 mod files;
+pub mod revoked;
+mod sealed;
+mod sec1;
 pub mod server;
 
 pub use files::{Error, secret_file};
+pub use sealed::seal_all;
 
 use common::time::SharedClock;
+use revoked::Revoked;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::watch;
 
 /// Where the keys lie below the data directory.
 pub const FOLDER: &str = "pki";
@@ -25,7 +32,10 @@ pub const FOLDER: &str = "pki";
 pub struct Keys {
     folder: PathBuf,
     authorities: Arc<RwLock<Arc<authority::Authorities>>>,
-    account: Arc<account::AccountKey>,
+    account: Arc<RwLock<Arc<account::AccountKeys>>>,
+    revoked: Arc<RwLock<Arc<Revoked>>>,
+    /// Moves when a certificate may be worth something else than before.
+    changed: watch::Sender<u64>,
 }
 
 impl Keys {
@@ -33,13 +43,17 @@ impl Keys {
     pub fn open(data_dir: &Path, clock: &SharedClock) -> Result<Self, Error> {
         let folder = data_dir.join(FOLDER);
         files::folder(&folder)?;
+        seal_all(&folder)?;
         let now = clock.now();
         let authorities = authority::Authorities::open(&folder, now)?;
-        let account = account::AccountKey::open(&folder)?;
+        let account = account::AccountKeys::open(&folder)?;
+        let revoked = Revoked::read(&folder)?;
         Ok(Self {
             folder,
             authorities: Arc::new(RwLock::new(Arc::new(authorities))),
-            account: Arc::new(account),
+            account: Arc::new(RwLock::new(Arc::new(account))),
+            revoked: Arc::new(RwLock::new(Arc::new(revoked))),
+            changed: watch::Sender::new(0),
         })
     }
 
@@ -47,11 +61,14 @@ impl Keys {
     pub fn existing(data_dir: &Path) -> Result<Self, Error> {
         let folder = data_dir.join(FOLDER);
         let authorities = authority::Authorities::read(&folder)?;
-        let account = account::AccountKey::open(&folder)?;
+        let account = account::AccountKeys::read(&folder)?;
+        let revoked = Revoked::read(&folder)?;
         Ok(Self {
             folder,
             authorities: Arc::new(RwLock::new(Arc::new(authorities))),
-            account: Arc::new(account),
+            account: Arc::new(RwLock::new(Arc::new(account))),
+            revoked: Arc::new(RwLock::new(Arc::new(revoked))),
+            changed: watch::Sender::new(0),
         })
     }
 
@@ -63,9 +80,50 @@ impl Keys {
             .clone()
     }
 
-    /// The key of ServiceAccounts.
-    pub fn account(&self) -> &account::AccountKey {
-        &self.account
+    /// The keys of ServiceAccounts, as they are now.
+    pub fn account(&self) -> Arc<account::AccountKeys> {
+        self.account
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// What is revoked, as it is now.
+    pub fn revoked(&self) -> Arc<Revoked> {
+        let revoked = self.revoked.read();
+        revoked.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes what is revoked, in its file and here.
+    pub fn revoke(&self, with: impl FnOnce(&mut Revoked)) -> Result<(), Error> {
+        let revoked = Revoked::change(&self.folder, with)?;
+        self.take_revoked(revoked);
+        Ok(())
+    }
+
+    /// Reads what is revoked again.
+    pub fn reload_revoked(&self) -> Result<(), Error> {
+        self.take_revoked(Revoked::read(&self.folder)?);
+        Ok(())
+    }
+
+    fn take_revoked(&self, read: Revoked) {
+        let mut now = self.revoked.write().unwrap_or_else(PoisonError::into_inner);
+        if **now != read {
+            *now = Arc::new(read);
+            drop(now);
+            self.changed.send_modify(|generation| *generation += 1);
+        }
+    }
+
+    /// Which certificates hold is the same while this number is.
+    pub fn generation(&self) -> u64 {
+        *self.changed.borrow()
+    }
+
+    /// Tells when that number moves.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
     }
 
     /// Where the files lie.
@@ -73,8 +131,17 @@ impl Keys {
         &self.folder
     }
 
-    /// Reads the authorities again; whether they changed.
+    /// Reads everything again; whether the authorities changed.
     pub fn reload(&self) -> Result<bool, Error> {
+        let account = account::AccountKeys::read(&self.folder)?;
+        if *self.account() != account {
+            tracing::info!(
+                key = account.id(),
+                "the key of ServiceAccounts was replaced"
+            );
+            let mut now = self.account.write().unwrap_or_else(PoisonError::into_inner);
+            *now = Arc::new(account);
+        }
         let read = authority::Authorities::read(&self.folder)?;
         let mut now = self
             .authorities
@@ -83,6 +150,8 @@ impl Keys {
         let changed = **now != read;
         if changed {
             *now = Arc::new(read);
+            drop(now);
+            self.changed.send_modify(|generation| *generation += 1);
         }
         Ok(changed)
     }

@@ -19,9 +19,9 @@ mod types;
 mod update;
 mod versions;
 
-use crate::apiserver::catalogue::{Resource, Versions};
 use crate::apiserver::error::ApiError;
 use crate::apiserver::schema::Schema;
+use crate::apiserver::scheme::{Resource, Versions};
 use chrono::{DateTime, SecondsFormat, Utc};
 use entries::{APPLY, Id, Managed, UPDATE};
 use serde_json::{Map, Value};

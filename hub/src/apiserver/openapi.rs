@@ -1,13 +1,19 @@
-//! OpenAPI v3: what `kubectl explain`, `apply` and `--validate` read.
+//! OpenAPI v3: what `kubectl explain`, `apply` and `--validate` read; and v2 for older tools.
 
 mod components;
 mod custom;
 mod groups;
+mod kept;
 mod operation;
 mod pages;
 mod paths;
+mod v2;
 
-use super::catalogue::{Resource, Snapshot};
+pub use kept::kept;
+pub use v2::kept as v2;
+
+use super::schema::builtin;
+use super::scheme::{Resource, Snapshot};
 use bytes::Bytes;
 use ring::digest;
 use serde_json::{Map, Value, json};
@@ -19,7 +25,7 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 /// The index, `/openapi/v3`: a document for each group and version, by a hash of its content.
 pub fn index(kinds: &Snapshot) -> Value {
-    kinds.index(|| make_index(kinds)).clone()
+    kinds.documents().index(|| make_index(kinds)).clone()
 }
 
 fn make_index(kinds: &Snapshot) -> Value {
@@ -40,7 +46,7 @@ fn make_index(kinds: &Snapshot) -> Value {
     json!({"paths": paths})
 }
 
-/// The hash of a document that no definition changes: definitions come and go, and each time the index
+/// The hash of a document that no CRD changes: CRDs come and go, and each time the index
 /// is made anew.
 fn fixed_hash(kinds: &Snapshot, path: &str) -> Option<String> {
     static KNOWN: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
@@ -56,6 +62,12 @@ fn fixed_hash(kinds: &Snapshot, path: &str) -> Option<String> {
 /// One document, by its path below `/openapi/v3/` (`api/v1`, `apis/apps/v1`, `version`), with the hash that
 /// the index names; `None` if there is none.
 pub fn document(kinds: &Snapshot, path: &str) -> Option<(Bytes, String)> {
+    let bytes = Bytes::from(value(kinds, path)?.to_string());
+    let hash = hash(&bytes);
+    Some((bytes, hash))
+}
+
+fn value(kinds: &Snapshot, path: &str) -> Option<Value> {
     let mut document = match groups(kinds).remove(path) {
         Some(resources) => {
             let mut document = json!({
@@ -71,7 +83,7 @@ pub fn document(kinds: &Snapshot, path: &str) -> Option<(Bytes, String)> {
     };
     document["openapi"] = json!("3.0.0");
     if document.get("info").is_none() {
-        let part = |key: &str| super::facts::facts().version[key].as_str().unwrap_or("");
+        let part = |key: &str| builtin::schemas().version[key].as_str().unwrap_or("");
         let version = format!("{}.{}", part("major"), part("minor"));
         document["info"] = json!({"title": "Kubernetes", "version": version});
         document["components"]["securitySchemes"] = json!({"BearerToken": {
@@ -81,16 +93,14 @@ pub fn document(kinds: &Snapshot, path: &str) -> Option<(Bytes, String)> {
             "description": "Bearer Token authentication",
         }});
     }
-    let bytes = Bytes::from(document.to_string());
-    let hash = hash(&bytes);
-    Some((bytes, hash))
+    Some(document)
 }
 
-/// The older form, OpenAPI v2, as far as it goes here: a document without types, in protobuf. With
+/// The older form, OpenAPI v2, in protobuf, as far as it goes here: a document without types. With
 /// it `kubectl` finds that a kind is unknown to it and goes on, where an error would end it.
 pub fn empty_v2() -> Bytes {
     let mut info = field(1, b"Kubernetes");
-    let version = &super::facts::facts().version["gitVersion"];
+    let version = &builtin::schemas().version["gitVersion"];
     info.extend(field(2, version.as_str().unwrap_or("").as_bytes()));
     let mut document = field(1, b"2.0");
     document.extend(field(2, &info));
@@ -107,9 +117,12 @@ fn field(number: u8, value: &[u8]) -> Vec<u8> {
 }
 
 fn hash(bytes: &[u8]) -> String {
-    let digest = digest::digest(&digest::SHA512, bytes);
-    let mut text = String::with_capacity(128);
-    for byte in digest.as_ref() {
+    hexadecimal(digest::digest(&digest::SHA512, bytes).as_ref())
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
         // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02X}");
     }
@@ -133,7 +146,7 @@ fn groups(kinds: &Snapshot) -> BTreeMap<String, Vec<Arc<Resource>>> {
 /// The name of the schema of a kind among the components.
 fn component(resource: &Resource) -> String {
     match resource.schema.definition() {
-        Some(number) => super::facts::definition(number).name.to_string(),
+        Some(number) => builtin::definition(number).name.to_string(),
         None => {
             let mut labels: Vec<&str> = resource.group.split('.').collect();
             labels.reverse();
@@ -156,9 +169,9 @@ fn list_component(resource: &Resource) -> String {
 
 /// The name of the schema of a kind that is no resource, as `Scale`.
 fn schema_of(group: &str, version: &str, kind: &str) -> Option<&'static str> {
-    let named = &super::facts::facts().named;
+    let named = &builtin::schemas().named;
     let number = named.get(&format!("{group}/{version}/{kind}"))?;
-    Some(&super::facts::definition(*number).name)
+    Some(&builtin::definition(*number).name)
 }
 
 fn reference(name: &str) -> Value {
@@ -175,7 +188,7 @@ fn kind_of(resource: &Resource) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::catalogue::Catalogue;
+    use super::super::scheme::Scheme;
     use super::*;
 
     fn read(kinds: &Snapshot, path: &str) -> Value {
@@ -195,7 +208,7 @@ mod tests {
                 _ => {}
             }
         }
-        let kinds = Catalogue::new().snapshot();
+        let kinds = Scheme::new().snapshot();
         let index = index(&kinds);
         for (path, entry) in index["paths"].as_object().expect("paths") {
             let url = entry["serverRelativeURL"].as_str().expect("a URL");
@@ -220,7 +233,7 @@ mod tests {
 
     #[test]
     fn kubectl_finds_what_it_looks_for() {
-        let kinds = Catalogue::new().snapshot();
+        let kinds = Scheme::new().snapshot();
         let core = read(&kinds, "api/v1");
         let patch = &core["paths"]["/api/v1/namespaces/{name}"]["patch"];
         assert_eq!(
@@ -246,14 +259,14 @@ mod tests {
 
     #[test]
     fn custom_kinds_show_the_schema_they_came_with() {
-        let catalogue = Catalogue::new();
-        catalogue.set_crds([&json!({"metadata": {"name": "things.example.com"},
+        let scheme = Scheme::new();
+        scheme.set_crds([&json!({"metadata": {"name": "things.example.com"},
             "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
                     "type": "object", "description": "A thing.", "properties": {
                         "spec": {"type": "object", "properties": {"n": {"type": "integer", "description": "How many."}}}}}}}]},
             "status": {"conditions": [{"type": "Established", "status": "True"}]}})]);
-        let document = read(&catalogue.snapshot(), "apis/example.com/v1");
+        let document = read(&scheme.snapshot(), "apis/example.com/v1");
         let thing = &document["components"]["schemas"]["com.example.v1.Thing"];
         assert_eq!(
             thing["properties"]["spec"]["properties"]["n"]["description"],

@@ -8,8 +8,8 @@ pub(super) mod print;
 mod strategic;
 
 use crate::apiserver::error::{ApiError, StatusDetails};
-use crate::apiserver::registry::{go_json, strict};
-use crate::apiserver::schema::{Schema, settle_numbers};
+use crate::apiserver::schema::Schema;
+use crate::go::{settle_numbers, strict, syntax};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ fn is_odd(value: &RawValue) -> bool {
         let written = read.to_string();
         written != literal
     };
-    go_json::numbers(value.get().as_bytes())
+    syntax::numbers(value.get().as_bytes())
         .into_iter()
         .any(is_odd)
 }

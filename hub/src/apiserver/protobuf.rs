@@ -1,14 +1,14 @@
 //! Bodies of requests in protobuf, as typed Go clients send them for built-in kinds. Pure.
 //!
-//! The numbers of fields and the form in which Go would have written them as JSON are in the table of
-//! facts, so that one reader does for all kinds.
+//! The numbers of fields and the form in which Go would have written them as JSON are in the
+//! table of built-in schemas, so that one reader does for all kinds.
 
 mod leaf;
 mod message;
 mod wire;
 
-use crate::apiserver::facts::facts;
 use crate::apiserver::schema::Schema;
+use crate::apiserver::schema::builtin::schemas;
 use serde_json::{Map, Value};
 use wire::{Field, Reader};
 
@@ -35,9 +35,9 @@ pub enum Unread {
     /// A field has the form of another type.
     #[error("proto: wrong wireType = {wire} for field {field}")]
     WrongWire {
-        /// The form.
+        /// The number of the form that it has.
         wire: u8,
-        /// The field.
+        /// What the message calls it.
         field: String,
     },
     /// Messages within messages within messages.
@@ -52,9 +52,9 @@ pub enum Unread {
     /// The kind is not served.
     #[error("no kind {kind:?} is registered for version {version:?}")]
     Kind {
-        /// Group and version.
+        /// Group and version, as the body names them.
         version: String,
-        /// Kind.
+        /// As the body names it.
         kind: String,
     },
     /// A value is none of its type.
@@ -126,23 +126,23 @@ fn read(body: &[u8], depth: usize) -> Result<Value, Unread> {
 
 /// The type of a kind; those of options are the same in every group.
 fn schema(api_version: &str, kind: &str) -> Option<&'static Schema> {
-    let facts = facts();
+    let builtin = schemas();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     if matches!(
         kind,
         "DeleteOptions" | "CreateOptions" | "UpdateOptions" | "PatchOptions"
     ) {
-        return facts.named("meta.k8s.io", "v1", kind);
+        return builtin.named("meta.k8s.io", "v1", kind);
     }
-    let of = |known: &&crate::apiserver::facts::KindFacts| {
+    let of = |known: &&crate::apiserver::schema::builtin::BuiltinKind| {
         known.group == group && known.version == version && known.kind == kind
     };
-    match facts.kinds.iter().find(of) {
+    match builtin.kinds.iter().find(of) {
         Some(known) => {
-            let definition = facts.definitions().get(usize::from(known.definition))?;
+            let definition = builtin.definitions().get(usize::from(known.definition))?;
             Some(&definition.schema)
         }
-        None => facts.named(group, version, kind),
+        None => builtin.named(group, version, kind),
     }
 }
 

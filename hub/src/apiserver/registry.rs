@@ -5,31 +5,25 @@
 //! in as bytes with their media type, objects go out as encoded bytes; `http` only frames them.
 
 mod access;
-mod body;
-mod context;
 mod create;
 pub(crate) mod decode;
 mod delete;
 mod delete_collection;
+mod delete_options;
+pub mod evict;
 mod fresh;
 mod get;
-pub(crate) mod go_json;
-pub(crate) mod graceful;
+mod graceful;
+mod history;
 mod lifecycle;
 mod list;
-pub(crate) mod metadata;
-pub(crate) mod names;
-mod options;
 mod outcome;
 mod patch;
 mod scale;
 mod selection;
-mod selector;
-pub(crate) mod strict;
 mod token;
 mod tracking;
 mod update;
-pub(crate) mod value;
 mod watch;
 mod yaml;
 
@@ -38,15 +32,14 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use body::{Body, MediaType};
-pub use context::{Admission, AdmissionFuture, Context, FieldValidation, Operation, Warnings};
-pub use options::{DeleteOptions, ListOptions, PatchKind, Preconditions, Propagation};
 pub use outcome::{Deleted, Effect, FrameKind, ListResult, Outcome, WatchFrame, WatchStream};
-pub use selector::{FieldSelector, LabelSelector};
 pub use token::{Continue, TokenError};
 
-use crate::apiserver::catalogue::Catalogue;
+use crate::apiserver::request::Admission;
+use crate::apiserver::scheme::Scheme;
 use crate::apiserver::store::Store;
+use common::chance::{Chance, SharedStream};
+use common::env::Env;
 use common::time::SharedClock;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -59,26 +52,24 @@ pub struct Registry {
 
 struct Inner {
     store: Store,
-    catalogue: Catalogue,
-    clock: SharedClock,
+    scheme: Scheme,
+    env: Env,
+    /// Names and UIDs of objects, and when watches end.
+    draws: SharedStream,
     admission: Arc<dyn Admission>,
     /// Since when kinds have the schema that they have; older objects may lack its defaults.
     reshaped: RwLock<HashMap<Arc<str>, u64>>,
 }
 
 impl Registry {
-    /// A registry over `store`, of the kinds in `catalogue`; `admission` has the last word on every write.
-    pub fn new(
-        store: Store,
-        catalogue: Catalogue,
-        clock: SharedClock,
-        admission: Arc<dyn Admission>,
-    ) -> Self {
+    /// A registry over `store`, of the kinds in `scheme`; `admission` has the last word on every write.
+    pub fn new(store: Store, scheme: Scheme, env: Env, admission: Arc<dyn Admission>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 store,
-                catalogue,
-                clock,
+                scheme,
+                draws: env.chance.shared_stream("registry"),
+                env,
                 admission,
                 reshaped: RwLock::default(),
             }),
@@ -86,8 +77,8 @@ impl Registry {
     }
 
     /// The kinds that are served.
-    pub fn catalogue(&self) -> &Catalogue {
-        &self.inner.catalogue
+    pub fn scheme(&self) -> &Scheme {
+        &self.inner.scheme
     }
 
     /// The store below.
@@ -96,7 +87,16 @@ impl Registry {
     }
 
     pub(crate) fn clock(&self) -> &SharedClock {
-        &self.inner.clock
+        &self.inner.env.clock
+    }
+
+    pub(crate) fn chance(&self) -> &Chance {
+        &self.inner.env.chance
+    }
+
+    /// A stream that all requests draw from.
+    pub(crate) fn draws(&self) -> &SharedStream {
+        &self.inner.draws
     }
 
     /// Says since when a kind has its schema.

@@ -6,12 +6,12 @@ mod token;
 
 use super::authn::Authenticator;
 use super::authz::Authorizer;
-use super::catalogue::Catalogue;
 use super::error::ApiError;
-use super::facts::facts;
 use super::managed::{self, Manager};
 use super::registry::decode::{self, Expected};
-use super::registry::{Body, Context};
+use super::scheme::Scheme;
+use crate::apiserver::request::{Body, Context};
+use crate::apiserver::schema::builtin::schemas;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
@@ -19,15 +19,15 @@ const AUTHORIZATION: &str = "authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
 /// What a review is answered from.
-pub struct Desk<'a> {
-    /// Rights.
+pub struct ReviewHandler<'a> {
+    /// Says what somebody may.
     pub authorizer: &'a Authorizer,
-    /// Identities.
+    /// Says whose a token is.
     pub authenticator: &'a Authenticator,
-    /// The request.
+    /// Who asks for the review, and where.
     pub context: &'a Context,
     /// All kinds.
-    pub kinds: &'a Catalogue,
+    pub kinds: &'a Scheme,
     /// The time of day.
     pub now: DateTime<Utc>,
 }
@@ -41,7 +41,7 @@ pub fn is_review(group: &str, resource: &str, subresource: &str) -> bool {
     }
 }
 
-impl Desk<'_> {
+impl ReviewHandler<'_> {
     /// Answers a review; `name` is that of the ServiceAccount whose token is wanted.
     pub fn answer(
         &self,
@@ -85,7 +85,7 @@ impl Desk<'_> {
             custom: false,
         };
         let resource = &self.context.resource;
-        let schema = facts().named(group, "v1", kind);
+        let schema = schemas().named(group, "v1", kind);
         let schema = schema.unwrap_or(&resource.schema);
         let mut value = decode::as_kind(self.context, self.kinds, body, &expected, schema)?;
         if !value["spec"].is_object() {

@@ -5,6 +5,7 @@
 //! refer to each other in circles; every accessor follows such a reference by itself.
 
 mod build;
+pub mod builtin;
 pub(crate) mod cel;
 mod decode;
 mod defaults;
@@ -16,13 +17,11 @@ mod validate;
 
 pub(crate) use build::knows_format;
 pub(crate) use decode::leaf::{duration_nanos, shown_duration};
-pub(crate) use decode::number::settle as settle_numbers;
 pub(crate) use decode::quantity;
 pub(crate) use decode::quantity::above as quantity_above;
 pub(crate) use decode::quantity::is_whole as whole_bytes;
 pub use validate::Verdict;
 
-use super::facts;
 use rules::Rules;
 use serde_json::Value;
 use std::sync::Arc;
@@ -147,7 +146,7 @@ pub struct Proto {
 pub struct Schema {
     pub(super) kind: Kind,
     pub(super) go: Go,
-    /// The type stands under this number in the table of facts.
+    /// The type stands under this number in the table of built-in kinds.
     pub(super) shared: Option<u16>,
     pub(super) omit_empty: bool,
     pub(super) omit_zero: bool,
@@ -180,7 +179,7 @@ impl Schema {
     /// The same node with what its type says, where that stands elsewhere.
     fn ty(&self) -> &Self {
         self.shared
-            .map_or(self, |number| &facts::definition(number).schema)
+            .map_or(self, |number| &builtin::definition(number).schema)
     }
 
     /// The schema of a built-in type.
@@ -196,7 +195,7 @@ impl Schema {
         build::json_schema_props().map(Self::built_in)
     }
 
-    /// The number of its type in the table of facts, if it is a built-in one.
+    /// The number of its type in the table of built-in kinds, if it is a built-in one.
     pub fn definition(&self) -> Option<u16> {
         self.shared
     }

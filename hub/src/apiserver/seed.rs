@@ -3,12 +3,13 @@
 
 use super::authz::{Reconciled, bootstrap_objects, reconciled};
 use super::caller::Caller;
-use super::catalogue::Catalogue;
 use super::error::ApiError;
-use super::registry::{
-    Body, Context, DeleteOptions, FieldValidation, MediaType, Registry, Warnings,
-};
+use super::registry::Registry;
+use super::scheme::Scheme;
 use super::store::Key;
+use crate::apiserver::request::{
+    Body, Context, DeleteOptions, FieldValidation, Holding, MediaType, Warnings,
+};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
@@ -28,7 +29,7 @@ const ATTEMPTS: usize = 8;
 pub async fn ensure_roles(registry: &Registry) -> Result<(), ApiError> {
     let all = stream::iter(bootstrap_objects()).map(Ok);
     all.try_for_each_concurrent(AT_ONCE, |object| async move {
-        let Some(context) = context(registry.catalogue(), &object) else {
+        let Some(context) = context(registry.scheme(), &object) else {
             return Ok(());
         };
         let mut done = ensure(registry, &context, &object).await;
@@ -84,7 +85,7 @@ fn body(object: &Value) -> Body {
     }
 }
 
-fn context(kinds: &Catalogue, object: &Value) -> Option<Context> {
+fn context(kinds: &Scheme, object: &Value) -> Option<Context> {
     let kind = object["kind"].as_str()?;
     let resource = kinds.snapshot().kind(RBAC, "v1", kind)?;
     let namespace = object["metadata"]["namespace"].as_str();
@@ -98,5 +99,6 @@ fn context(kinds: &Catalogue, object: &Value) -> Option<Context> {
         field_manager: MANAGER.to_owned(),
         field_validation: FieldValidation::Ignore,
         warnings: Warnings::default(),
+        holding: Holding::default(),
     })
 }

@@ -1,54 +1,48 @@
 //! The API server as a whole: from a data directory to a router that answers, and what keeps it so.
 
-use super::admit::Rules;
-use super::audit::Audit;
-use super::authn::Authenticator;
-use super::authz::Authorizer;
-use super::catalogue::Catalogue;
-use super::control;
+mod assembled;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+
+pub use assembled::{Assembled, Foundation, Front};
+
+use super::audit::{Audit, Destination};
+use super::backup;
 use super::error::ApiError;
-use super::http::router::{Parts, Router};
-use super::http::server::{Server, Shown, tls};
-use super::keys::{self, Keys, server};
-use super::registry::Registry;
-use super::store::{self, Health, Store};
-use super::{seed, signer};
-use common::admin::{AdminState, Check};
-use common::time::SharedClock;
+use super::http::router::Router;
+use super::keys::{self, Keys};
+use super::store::{self, Store};
+use assembled::Tasks;
+use common::admin::AdminState;
+use common::env::Env;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::PoisonError;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
-
-/// How often the files of the keys are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Why the API server cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The store.
+    /// The database is not there, not ours, or damaged.
     #[error("failed to open the store in {dir}")]
     Store {
-        /// Where.
+        /// The data directory.
         dir: PathBuf,
         /// Why.
         #[source]
         source: store::OpenError,
     },
-    /// The keys.
+    /// A key or certificate cannot be read or made.
     #[error(transparent)]
     Keys(#[from] keys::Error),
-    /// The audit log.
-    #[error("failed to open the audit log in {dir}")]
+    /// The audit log cannot be written.
+    #[error("failed to open the audit log ({to:?})")]
     Audit {
-        /// Where.
-        dir: PathBuf,
+        /// Where it was to go.
+        to: Destination,
         /// Why.
         #[source]
         source: io::Error,
@@ -56,7 +50,7 @@ pub enum Error {
     /// The address is taken or not ours.
     #[error("failed to listen on {address}")]
     Listen {
-        /// The address.
+        /// Address and port as they were asked for.
         address: SocketAddr,
         /// Why.
         #[source]
@@ -89,6 +83,12 @@ pub struct Options {
     pub certificate_lifetime: chrono::Duration,
     /// `host:port` as discovery says it; filled in from the listener when empty.
     pub address: String,
+    /// The file of encryption keys; one in the data directory unless named.
+    pub key_file: Option<PathBuf>,
+    /// The audit log, or `-` for standard output; one in the data directory unless named.
+    pub audit_log: Option<PathBuf>,
+    /// Connections from one address that have shown no certificate that holds.
+    pub strangers_of_address: usize,
 }
 
 /// An API server that listens.
@@ -103,120 +103,76 @@ pub struct Running {
     pub address: SocketAddr,
     /// Tells of changed authorities.
     pub authorities: tokio::sync::watch::Receiver<u64>,
-    tasks: JoinSet<()>,
-    stop: CancellationToken,
+    tasks: Tasks,
 }
 
 impl Running {
-    /// Begins to serve. Ready for requests when it returns.
-    pub async fn begin(
-        options: Options,
-        admin: AdminState,
-        clock: SharedClock,
-    ) -> Result<Self, Error> {
-        let dir = options.data_dir.clone();
-        let listener = TcpListener::bind(options.listen).await;
-        let listener = listener.map_err(|source| Error::Listen {
+    /// Opens what is in a data directory and begins to serve it. Ready for requests when it returns.
+    pub async fn begin(options: Options, admin: AdminState, env: Env) -> Result<Self, Error> {
+        let failed = |source| Error::Listen {
             address: options.listen,
             source,
-        })?;
-        let address = listener.local_addr().map_err(|source| Error::Listen {
-            address: options.listen,
-            source,
-        })?;
-        let store = open_store(&dir).await?;
-        let keys = Keys::open(&dir, &clock)?;
-        let audit = Audit::open(&dir).map_err(|source| Error::Audit {
-            dir: dir.clone(),
-            source,
-        })?;
-        let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
-        let authorizer = Arc::new(Authorizer::default());
-        tasks.spawn(show_health(store.clone(), admin.readiness.add("store")));
-        let catalogue = Catalogue::new();
-        let rules = Arc::new(Rules::new(authorizer.clone()));
-        let registry = Registry::new(store.clone(), catalogue.clone(), clock.clone(), rules);
-        control::load_definitions(&registry);
-        let shown_address = match options.address.as_str() {
-            "" => address.to_string(),
-            given => given.to_owned(),
         };
-        let router = Router::new(Parts {
-            registry: registry.clone(),
-            catalogue,
-            authenticator: Authenticator::new(keys.clone(), store.clone(), clock.clone()),
-            authorizer: authorizer.clone(),
-            audit,
-            admin,
-            clock: clock.clone(),
-            shutdown: stop.clone(),
-            address: shown_address,
-            data_dir: dir,
-        });
-        let failed = |what| move |source| Error::Seed { what, source };
-        control::ensure_namespaces(&registry)
-            .await
-            .map_err(failed("the namespaces of the system"))?;
-        seed::ensure_roles(&registry)
-            .await
-            .map_err(failed("the roles that every API server has"))?;
-        // Not before: whoever asks at once finds them in force.
-        tasks.spawn(authorizer.follow(&store));
-        let bundle_keys = keys.clone();
-        let bundle: control::CaBundle = Arc::new(move || bundle_keys.authorities().bundle());
-        tasks.spawn(control::run(registry, bundle, stop.clone()));
-        let signing = signer::run(router.client(), keys.clone(), clock.clone());
-        tasks.spawn(until(stop.clone(), signing));
-        let (names, life) = (options.names, options.certificate_lifetime);
-        let certificate = server::current(&keys, &names, life, clock.now())?;
-        let shown = Shown::new(certificate.key.clone());
-        let serving = Server {
-            router: router.clone(),
-            keys: keys.clone(),
-            clock: clock.clone(),
-            tls: Arc::new(tls(shown.clone()).map_err(Error::Tls)?),
+        let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let foundation = Foundation {
+            address: match options.address.as_str() {
+                "" => address.to_string(),
+                given => given.to_owned(),
+            },
+            ..open(&options, admin, env).await?
         };
-        tasks.spawn(serving.run(listener, stop.clone()));
-        let (changed, authorities) = tokio::sync::watch::channel(0);
-        let upkeep = Upkeep {
-            keys: keys.clone(),
-            names,
-            life,
-            clock,
-            shown,
-            renew_at: certificate.renew_at,
-            changed,
+        let front = Front {
+            names: options.names,
+            certificate_lifetime: options.certificate_lifetime,
+            strangers_of_address: options.strangers_of_address,
         };
-        tasks.spawn(until(stop.clone(), upkeep.run()));
-        Ok(Self {
-            router,
-            keys,
-            store,
-            address,
-            authorities,
-            tasks,
-            stop,
-        })
+        let assembled = Assembled::new(foundation).await?;
+        assembled.listen(listener, address, front)
     }
 
     /// Ends watches and connections, then the controllers, then the store.
-    pub async fn end(mut self) {
-        self.stop.cancel();
-        let ends_with_the_store = 2;
-        while self.tasks.len() > ends_with_the_store {
-            if self.tasks.join_next().await.is_none() {
-                break;
-            }
-        }
-        self.store.close().await;
-        self.tasks.shutdown().await;
+    pub async fn end(self) {
+        self.tasks.end(&self.store).await;
     }
 }
 
-async fn open_store(dir: &Path) -> Result<Store, Error> {
+/// Opens what is in a data directory.
+async fn open(options: &Options, admin: AdminState, env: Env) -> Result<Foundation, Error> {
+    let dir = options.data_dir.clone();
+    let store = open_store(&dir, options.key_file.clone()).await?;
+    {
+        let registry = admin.registry.lock();
+        let mut registry = registry.unwrap_or_else(PoisonError::into_inner);
+        store::metrics::register(&mut registry, &store, &dir);
+    }
+    let keys = Keys::open(&dir, &env.clock)?;
+    let audit_log = Destination::of(options.audit_log.as_deref(), &dir);
+    let audit = Audit::open(&audit_log).map_err(|source| Error::Audit {
+        to: audit_log.clone(),
+        source,
+    })?;
+    if let Err(error) = backup::sweep(&dir) {
+        tracing::warn!(%error, "failed to remove what was left of a backup");
+    }
+    Ok(Foundation {
+        store,
+        keys,
+        audit,
+        data_dir: dir,
+        address: options.address.clone(),
+        admin,
+        env,
+    })
+}
+
+async fn open_store(dir: &Path, key_file: Option<PathBuf>) -> Result<Store, Error> {
     let path = dir.to_owned();
-    let opened = tokio::task::spawn_blocking(move || Store::open(&path, store::Options::default()));
+    let options = store::Options {
+        key_file,
+        ..store::Options::default()
+    };
+    let opened = tokio::task::spawn_blocking(move || Store::open(&path, options));
     match opened.await {
         Ok(Ok(store)) => Ok(store),
         Ok(Err(source)) => Err(Error::Store {
@@ -224,73 +180,5 @@ async fn open_store(dir: &Path) -> Result<Store, Error> {
             source,
         }),
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
-    }
-}
-
-async fn until(stop: CancellationToken, task: impl Future<Output = ()>) {
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        () = task => {}
-    }
-}
-
-async fn show_health(store: Store, check: Check) {
-    let mut health = store.health();
-    loop {
-        match &*health.borrow_and_update() {
-            Health::Ready => check.ok(),
-            Health::Full { why } => check.fail(format!("no writes: {why}")),
-            Health::Closed => check.fail("closed"),
-        }
-        if health.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Keeps the server's certificate fresh and notices other authorities.
-struct Upkeep {
-    keys: Keys,
-    names: BTreeSet<String>,
-    life: chrono::Duration,
-    clock: SharedClock,
-    shown: Shown,
-    renew_at: chrono::DateTime<chrono::Utc>,
-    changed: tokio::sync::watch::Sender<u64>,
-}
-
-impl Upkeep {
-    async fn run(mut self) {
-        let mut looks = interval(LOOK_EVERY);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            looks.tick().await;
-            let replaced = match self.keys.reload() {
-                Ok(replaced) => replaced,
-                // The files of an authority change one after the other.
-                Err(error) => {
-                    tracing::debug!(error = %common::errors::chain(&error), "failed to read the keys");
-                    continue;
-                }
-            };
-            let now = self.clock.now();
-            if !replaced && now < self.renew_at {
-                continue;
-            }
-            match server::current(&self.keys, &self.names, self.life, now) {
-                Ok(certificate) => {
-                    self.renew_at = certificate.renew_at;
-                    self.shown.set(certificate.key);
-                    tracing::info!(until_renewal = %(self.renew_at - now), "the server's certificate was renewed");
-                }
-                Err(error) => {
-                    tracing::error!(error = %common::errors::chain(&error), "failed to renew the server's certificate");
-                }
-            }
-            if replaced {
-                self.changed.send_modify(|version| *version += 1);
-            }
-        }
     }
 }

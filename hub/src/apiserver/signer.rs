@@ -9,39 +9,112 @@ use super::keys::client;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Duration, Utc};
+use common::chance::Chance;
+use common::controller::{Controller, Failure, Metrics, Reconcile, Requeue};
+use common::env::Env;
 use common::identity::SIGNER;
+use common::queue::Queue;
 use common::time::SharedClock;
 use common::watch::{Collection, Event, WatchConfig};
 use futures::StreamExt as _;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::{Client, ResourceExt as _};
 use request::{Request, Unfit};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
 /// How long a certificate lives when nobody says, and at the longest.
 const LIFETIME: Duration = Duration::days(365);
 /// Whose status writes these are.
 const MANAGER: &str = "towline-hub";
 
-/// Signs what is approved, for ever.
-pub async fn run(client: Client, keys: Keys, clock: SharedClock) {
+/// Requests that are signed at once.
+const CONCURRENCY: usize = 2;
+
+/// Signs what is approved, for ever. What could not be written, as while the disk is full, is tried again.
+pub async fn run(client: Client, keys: Keys, env: Env) {
+    let (watched, chance) = (client.clone(), env.chance.clone());
+    let signer = Signer {
+        client,
+        keys,
+        clock: env.clock,
+    };
+    Controller::new(signer)
+        .workers(CONCURRENCY)
+        .source(move |queue| source(watched.clone(), queue, chance.clone()))
+        .run(Metrics::unread(), env.chance, CancellationToken::new())
+        .await;
+}
+
+/// Puts every request for our signer into `queue`, whenever it changes.
+async fn source(client: Client, queue: Queue<Arc<str>>, chance: Chance) {
     let collection = Collection::of::<CertificateSigningRequest>(None);
     let config = WatchConfig {
         field_selector: Some(format!("spec.signerName={SIGNER}")),
-        ..WatchConfig::default()
+        metadata_only: true,
+        ..WatchConfig::new(&chance)
     };
-    let events =
-        common::watch::watch::<CertificateSigningRequest>(client.clone(), collection, config);
+    let events = common::watch::watch::<PartialObjectMeta<CertificateSigningRequest>>(
+        client, collection, config,
+    );
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
-        let Event::Applied(request) = event else {
-            continue;
+        if let Event::Applied(request) = event {
+            queue.add(request.name_any().into());
+        }
+    }
+}
+
+/// Why a request could not be settled; it is tried again.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {doing} CertificateSigningRequest {name:?}")]
+struct Error {
+    doing: &'static str,
+    name: String,
+    #[source]
+    source: Box<kube::Error>,
+}
+
+impl Failure for Error {
+    fn reason(&self) -> &'static str {
+        "RequestFailed"
+    }
+
+    fn is_conflict(&self) -> bool {
+        matches!(&*self.source, kube::Error::Api(status) if status.is_conflict())
+    }
+}
+
+/// Signs; its keys are names of certificate requests.
+struct Signer {
+    client: Client,
+    keys: Keys,
+    clock: SharedClock,
+}
+
+impl Reconcile for Signer {
+    const NAME: &'static str = "signer";
+    type Key = Arc<str>;
+    type Error = Error;
+
+    async fn reconcile(&self, name: &Arc<str>) -> Result<Requeue, Error> {
+        let failed = |doing| {
+            move |source| Error {
+                doing,
+                name: name.to_string(),
+                source: Box::new(source),
+            }
         };
-        let Some(status) = decide(&request, &keys, clock.now()) else {
-            continue;
+        let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        let Some(request) = requests.get_opt(name).await.map_err(failed("read"))? else {
+            return Ok(Requeue::Never);
         };
-        let name = request.metadata.name.clone().unwrap_or_default();
+        let Some(status) = decide(&request, &self.keys, self.clock.now()) else {
+            return Ok(Requeue::Never);
+        };
         let patch = json!({
             "metadata": {
                 "uid": request.metadata.uid,
@@ -49,22 +122,19 @@ pub async fn run(client: Client, keys: Keys, clock: SharedClock) {
             },
             "status": status,
         });
-        let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
         let params = PatchParams {
             field_manager: Some(MANAGER.to_owned()),
             ..PatchParams::default()
         };
         match requests
-            .patch_status(&name, &params, &Patch::Merge(patch))
+            .patch_status(name, &params, &Patch::Merge(patch))
             .await
         {
-            Ok(_) => tracing::debug!(name, "a certificate request was settled"),
-            // It changed, so it comes again.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => {
-                tracing::warn!(name, error = %common::errors::chain(&error), "failed to settle a certificate request");
-            }
+            Ok(_) => tracing::debug!(%name, "a certificate request was settled"),
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => return Err(failed("settle")(error)),
         }
+        Ok(Requeue::Never)
     }
 }
 

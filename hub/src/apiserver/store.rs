@@ -1,6 +1,6 @@
 //! The objects of the built-in API server: kept in memory for reading, on disk for ever.
 //!
-//! One thread writes. It checks each write against memory, gives it the next revision, makes a group
+//! One writer, on a thread of its own, has the disk. It checks each write against memory, gives it the next revision, makes a group
 //! of them durable in one transaction, and only then lets readers see them and answers. Reads,
 //! lists and watches never touch the disk.
 //!
@@ -8,11 +8,13 @@
 //! memory and reaches the disk seconds later. Its revision is reserved, so none is ever used twice.
 
 mod backup;
+mod directory;
 mod disk;
 mod error;
 mod feed;
 mod inbox;
 mod key;
+pub mod metrics;
 mod scan;
 mod state;
 mod stored;
@@ -20,7 +22,9 @@ mod table;
 mod watcher;
 mod writer;
 
-pub use backup::{Attachment, restore};
+pub use backup::{Attachment, Restore, check_backup, restore};
+pub use directory::is_served;
+pub use disk::{Edit, Fault, MemoryDisk};
 pub use error::{Ended, Error, Gone, OpenError};
 pub use feed::{Event, Kind, Limits};
 pub use key::{Key, Scope};
@@ -29,15 +33,14 @@ pub use stored::Stored;
 pub use table::Table;
 pub use watcher::Watcher;
 
-use disk::Disk;
+use crate::apiserver::sealing::Keyring;
+use disk::{Disk, Sqlite};
 use inbox::{Inbox, Job};
+use prometheus_client::metrics::histogram::Histogram;
 use serde_json::Value;
 use state::Shared;
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stored::Draft;
 use tokio::runtime::Handle;
@@ -45,10 +48,7 @@ use tokio::sync::{oneshot, watch};
 use writer::Writer;
 
 /// The database within a data directory.
-const DATABASE: &str = "hub.db";
-
-/// Held by the process that serves a data directory.
-const LOCK: &str = "lock";
+pub const DATABASE: &str = "hub.db";
 
 /// How the store behaves.
 #[derive(Debug, Clone)]
@@ -57,6 +57,8 @@ pub struct Options {
     pub history: Limits,
     /// Resources whose renewals may be lost by a kill; watches of them end with the process.
     pub volatile: BTreeSet<String>,
+    /// The file of keys by which Secrets are encrypted; one in the data directory unless named.
+    pub key_file: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -64,6 +66,7 @@ impl Default for Options {
         Self {
             history: Limits::default(),
             volatile: BTreeSet::from(["coordination.k8s.io/leases".to_owned()]),
+            key_file: None,
         }
     }
 }
@@ -131,6 +134,7 @@ pub struct Store {
 }
 
 struct Inner {
+    ring: Keyring,
     shared: Arc<Shared>,
     inbox: Arc<Inbox>,
     health: watch::Receiver<Health>,
@@ -145,30 +149,12 @@ impl Drop for Inner {
 impl Store {
     /// Opens a data directory, made if need be, and reads it into memory. Blocks meanwhile.
     pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
-        private_dir(dir)?;
-        let lock = lock(dir)?;
-        let file = dir.join(DATABASE);
-        let disk = Disk::open(&file, lock)?;
-        let loaded = disk.load()?;
-        disk.shrink_memory().map_err(|source| OpenError::Sqlite {
-            action: "read",
-            file: file.clone(),
-            source,
-        })?;
-        let inbox = Arc::new(Inbox::new());
-        let (health, seen) = watch::channel(Health::Ready);
-        let failed = |source| OpenError::Sqlite {
-            action: "write",
-            file: file.clone(),
-            source,
-        };
-        let writer = Writer::begin(disk, loaded, options, inbox.clone(), health).map_err(failed)?;
-        let shared = writer.shared();
-        let abandon = Abandon(inbox.clone());
+        let disk = Sqlite::open(dir, options.key_file.as_deref())?;
+        let ring = disk.ring().clone();
+        let (store, writer) = Self::over(Box::new(disk), ring, options)?;
         let thread = std::thread::Builder::new().name("store".to_owned());
         let runtime = Handle::try_current();
         let started = thread.spawn(move || {
-            let _abandon = abandon;
             // Its intervals are those of the runtime that opened it, so that paused tests move them too.
             let _entered = runtime.as_ref().map(Handle::enter);
             writer.run();
@@ -178,13 +164,43 @@ impl Store {
             path: dir.to_owned(),
             source,
         })?;
-        Ok(Self {
-            inner: Arc::new(Inner {
-                shared,
-                inbox,
-                health: seen,
-            }),
-        })
+        Ok(store)
+    }
+
+    /// For simulations: a store over a disk in memory, and its writer, which works while it is polled. No
+    /// thread and no file; a writer that is dropped was killed.
+    pub fn simulated(
+        disk: &MemoryDisk,
+        options: Options,
+    ) -> Result<(Self, impl Future<Output = ()> + Send + use<>), OpenError> {
+        let ring = Keyring::of_simulations()?;
+        let (store, writer) = Self::over(Box::new(disk.open()), ring, options)?;
+        let disk = disk.clone();
+        Ok((store, writer.run_as_task(move || disk.latency())))
+    }
+
+    /// A store over a disk, and what writes for it.
+    fn over(
+        disk: Box<dyn Disk>,
+        ring: Keyring,
+        options: Options,
+    ) -> Result<(Self, Writer), OpenError> {
+        let inbox = Arc::new(Inbox::new());
+        let (health, seen) = watch::channel(Health::Ready);
+        let writer = Writer::begin(disk, options, inbox.clone(), health)?;
+        let inner = Inner {
+            ring,
+            shared: writer.shared(),
+            inbox,
+            health: seen,
+        };
+        let inner = Arc::new(inner);
+        Ok((Self { inner }, writer))
+    }
+
+    /// What seals Secrets on disk.
+    pub fn keyring(&self) -> &Keyring {
+        &self.inner.ring
     }
 
     /// The newest revision.
@@ -266,6 +282,11 @@ impl Store {
         }
     }
 
+    /// How long transactions took until they were on disk, in seconds.
+    pub fn commits(&self) -> Histogram {
+        self.inner.shared.commits.clone()
+    }
+
     /// Whether the store takes writes; changes can be waited for.
     pub fn health(&self) -> watch::Receiver<Health> {
         self.inner.health.clone()
@@ -275,66 +296,8 @@ impl Store {
     pub async fn close(&self) {
         self.inner.inbox.close();
         let mut health = self.inner.health.clone();
-        // The sender goes when the thread ends, whichever way.
+        // The sender goes when the writer ends, whichever way.
         while health.changed().await.is_ok() {}
-    }
-}
-
-/// Answers who waits if the writer ends, whatever ended it.
-struct Abandon(Arc<Inbox>);
-
-impl Drop for Abandon {
-    fn drop(&mut self) {
-        self.0.abandon();
-    }
-}
-
-/// The directory, for nobody else: it holds Secrets.
-fn private_dir(dir: &Path) -> Result<(), OpenError> {
-    let io = |action| {
-        move |source| OpenError::Io {
-            action,
-            path: dir.to_owned(),
-            source,
-        }
-    };
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700);
-    builder.create(dir).map_err(io("create"))?;
-    let mode = fs::Permissions::from_mode(0o700);
-    fs::set_permissions(dir, mode).map_err(io("make private"))
-}
-
-/// Held while the file lives; the system lets go of it when the process ends, however it ends.
-fn lock(dir: &Path) -> Result<File, OpenError> {
-    let path = dir.join(LOCK);
-    let io = |source| OpenError::Io {
-        action: "lock",
-        path: path.clone(),
-        source,
-    };
-    let mut options = fs::OpenOptions::new();
-    options.read(true).write(true).create(true).mode(0o600);
-    let mut file = options.open(&path).map_err(io)?;
-    match file.try_lock() {
-        Ok(()) => {
-            file.set_len(0).map_err(io)?;
-            write!(file, "{}", std::process::id()).map_err(io)?;
-            Ok(file)
-        }
-        Err(fs::TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            let known = file.read_to_string(&mut holder).is_ok() && !holder.is_empty();
-            Err(OpenError::Locked {
-                dir: dir.to_owned(),
-                holder: if known {
-                    format!(" by process {holder}")
-                } else {
-                    String::new()
-                },
-            })
-        }
-        Err(fs::TryLockError::Error(source)) => Err(io(source)),
     }
 }
 

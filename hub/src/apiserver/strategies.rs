@@ -4,9 +4,9 @@
 
 mod certificates;
 mod configmaps;
+pub(crate) mod crds;
 mod custom;
 pub(crate) mod daemonsets;
-pub(crate) mod definitions;
 mod events;
 mod generic;
 mod jobs;
@@ -23,11 +23,12 @@ mod workloads;
 
 pub(crate) use generic::{Meta, protection};
 
-use crate::apiserver::catalogue::Resource;
-use crate::apiserver::error::{ApiError, FieldError};
-use crate::apiserver::registry::names::NameRule;
-use crate::apiserver::registry::value::{copy, put, same, text};
-use crate::apiserver::registry::{Context, DeleteOptions, metadata};
+use crate::apiserver::error::{ApiError, FieldErrors};
+use crate::apiserver::metadata;
+use crate::apiserver::names::NameRule;
+use crate::apiserver::request::{Context, DeleteOptions};
+use crate::apiserver::scheme::Resource;
+use crate::apiserver::value::{copy, put, same, text};
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
@@ -145,9 +146,9 @@ pub(crate) trait Strategy: Send + Sync {
     }
 
     /// What is wrong with an object; `old` is what it replaces.
-    fn validate(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    fn validate(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> FieldErrors {
         let _ = (facts, object, old);
-        Vec::new()
+        FieldErrors::new()
     }
 
     /// What the caller should know about an object that is taken.
@@ -210,7 +211,7 @@ pub(crate) fn of(resource: &Resource) -> &'static dyn Strategy {
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => &rbac::Roles,
         ("rbac.authorization.k8s.io", _) => &rbac::Bindings,
         ("certificates.k8s.io", "certificatesigningrequests") => &certificates::Requests,
-        ("apiextensions.k8s.io", "customresourcedefinitions") => &definitions::Definitions,
+        ("apiextensions.k8s.io", "customresourcedefinitions") => &crds::Crds,
         ("apps", "daemonsets") => &daemonsets::DaemonSets,
         ("batch", "jobs") => &jobs::Jobs,
         (group, plural) => generic::of(group, plural),

@@ -12,21 +12,21 @@ mod workloads;
 
 pub(crate) use jsonpath::JsonPath;
 
-use super::catalogue::{Resource, event_to_core};
-use super::registry::value::{is_set, put};
+use super::scheme::{Resource, event_to_core};
 use super::strategies::daemonsets::TEMPLATE;
+use crate::apiserver::value::{is_set, put};
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 /// Which part of each object a row carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IncludeObject {
-    /// Its metadata.
+    /// Kind, version and metadata.
     #[default]
     Metadata,
     /// All of it.
     Object,
-    /// Nothing.
+    /// The cells alone.
     None,
 }
 

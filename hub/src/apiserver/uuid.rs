@@ -1,10 +1,10 @@
 //! Identifiers that nothing else has: of objects, tokens and requests.
 
-use rand::Rng as _;
+use rand::Rng;
 
 /// A UUID drawn by chance.
-pub(crate) fn random_uuid() -> String {
-    let mut bytes: [u8; 16] = rand::rng().random();
+pub(crate) fn random_uuid(rng: &mut impl Rng) -> String {
+    let mut bytes: [u8; 16] = rng.random();
     // Version and variant, as RFC 9562 places them.
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;

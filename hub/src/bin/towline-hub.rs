@@ -2,11 +2,18 @@
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
+use common::chance::Chance;
+use common::env::Env;
+use common::errors::chain;
 use common::time::SharedClock;
 use common::time::SystemClock;
 use hub::config::RunArgs;
+use hub::serve::account_key::{self, ServiceAccountKey};
 use hub::serve::authority::{self, Ca};
-use hub::serve::backup::{self, BackupArgs, RestoreArgs};
+use hub::serve::backup::{self, BackupArgs};
+use hub::serve::encryption::{self, Encryption};
+use hub::serve::restore::{self, RestoreArgs};
+use hub::serve::revoke::{self, RevokeArgs};
 use hub::serve::{KubeconfigArgs, ServeArgs};
 use rand::Rng as _;
 use std::io::Write as _;
@@ -35,9 +42,17 @@ enum Command {
     Backup(BackupArgs),
     /// Make a data directory for `serve` of a backup.
     Restore(RestoreArgs),
+    /// Manage the key by which a hub that `serve` runs encrypts what it keeps.
+    #[command(subcommand)]
+    Encryption(Encryption),
     /// Manage the certificate authority of a hub that `serve` runs.
     #[command(subcommand)]
     Ca(Ca),
+    /// Shut out certificates of a hub that `serve` runs, a lost kubeconfig's for one.
+    Revoke(RevokeArgs),
+    /// Manage the key that signs tokens of ServiceAccounts of a hub that `serve` runs.
+    #[command(subcommand)]
+    ServiceAccountKey(ServiceAccountKey),
     /// Print the version.
     Version,
 }
@@ -56,16 +71,34 @@ fn main() -> ExitCode {
         Command::Backup(args) => {
             blocking(async move { backup::backup(&args).await }).map(|said| println!("{said}"))
         }
-        Command::Restore(args) => blocking(async move { backup::restore(args, &clock()).await })
+        Command::Restore(args) => blocking(async move { restore::restore(args, &clock()).await })
             .map(|said| println!("{said}")),
-        Command::Ca(Ca::Rotate(args)) => authority::rotate(&args, &clock())
-            .map(|said| println!("{said}"))
-            .map_err(Into::into),
+        Command::Encryption(Encryption::Rotate(args)) => {
+            blocking(async move { encryption::rotate(&args).await }).map(|said| println!("{said}"))
+        }
+        Command::Encryption(Encryption::Status(args)) => {
+            encryption::status(&args).map(|said| println!("{said}"))
+        }
+        Command::Revoke(args) => revoke::revoke(&args, &clock()).map(|said| println!("{said}")),
+        Command::Ca(Ca::Rotate(args)) => {
+            blocking(async move { authority::rotate(&args, &clock()).await })
+                .map(|said| println!("{said}"))
+        }
+        Command::Ca(Ca::Status(args)) => {
+            blocking(async move { authority::status(&args).await }).map(|said| println!("{said}"))
+        }
+        Command::ServiceAccountKey(ServiceAccountKey::Rotate(args)) => {
+            blocking(async move { account_key::rotate(&args, &clock()).await })
+                .map(|said| println!("{said}"))
+        }
     };
     match started {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("towline-hub: {error:#}");
+            eprintln!("towline-hub: {}", chain(error.as_ref()));
+            for hint in hub::serve::hints(error.as_ref()) {
+                eprintln!("hint: {hint}");
+            }
             ExitCode::FAILURE
         }
     }
@@ -82,7 +115,9 @@ fn start(args: RunArgs) -> anyhow::Result<()> {
     blocking(async move {
         let shutdown = CancellationToken::new();
         stop_on_signals(shutdown.clone())?;
-        anyhow::Ok(hub::run::run(config, &identity(), clock(), shutdown).await?)
+        let env = Env::system();
+        let identity = identity(&env.chance);
+        anyhow::Ok(hub::run::run(config, &identity, env, shutdown).await?)
     })
 }
 
@@ -97,7 +132,7 @@ fn serve(args: ServeArgs) -> anyhow::Result<()> {
             let _ = std::io::stdout().write_all(text.as_bytes());
             let _ = std::io::stdout().flush();
         };
-        anyhow::Ok(hub::serve::serve(args, clock(), shutdown, tell).await?)
+        anyhow::Ok(hub::serve::serve(args, Env::system(), shutdown, tell).await?)
     })
 }
 
@@ -117,9 +152,10 @@ fn blocking<T: Send + 'static>(
 }
 
 /// Different for every process, and telling where it runs.
-fn identity() -> String {
+fn identity(chance: &Chance) -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "towline-hub".to_owned());
-    format!("{host}_{:016x}", rand::rng().random::<u64>())
+    let number: u64 = chance.stream("identity").random();
+    format!("{host}_{number:016x}")
 }
 
 fn stop_on_signals(shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -128,6 +164,7 @@ fn stop_on_signals(shutdown: CancellationToken) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context(failed)?;
     tokio::spawn(async move {
         tokio::select! {
+            biased;
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }

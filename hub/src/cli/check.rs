@@ -5,13 +5,15 @@
 //! is read from the hub.
 
 mod clusters;
+mod health;
 mod rights;
 mod way;
 
-use super::{CliError, ConnectArgs, Kind, Output};
+use super::{CliError, ConnectArgs, Format, Kind, Output};
 use common::client::HostPort;
 use common::names::ClusterName;
 use common::time::{Clock as _, SystemClock};
+use serde::Serialize;
 
 /// Arguments of `towline check`.
 #[derive(Debug, clap::Args)]
@@ -21,7 +23,8 @@ pub(super) struct Args {
     cluster: Option<ClusterName>,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Walk to this address as an agent would, without a kubeconfig, and no further than TLS.
+    /// Walk to this address as an agent would, without a kubeconfig, and no further than TLS and the
+    /// pins.
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["cluster", "kubeconfig", "context"])]
     server: Option<HostPort>,
     /// Proxy for --server; default: HTTPS_PROXY and NO_PROXY.
@@ -30,6 +33,9 @@ pub(super) struct Args {
     /// Pin of the hub's CA for --server, as sha256:HEX.
     #[arg(long, value_name = "PIN", requires = "server")]
     discovery_token_ca_cert_hash: Vec<common::discovery::CaPin>,
+    /// How what was found is shown; the exit code is the same.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
 }
 
 /// What one step found.
@@ -67,16 +73,72 @@ impl Finding {
     }
 }
 
-/// Shows findings as they come and remembers the first that is wrong.
+/// A finding as programs read it.
+#[derive(Debug, Serialize)]
+struct Shown {
+    /// The cluster it is about; none when it is about the hub or the way there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
+    step: String,
+    ok: bool,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl Shown {
+    fn new(cluster: Option<&str>, finding: &Finding) -> Self {
+        let (message, hint) = match &finding.seen {
+            Ok(seen) => (seen, None),
+            Err(wrong) => (&wrong.what, Some(wrong.hint.clone())),
+        };
+        Self {
+            cluster: cluster.map(str::to_owned),
+            step: finding.step.clone(),
+            ok: finding.seen.is_ok(),
+            message: message.clone(),
+            hint,
+        }
+    }
+}
+
+/// Shows findings, for people as they come, and remembers the first that is wrong.
 struct Walk<'a> {
     output: &'a Output,
+    format: Format,
+    shown: Vec<Shown>,
     first: Option<Finding>,
 }
 
 impl Walk<'_> {
-    /// Shows findings; whether all so far are right.
+    /// Takes findings about the hub and the way there; whether all so far are right.
     fn take(&mut self, findings: impl IntoIterator<Item = Finding>) -> Result<bool, CliError> {
         for finding in findings {
+            self.shown.push(Shown::new(None, &finding));
+            self.line(finding)?;
+        }
+        Ok(self.first.is_none())
+    }
+
+    /// Takes what was found of clusters: a line for each step of a single one, else one for each cluster.
+    fn take_clusters(&mut self, found: Vec<clusters::Found>, one: bool) -> Result<(), CliError> {
+        for cluster in found {
+            let each = cluster.findings.iter();
+            self.shown
+                .extend(each.map(|finding| Shown::new(Some(&cluster.name), finding)));
+            if one {
+                for finding in cluster.findings {
+                    self.line(finding)?;
+                }
+            } else {
+                self.line(cluster.summary())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, finding: Finding) -> Result<(), CliError> {
+        if self.format == Format::Table {
             let step = &finding.step;
             match &finding.seen {
                 Ok(seen) => self.output.print(format!("ok     {step:<22} {seen}"))?,
@@ -84,14 +146,17 @@ impl Walk<'_> {
                     .output
                     .print(format!("WRONG  {step:<22} {}", wrong.what))?,
             }
-            if finding.seen.is_err() && self.first.is_none() {
-                self.first = Some(finding);
-            }
         }
-        Ok(self.first.is_none())
+        if finding.seen.is_err() && self.first.is_none() {
+            self.first = Some(finding);
+        }
+        Ok(())
     }
 
     fn end(self) -> Result<(), CliError> {
+        if self.format != Format::Table {
+            self.output.print_value(self.format, &self.shown)?;
+        }
         let Some(Finding {
             step,
             seen: Err(wrong),
@@ -107,6 +172,8 @@ impl Walk<'_> {
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     let mut walk = Walk {
         output,
+        format: args.output,
+        shown: Vec::new(),
         first: None,
     };
     if let Some(server) = args.server {
@@ -122,10 +189,15 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     if !walk.take(way::to_hub(&client, &config).await)? {
         return walk.end();
     }
-    if !walk.take(rights::look(&client).await)? {
-        return walk.end();
+    // A hub that is not ready may still tell of its clusters.
+    walk.take([health::look(&client).await])?;
+    let rights = rights::look(&client).await;
+    let may_look = rights.iter().all(|finding| finding.seen.is_ok());
+    walk.take(rights)?;
+    if may_look {
+        let now = SystemClock.now();
+        let found = clusters::look(&client, args.cluster.as_ref(), now).await?;
+        walk.take_clusters(found, args.cluster.is_some())?;
     }
-    let now = SystemClock.now();
-    walk.take(clusters::look(&client, args.cluster.as_ref(), now).await?)?;
     walk.end()
 }

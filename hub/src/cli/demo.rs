@@ -10,6 +10,7 @@ mod workloads;
 use super::{CliError, ConnectArgs, Kind, Output};
 use agent::config::RunArgs;
 use anyhow::Context as _;
+use common::env::Env;
 use common::time::SystemClock;
 use fleet::Fleet;
 use std::path::PathBuf;
@@ -42,8 +43,9 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     let own = args.dir.is_none();
     let dir = args.dir.unwrap_or_else(|| std::env::temp_dir().join(name));
     let told = tokio::select! {
-        told = tell(&dir, args.once, output) => told,
+        biased;
         interrupted = tokio::signal::ctrl_c() => interrupted.context("failed to listen for signals"),
+        told = tell(&dir, args.once, output) => told,
     };
     match told {
         Ok(()) => {
@@ -59,7 +61,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
 
 async fn tell(dir: &std::path::Path, once: bool, output: &Output) -> anyhow::Result<()> {
     let story = Story::begin(output);
-    let mut fleet = Fleet::start(dir, Arc::new(SystemClock), &story).await?;
+    let mut fleet = Fleet::start(dir, Env::system(), &story).await?;
     let told = story.tell(&mut fleet).await;
     if told.is_ok() && !once {
         story.stay(&fleet)?;
@@ -92,7 +94,7 @@ pub(super) async fn agent(args: AgentArgs) -> Result<(), CliError> {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         orphaned.cancel();
     });
-    agent::run::run(config, Arc::new(SystemClock), shutdown)
+    agent::run::run(config, Env::system(), shutdown)
         .await
         .map_err(|error| CliError::new(Kind::Internal, error))
 }

@@ -1,5 +1,6 @@
 //! What a verb fails with: a kind, which is the exit code, a cause, and hints for the human.
 
+use common::client::{Problem, classify};
 use std::error::Error as StdError;
 use std::fmt;
 use std::process::ExitCode;
@@ -76,7 +77,13 @@ impl CliError {
     /// An error of an API server, with what was attempted: the kind follows from the answer.
     pub fn api(attempt: impl fmt::Display + Send + Sync + 'static, error: kube::Error) -> Self {
         let kind = kind_of(&error);
-        Self::new(kind, anyhow::Error::new(error).context(attempt.to_string()))
+        let hints = advice(&classify(&error)).into_iter().collect();
+        let source = anyhow::Error::new(error).context(attempt.to_string());
+        Self {
+            kind,
+            source,
+            hints,
+        }
     }
 
     /// Adds a hint.
@@ -96,6 +103,30 @@ impl fmt::Display for CliError {
         }
         Ok(())
     }
+}
+
+/// What to do about a request that failed, as far as the problem itself tells.
+pub(crate) fn advice(problem: &Problem) -> Option<String> {
+    let text = match problem {
+        Problem::Refused { address }
+        | Problem::Unreachable { address, .. }
+        | Problem::ConnectTimeout { address, .. } => {
+            format!("Is an API server running at {address}, as the kubeconfig says?")
+        }
+        Problem::Dns { host, .. } => format!("Correct {host} in the kubeconfig, or its DNS record."),
+        Problem::Certificate { .. } => {
+            "The kubeconfig is of another server, or older than its certificate authority; fetch it anew."
+                .to_owned()
+        }
+        Problem::Api { code: 401, .. } => {
+            "The credentials in the kubeconfig have ended or are not known there; fetch it anew.".to_owned()
+        }
+        Problem::Api { code: 403, .. } => {
+            "Use the kubeconfig of somebody who may do that.".to_owned()
+        }
+        _ => return None,
+    };
+    Some(text)
 }
 
 fn kind_of(error: &kube::Error) -> Kind {
@@ -142,6 +173,9 @@ mod tests {
             )
             .kind
         };
+        let gone = common::client::HostPort::new("hub", 6443);
+        let hint = advice(&Problem::Refused { address: gone });
+        assert!(hint.is_some_and(|hint| hint.contains("hub:6443")));
         assert_eq!(status(403), Kind::Denied);
         assert_eq!(status(404), Kind::NotFound);
         assert_eq!(status(503), Kind::Unavailable);

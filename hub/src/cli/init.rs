@@ -5,12 +5,12 @@
 mod report;
 
 use super::{CliError, ConnectArgs, Format, Kind, Output};
+use crate::approver::pem;
 use crate::install::cluster_info::{self, ClusterInfo};
 use crate::install::object::{self, Desired, MANAGED_BY_VALUE, ObjectKey};
 use crate::install::plan::{self, Action, Step};
 use crate::install::probe::{self, Reach};
 use crate::install::{self, Installation, MINIMUM_MINOR, crds, foreign, minor_version, proof};
-use crate::judge::pem;
 use common::client::{Credentials, HostPort, HubTarget};
 use common::labels::MANAGED_BY;
 use common::names::SYSTEM_NAMESPACE;

@@ -66,7 +66,7 @@ impl Output {
                 self.print(serde_json::to_string_pretty(values).map_err(|e| internal(e.into()))?)
             }
             Format::Yaml => {
-                self.print(serde_yaml::to_string(values).map_err(|e| internal(e.into()))?)
+                self.print(common::yaml::to_string(values).map_err(|e| internal(e.into()))?)
             }
         }
     }
@@ -79,7 +79,7 @@ impl Output {
                 self.print(serde_json::to_string_pretty(value).map_err(|e| internal(e.into()))?)
             }
             Format::Yaml => {
-                self.print(serde_yaml::to_string(value).map_err(|e| internal(e.into()))?)
+                self.print(common::yaml::to_string(value).map_err(|e| internal(e.into()))?)
             }
         }
     }

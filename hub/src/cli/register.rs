@@ -6,6 +6,7 @@
 mod allow;
 mod apply;
 mod bootstrap;
+mod hub;
 mod objects;
 mod settings;
 mod wait;
@@ -14,8 +15,9 @@ use super::{CliError, ConnectArgs, Kind, Output};
 use apply::Member;
 use bootstrap::BootstrapArgs;
 use common::duration;
+use kube::Client;
 use objects::render;
-use settings::{Installed, Settings};
+use settings::{Installed, Settings, SettingsArgs};
 use std::time::Duration;
 
 /// Arguments of `towline register`.
@@ -26,13 +28,24 @@ pub(super) struct Args {
     #[command(flatten)]
     connect: ConnectArgs,
     #[command(flatten)]
-    settings: settings::SettingsArgs,
+    settings: SettingsArgs,
     /// Print the objects as YAML, the token among them, and ask nothing of the member.
     #[arg(long)]
     print: bool,
     /// How long to wait until the agent is Ready; 0 not to wait.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
     wait: Duration,
+}
+
+/// Makes everything of an installation but the agent itself, with the rights it has by default; the caller
+/// runs the agent.
+pub(super) async fn lay_foundation(member: Client) -> Result<(), CliError> {
+    let settings = Settings::resolve(SettingsArgs::default(), &Installed::default())?;
+    // An API server without admission policies is no error: the agent's own rule stands there.
+    Member::new(member)
+        .apply_foundation(&settings)
+        .await
+        .map(drop)
 }
 
 /// Runs the verb.
@@ -51,7 +64,8 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         objects.extend(bootstrap.secret());
         return output.print(objects::yaml(&objects)?);
     }
-    let (client, _) = connect.connect("cli register").await?;
+    let (client, config) = connect.connect("cli register").await?;
+    hub::refuse(&client, &config.cluster_url.to_string()).await?;
     let member = Member::new(client);
     let installed = member.installed().await?;
     if !installed.exists && bootstrap.is_empty() {
@@ -67,7 +81,19 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         ));
     }
     let before = member.status().await?;
-    member.apply_foundation(&settings).await?;
+    if !member.apply_foundation(&settings).await? {
+        output.note(
+            "this API server has no ValidatingAdmissionPolicy, as Kubernetes 1.30 or newer has: that no \
+             Work reaches reserved namespaces is kept by the agent alone",
+        );
+    }
+    let allowed = settings.reserved.allowed();
+    if !allowed.is_empty() {
+        let names = allowed.join(", ");
+        output.note(format!(
+            "Works reach the reserved namespaces {names}: whoever owns the hub owns what runs there"
+        ));
+    }
     let handed = member.hand_over(&bootstrap).await?;
     // Pods that start anew take the new bootstrap at once.
     settings.bootstrap_version = handed.or(settings.bootstrap_version);

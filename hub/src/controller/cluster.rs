@@ -6,18 +6,18 @@
 mod apply;
 pub mod check;
 pub mod decide;
-mod feed;
 pub mod observe;
 #[cfg(test)]
 mod tests;
 
 use super::events::Events;
-use super::{Failure, Reconcile, Requeue};
-use common::names::ClusterName;
+use super::registration;
+use crate::world::{self, Told, World};
+use common::controller::{Controller, Failure, Reconcile, Requeue};
+use common::names::{ClusterName, EXECUTION_PREFIX};
 use common::time::SharedClock;
 use kube::Client;
-
-pub use feed::feed;
+use std::sync::Arc;
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,9 @@ pub enum Error {
     /// Rights, namespace or Lease.
     #[error(transparent)]
     Permissions(#[from] crate::permissions::Error),
+    /// A condition of the Cluster could not be shown.
+    #[error(transparent)]
+    Condition(Box<registration::Error>),
     /// Open watches did not end.
     #[error(transparent)]
     Epoch(#[from] crate::epoch::Error),
@@ -90,6 +93,7 @@ impl Failure for Error {
             Self::Write { .. } => "WriteFailed",
             Self::Foreign { .. } => "ForeignBindings",
             Self::Permissions(_) => "PermissionsFailed",
+            Self::Condition(_) => "ConditionFailed",
             Self::Epoch(_) => "CloseWatchesFailed",
         }
     }
@@ -101,6 +105,7 @@ impl Failure for Error {
                 _ => None,
             },
             Self::Permissions(error) => error.status(),
+            Self::Condition(error) => return error.is_conflict(),
             _ => None,
         };
         status.is_some_and(|status| status.is_conflict())
@@ -108,14 +113,14 @@ impl Failure for Error {
 }
 
 /// The cluster controller.
-pub struct Controller {
+pub struct Clusters {
     client: Client,
     clock: SharedClock,
     events: Events,
     options: decide::Options,
 }
 
-impl Controller {
+impl Clusters {
     /// A controller that writes through `client`.
     pub fn new(
         client: Client,
@@ -132,22 +137,66 @@ impl Controller {
     }
 }
 
-impl Reconcile for Controller {
+impl Clusters {
+    /// Woken by what matters of a Cluster, and by its execution namespace.
+    pub fn watching(self, world: &World) -> Controller<Self> {
+        let controller = Controller::new(self);
+        let queue = controller.queue();
+        world.clusters.listen(move |told| {
+            if let Some(name) = changed(told) {
+                queue.add(name);
+            }
+        });
+        let queue = controller.queue();
+        world.namespaces.listen(move |told| {
+            if let Told::Changed(change) = told
+                && change.is_written()
+                && let Some(cluster) = change.name.name.strip_prefix(EXECUTION_PREFIX)
+            {
+                queue.add(cluster.into());
+            }
+        });
+        controller
+    }
+}
+
+/// The Cluster that must be looked at.
+fn changed(told: &Told<world::Cluster>) -> Option<Arc<str>> {
+    let Told::Changed(change) = told else {
+        return None;
+    };
+    change.new.as_ref()?;
+    let before = change.before().map(|cluster| &cluster.lifecycle);
+    let after = change.after().map(|cluster| &cluster.lifecycle);
+    // One that cannot be read is looked at whatever it was.
+    (after.is_none() || before != after).then(|| Arc::clone(&change.name.name))
+}
+
+impl Reconcile for Clusters {
     const NAME: &'static str = "cluster";
+    type Key = Arc<str>;
     type Error = Error;
 
-    async fn reconcile(&self, key: &str) -> Result<Requeue, Error> {
+    async fn reconcile(&self, key: &Arc<str>) -> Result<Requeue, Error> {
         let Ok(name) = ClusterName::parse(key) else {
             // The schema refuses such names; one that is older than the schema gets nothing.
-            tracing::warn!(cluster = key, "a Cluster of this name cannot be served");
+            tracing::warn!(cluster = %key, "a Cluster of this name cannot be served");
             return Ok(Requeue::Never);
         };
         let Some(observed) = observe::observe(&self.client, &name).await? else {
             return Ok(Requeue::Never);
         };
-        let decision = decide::decide(self.clock.now(), self.options, &observed);
+        let now = self.clock.now();
+        let decision = decide::decide(now, self.options, &observed);
         debug_assert_eq!(check::check(&observed, &decision), Vec::<&str>::new());
-        apply::apply(&self.client, &self.events, &observed, &decision.effects).await?;
+        apply::apply(
+            &self.client,
+            &self.events,
+            now,
+            &observed,
+            &decision.effects,
+        )
+        .await?;
         Ok(decision.requeue)
     }
 }

@@ -16,21 +16,17 @@ mod observe;
 #[cfg(test)]
 mod tests;
 
+use crate::world::{Cluster, Lease, Told, World};
 use apply::{Found, Written};
-use common::api::cluster::Cluster;
-use common::names::CLUSTER_NAMESPACE;
+use common::env::Env;
 use common::time::SharedClock;
-use common::watch::{Collection, Event, WatchConfig, watch};
 use contact::Moment;
-use decide::{Fleet, Grace, Verdict};
-use futures::StreamExt as _;
-use k8s_openapi::api::coordination::v1::Lease;
+use decide::{Fleet, Grace, Seen, Verdict};
 use kube::Client;
 pub use metrics::Metrics;
-use observe::{ClusterView, LeaseView};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -45,13 +41,13 @@ const PAUSED: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 /// Before a Cluster that cannot be decoded, and so cannot be written, is read again.
 const RETRY_BROKEN: Duration = Duration::from_secs(30);
-/// Objects of one page: narrow views, so pages may be larger than an agent's.
-const PAGE: u32 = 500;
 
 /// The monitor.
 pub struct Monitor {
     client: Client,
     clock: SharedClock,
+    clusters: mpsc::Receiver<Told<Cluster>>,
+    leases: mpsc::Receiver<Told<Lease>>,
     metrics: Metrics,
     start: Instant,
     fleet: Fleet,
@@ -87,10 +83,12 @@ enum Report {
 
 impl Monitor {
     /// A monitor that has seen nothing yet.
-    pub fn new(client: Client, clock: SharedClock, grace: Grace, metrics: Metrics) -> Self {
+    pub fn new(client: Client, env: Env, grace: Grace, metrics: Metrics, world: &World) -> Self {
         Self {
             client,
-            clock,
+            clock: env.clock,
+            clusters: world.clusters.subscribe(),
+            leases: world.leases.subscribe(),
             metrics,
             start: Instant::now(),
             fleet: Fleet::new(grace),
@@ -106,25 +104,13 @@ impl Monitor {
 
     /// Watches until `shutdown`. Reads and writes under way are dropped: whoever leads next begins anew.
     pub async fn run(mut self, shutdown: CancellationToken) {
-        let config = WatchConfig {
-            page_size: PAGE,
-            ..WatchConfig::default()
-        };
-        let clusters = Collection::of::<Cluster>(None);
-        let mut clusters = pin!(watch::<ClusterView>(
-            self.client.clone(),
-            clusters,
-            config.clone()
-        ));
-        let leases = Collection::of::<Lease>(Some(CLUSTER_NAMESPACE));
-        let mut leases = pin!(watch::<LeaseView>(self.client.clone(), leases, config));
         loop {
             self.work();
             let since = self.now();
             let wake = self.start + self.next_wake();
             tokio::select! {
                 // Results free places and deadlines are exact, so both come before a flood of events;
-                // neither can starve the watches, for each deadline ends in a live read.
+                // neither can starve the views, for each deadline ends in a live read.
                 biased;
                 () = shutdown.cancelled() => break,
                 Some(report) = self.tasks.join_next() => {
@@ -135,13 +121,13 @@ impl Monitor {
                     }
                 }
                 () = sleep_until(wake) => self.awake(since),
-                Some(event) = clusters.next() => {
+                Some(told) = self.clusters.recv() => {
                     self.awake(since);
-                    self.cluster(event);
+                    self.cluster(told);
                 }
-                Some(event) = leases.next() => {
+                Some(told) = self.leases.recv() => {
                     self.awake(since);
-                    self.lease(event);
+                    self.lease(told);
                 }
             }
         }
@@ -200,66 +186,51 @@ impl Monitor {
         deadline.into_iter().chain(ask).fold(far, Moment::min)
     }
 
-    fn cluster(&mut self, event: Event<ClusterView>) {
+    fn cluster(&mut self, told: Told<Cluster>) {
         let now = self.now();
-        match event {
-            Event::Restarted => self.fleet.list_begins(),
-            Event::Applied(cluster) => {
+        match told {
+            Told::Changed(change) => {
                 self.hear(now);
-                self.fleet
-                    .cluster_seen(now, &cluster.metadata.name, cluster.seen());
+                let name = &change.name.name;
+                match (change.new.is_some(), change.after()) {
+                    (false, _) => self.fleet.cluster_gone(name),
+                    (true, Some(cluster)) => {
+                        let seen = Seen::of(cluster.pull, cluster.ready.as_ref());
+                        self.fleet.cluster_seen(now, name, seen);
+                    }
+                    (true, None) => {
+                        self.metrics.undecodable("Cluster");
+                        self.fleet.cluster_unreadable(now, name);
+                    }
+                }
             }
-            Event::Undecodable(object) => {
-                self.hear(now);
-                self.metrics.undecodable("Cluster");
-                tracing::warn!(
-                    cluster = object.key.name,
-                    error = object.error,
-                    "cannot decode Cluster"
-                );
-                self.fleet.cluster_unreadable(now, &object.key.name);
-            }
-            Event::Deleted(key) => {
-                self.hear(now);
-                self.fleet.cluster_gone(&key.name);
-            }
-            Event::Listed { gap } => {
-                self.fleet.list_ends();
+            Told::Complete { gap } => {
                 self.listed.0 = true;
                 self.complete(now, gap);
             }
-            Event::Disconnected { problem, .. } => self.broken("Clusters", &problem),
-            Event::Resumed { .. } => {}
+            Told::Lost(problem) => self.broken("Clusters", &problem),
         }
     }
 
-    fn lease(&mut self, event: Event<LeaseView>) {
+    fn lease(&mut self, told: Told<Lease>) {
         let now = self.now();
-        match event {
-            Event::Applied(lease) => {
+        match told {
+            Told::Changed(change) => {
                 self.hear(now);
-                self.fleet
-                    .lease_seen(now, &lease.metadata.name, lease.renewed());
+                let name = &change.name.name;
+                match (change.new.is_some(), change.after()) {
+                    (false, _) => self.fleet.lease_gone(name),
+                    (true, Some(lease)) => {
+                        self.fleet.lease_seen(now, name, lease.renewed.as_deref());
+                    }
+                    (true, None) => self.metrics.undecodable("Lease"),
+                }
             }
-            Event::Undecodable(object) => {
-                self.hear(now);
-                self.metrics.undecodable("Lease");
-                tracing::warn!(
-                    cluster = object.key.name,
-                    error = object.error,
-                    "cannot decode Lease"
-                );
-            }
-            Event::Deleted(key) => {
-                self.hear(now);
-                self.fleet.lease_gone(&key.name);
-            }
-            Event::Listed { gap } => {
+            Told::Complete { gap } => {
                 self.listed.1 = true;
                 self.complete(now, gap);
             }
-            Event::Disconnected { problem, .. } => self.broken("Leases", &problem),
-            Event::Restarted | Event::Resumed { .. } => {}
+            Told::Lost(problem) => self.broken("Leases", &problem),
         }
     }
 

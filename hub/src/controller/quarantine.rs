@@ -1,40 +1,35 @@
 //! Takes the rights of an agent that writes too much, before it fills the store for everybody.
 //!
 //! The hub sums what each agent writes: statuses of its Cluster and Works, Events in its execution
-//! namespace. Over the budget, the Cluster gets an annotation with the time, the bindings lose their
+//! namespace. Whose a write is, its field manager says, and an agent may use no other's name (`writers`):
+//! what an operator, a controller or the hub itself writes into the same objects counts for nobody. Over
+//! the budget, the Cluster gets an annotation with the time, the bindings lose their
 //! subjects, and the condition `Quarantined` says why. The annotation decides, for an agent cannot write
 //! it; removing it (`kubectl annotate cluster NAME towline.dev/quarantined-since-`) gives the rights back.
 
 mod ledger;
-mod written;
 
 pub use ledger::Budget;
 
-use crate::controller::queue::Queue;
 use crate::controller::registration::{self, condition};
-use crate::controller::{Failure, Reconcile, Requeue};
 use crate::permissions::{self, Registration};
-use common::api::cluster::{Cluster, QUARANTINED};
-use common::api::work::Work;
-use common::labels::{HUB_FIELD_MANAGER, QUARANTINED_SINCE};
-use common::names::ClusterName;
+use crate::world::writers::Version;
+use crate::world::{Change, Cluster, Event, ObjectName, Status, Told, Work, World};
+use common::api::cluster::QUARANTINED;
+use common::controller::{Controller, Failure, Reconcile, Requeue};
+use common::labels::{HELD, HUB_FIELD_MANAGER, QUARANTINED_SINCE};
+use common::names::{ClusterName, EXECUTION_PREFIX};
 use common::time::{SharedClock, to_time};
-use common::watch::{Collection, Event, WatchConfig, watch};
-use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::Event as CoreEvent;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use ledger::Ledger;
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::pin::pin;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
-use written::{Generations, Written};
 
-/// The component that agents name in their Events; the admission policy allows no other.
-const AGENT_EVENTS: &str = "source=towline-agent";
 const REASON_OVER: &str = "WroteTooMuch";
+const REASON_RESTORED: &str = "RestoredFromBackup";
 const REASON_LIFTED: &str = "Lifted";
 
 /// Why a cluster could not be quarantined or released; it is tried again.
@@ -87,15 +82,90 @@ impl Quarantine {
         }
     }
 
-    /// Watches what agents write and puts clusters into `queue` that are over their budget, or whose
-    /// quarantine is not as their annotation says; never ends.
-    pub fn feed(&self, queue: Queue) -> impl Future<Output = ()> + Send + use<> {
-        feed(
-            self.client.clone(),
-            self.budget,
-            Arc::clone(&self.over),
-            queue,
-        )
+    /// Woken by clusters that are over their budget, or whose quarantine is not as their annotation says.
+    pub fn watching(self, world: &World) -> Controller<Self> {
+        let over = Arc::clone(&self.over);
+        let tally = Arc::new(Mutex::new(Tally {
+            ledger: Ledger::new(self.budget),
+            start: Instant::now(),
+        }));
+        let controller = Controller::new(self);
+        let count = {
+            let (queue, clusters) = (controller.queue(), world.clusters.clone());
+            let tally = Arc::clone(&tally);
+            move |name: &Arc<str>, bytes: u64| {
+                let cluster = clusters.get(&ObjectName::new(None, name));
+                let cluster = cluster.and_then(|cluster| cluster.record);
+                let withheld = cluster.is_some_and(|cluster| cluster.withheld);
+                if locked(&tally).write(name, bytes) && !withheld {
+                    over.lock().insert(name.to_string());
+                    queue.add(Arc::clone(name));
+                }
+            }
+        };
+        world.works.listen({
+            let count = count.clone();
+            move |told| {
+                if let Some((change, bytes)) = agents_write(told, |work: &Work| &work.writers) {
+                    of_namespace(&change.name, |cluster| count(cluster, bytes));
+                }
+            }
+        });
+        world.events.listen({
+            let count = count.clone();
+            move |told| {
+                let made = |change: &Change<Event>| {
+                    let made = change.old.is_none() && !change.listed;
+                    made && change
+                        .after()
+                        .is_some_and(|event| event.writers.is_agents_alone())
+                };
+                match told {
+                    // Events are new objects: what is listed was written before.
+                    Told::Changed(change) if made(change) => {
+                        let bytes = change.new.as_ref().map_or(0, |new| new.bytes);
+                        of_namespace(&change.name, |cluster| count(cluster, bytes));
+                    }
+                    told => {
+                        let write = agents_write(told, |event: &Event| &event.writers);
+                        if let Some((change, bytes)) = write {
+                            of_namespace(&change.name, |cluster| count(cluster, bytes));
+                        }
+                    }
+                }
+            }
+        });
+        let queue = controller.queue();
+        world.clusters.listen(move |told| {
+            let Told::Changed(change) = told else { return };
+            let name = &change.name.name;
+            if change.new.is_none() {
+                locked(&tally).ledger.forget(name);
+            } else if is_unsettled(change) {
+                // Whoever is let in again begins anew.
+                locked(&tally).ledger.forget(name);
+                queue.add(Arc::clone(name));
+            }
+            if let Some((_, bytes)) = agents_write(told, |cluster: &Cluster| &cluster.writers) {
+                count(name, bytes);
+            }
+        });
+        controller
+    }
+
+    /// Takes the label off a Cluster that was confirmed.
+    async fn let_go(&self, name: &str) -> Result<(), Error> {
+        let patch = json!({"metadata": {"labels": {HELD: null}}});
+        let params = PatchParams {
+            field_manager: Some(HUB_FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patched = registration::clusters(&self.client)
+            .patch_metadata(name, &params, &Patch::Merge(patch))
+            .await;
+        patched
+            .map(drop)
+            .map_err(|error| registration::Error::request("confirm Cluster", name)(error).into())
     }
 
     /// Marks a Cluster that is over its budget; the annotation is what everything else follows.
@@ -121,20 +191,21 @@ impl Quarantine {
 
 impl Reconcile for Quarantine {
     const NAME: &'static str = "quarantine";
+    type Key = Arc<str>;
     type Error = Error;
 
-    async fn reconcile(&self, name: &str) -> Result<Requeue, Error> {
+    async fn reconcile(&self, name: &Arc<str>) -> Result<Requeue, Error> {
         let Ok(cluster) = ClusterName::parse(name) else {
             return Ok(Requeue::Never);
         };
-        let over = self.over.lock().contains(name);
+        let over = self.over.lock().contains(&**name);
         let clusters: Api<_> = registration::clusters(&self.client);
         let read = || async {
             let read = clusters.get_metadata_opt(name).await;
             read.map_err(registration::Error::request("read Cluster", name))
         };
         let Some(mut live) = read().await? else {
-            self.over.lock().remove(name);
+            self.over.lock().remove(&**name);
             return Ok(Requeue::Never);
         };
         let is_marked = |annotations: Option<&BTreeMap<String, String>>| {
@@ -162,13 +233,27 @@ impl Reconcile for Quarantine {
             .annotations
             .as_ref()
             .and_then(|all| all.get(QUARANTINED_SINCE));
+        let held = live.metadata.labels.as_ref();
+        let held = held.and_then(|all| all.get(HELD));
+        if held.is_some() && since.is_none() {
+            self.let_go(name).await?;
+        }
+        let again =
+            format!("To let it in again: kubectl annotate cluster {name} {QUARANTINED_SINCE}-");
         let (status, reason, message) = match since {
+            Some(since) if held.is_some() => (
+                true,
+                REASON_RESTORED,
+                format!(
+                    "since {since} the agent may read and write nothing: its registration comes from a backup, \
+                     and may have been removed after that. {again}"
+                ),
+            ),
             Some(since) => (
                 true,
                 REASON_OVER,
                 format!(
-                    "since {since} the agent may read and write nothing: it wrote more than {limit}. To \
-                     let it in again: kubectl annotate cluster {name} {QUARANTINED_SINCE}-"
+                    "since {since} the agent may read and write nothing: it wrote more than {limit}. {again}"
                 ),
             ),
             None => (
@@ -184,7 +269,7 @@ impl Reconcile for Quarantine {
             message: &message,
         };
         condition::show(&self.client, self.clock.now(), &cluster, shown).await?;
-        self.over.lock().remove(name);
+        self.over.lock().remove(&**name);
         Ok(Requeue::Never)
     }
 }
@@ -195,90 +280,49 @@ impl Over {
     }
 }
 
-async fn feed(client: Client, budget: Budget, over: Arc<Over>, queue: Queue) {
-    let events = WatchConfig {
-        field_selector: Some(AGENT_EVENTS.to_owned()),
-        ..config()
+/// What agents have written so far.
+struct Tally {
+    ledger: Ledger,
+    start: Instant,
+}
+
+impl Tally {
+    fn write(&mut self, cluster: &str, bytes: u64) -> bool {
+        self.ledger.write(cluster, bytes, self.start.elapsed())
+    }
+}
+
+fn locked(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the annotation of a Cluster came, went, or is not what its condition says.
+fn is_unsettled(change: &Change<Cluster>) -> bool {
+    let was = change.before().is_some_and(|cluster| cluster.withheld);
+    change.after().is_some_and(|cluster| {
+        let shown = cluster.lifecycle.quarantined == Some(Status::True);
+        cluster.withheld != was || cluster.withheld != shown
+    })
+}
+
+/// A write of an agent, with the size of the whole object: that is what the store keeps of it. A list does not tell
+/// whose the last write was.
+fn agents_write<R>(told: &Told<R>, writers: impl Fn(&R) -> &Version) -> Option<(&Change<R>, u64)> {
+    let Told::Changed(change) = told else {
+        return None;
     };
-    let mut works = pin!(watch::<Written>(
-        client.clone(),
-        Collection::of::<Work>(None),
-        config()
-    ));
-    let mut clusters = pin!(watch::<Written>(
-        client.clone(),
-        Collection::of::<Cluster>(None),
-        config()
-    ));
-    let mut events = pin!(watch::<Written>(
-        client,
-        Collection::of::<CoreEvent>(None),
-        events
-    ));
-    let start = Instant::now();
-    let mut ledger = Ledger::new(budget);
-    let (mut works_seen, mut clusters_seen) = (Generations::default(), Generations::default());
-    // Events are new objects: what is listed was written before.
-    let mut events_listed = false;
-    let mut withheld = HashSet::new();
-    loop {
-        let write = tokio::select! {
-            Some(event) = works.next() => agents_write(event, &mut works_seen),
-            Some(event) = events.next() => match event {
-                Event::Restarted => { events_listed = false; None }
-                Event::Listed { .. } => { events_listed = true; None }
-                Event::Applied(object) if events_listed => Some(object),
-                _ => None,
-            },
-            Some(event) = clusters.next() => {
-                match &event {
-                    Event::Deleted(key) => {
-                        ledger.forget(&key.name);
-                        withheld.remove(&key.name);
-                    }
-                    Event::Applied(object) => {
-                        if let Some(name) = object.cluster() {
-                            let was = if object.withheld {
-                                !withheld.insert(name.to_owned())
-                            } else {
-                                withheld.remove(name)
-                            };
-                            if object.withheld != was || object.withheld != object.shown {
-                                // Whoever is let in again begins anew.
-                                ledger.forget(name);
-                                queue.add(name);
-                            }
-                        }
-                    }
-                    _ => {}
-                }
-                agents_write(event, &mut clusters_seen)
-            }
-        };
-        let Some(write) = write else { continue };
-        let Some(cluster) = write.cluster() else {
-            continue;
-        };
-        if ledger.write(cluster, write.bytes, start.elapsed()) && !withheld.contains(cluster) {
-            over.lock().insert(cluster.to_owned());
-            queue.add(cluster);
-        }
+    if change.listed || !change.is_written() {
+        return None;
     }
+    let wrote = writers(change.after()?).is_agents_over(writers(change.before()?));
+    wrote.then_some((change, change.new.as_ref()?.bytes))
 }
 
-/// The object, when the event is a write of an agent.
-fn agents_write(event: Event<Written>, seen: &mut Generations) -> Option<Written> {
-    match event {
-        Event::Restarted => seen.clear(),
-        Event::Deleted(key) => seen.forget(key.namespace.as_deref(), &key.name),
-        Event::Applied(object) => return seen.is_agents(&object).then_some(object),
-        _ => {}
+/// Calls `with` for the cluster whose execution namespace an object is in.
+fn of_namespace(name: &ObjectName, with: impl FnOnce(&Arc<str>)) {
+    if let Some(cluster) = name.namespace.strip_prefix(EXECUTION_PREFIX) {
+        with(&cluster.into());
     }
-    None
-}
-
-fn config() -> WatchConfig {
-    WatchConfig::default()
 }
 
 fn mebibytes(bytes: u64) -> String {

@@ -8,6 +8,8 @@
 pub(crate) use observe::clusters;
 
 mod apply;
+#[cfg(test)]
+mod beyond;
 mod claims;
 pub(crate) mod condition;
 mod decide;
@@ -15,23 +17,21 @@ mod observe;
 #[cfg(test)]
 mod tests;
 
-use crate::controller::queue::Queue;
-use crate::controller::{Failure, Reconcile, Requeue};
-use crate::judge::{Denial, Verdict};
+use crate::approver::{Denial, Verdict};
+use crate::budget::Ledger;
+use crate::world::{Told, World};
 use crate::{epoch, permissions};
 use claims::{Claim, Claims};
+use common::controller::{Controller, Failure, Reconcile, Requeue};
 use common::denial::DenialReason;
-use common::identity::SIGNER;
 use common::time::SharedClock;
-use common::watch::{self, Collection, WatchConfig};
 use decide::{Step, decide};
-use futures::StreamExt as _;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::api::{Api, DynamicObject};
-use kube::core::{ApiResource, PartialObjectMeta};
+use kube::api::{Api, DeleteParams, DynamicObject, Preconditions};
+use kube::core::ApiResource;
 use kube::{Client, ResourceExt as _};
 use observe::Progress;
-use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch as signal;
 
@@ -112,6 +112,8 @@ pub struct Registrar {
     /// Whether the admission policies are proven to be in force.
     admitting: signal::Receiver<bool>,
     claims: Claims,
+    /// The requests of ours that were seen, by who made them.
+    ledger: Mutex<Ledger>,
 }
 
 impl Registrar {
@@ -122,6 +124,58 @@ impl Registrar {
             clock,
             admitting,
             claims: Claims::default(),
+            ledger: Mutex::default(),
+        }
+    }
+
+    /// Woken by every change of a certificate request for our signer, also by its end.
+    pub fn watching(self, world: &World) -> Controller<Self> {
+        let controller = Controller::new(self);
+        let queue = controller.queue();
+        world.requests.listen(move |told| {
+            if let Told::Changed(change) = told
+                && change.is_written()
+            {
+                queue.add(Arc::clone(&change.name.name));
+            }
+        });
+        controller
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a request is among those that its requester may have; the first ones seen are.
+    fn is_within_budget(&self, name: &str, csr: &CertificateSigningRequest) -> bool {
+        let user = csr.spec.username.as_deref().unwrap_or_default();
+        let groups = csr.spec.groups.as_deref().unwrap_or_default();
+        let issued = matches!(observe::progress(csr), Progress::Issued(_));
+        let mut ledger = self.ledger();
+        let within = ledger.has(name) || ledger.allows(user, groups, 0);
+        if within {
+            ledger.put(name, user, issued);
+        }
+        within
+    }
+
+    /// Deletes a request without judging it: whoever has so many is not waiting for this one.
+    async fn drop_request(&self, name: &str, raw: &DynamicObject) -> Result<(), Error> {
+        let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: raw.uid(),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match requests.delete(name, &params).await {
+            Ok(_) => Ok(()),
+            // Somebody else did, or it is another one by now, which comes anew.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(Error::request("delete CertificateSigningRequest", name)(
+                error,
+            )),
         }
     }
 
@@ -135,24 +189,37 @@ impl Registrar {
 
 impl Reconcile for Registrar {
     const NAME: &'static str = "registration";
+    type Key = Arc<str>;
     type Error = Error;
 
     /// Brings one request as far as it can go.
-    async fn reconcile(&self, name: &str) -> Result<Requeue, Error> {
+    async fn reconcile(&self, name: &Arc<str>) -> Result<Requeue, Error> {
         let mut granted = false;
         for _ in 0..STEPS_MAX {
             let Some(raw) = self.read(name).await? else {
+                self.ledger().remove(name);
                 return Ok(Requeue::Never);
             };
             let Ok(csr) = raw.clone().try_parse::<CertificateSigningRequest>() else {
                 // The API server validates this kind: what we cannot read is not what we serve.
                 tracing::warn!(
-                    object.name = name,
+                    object.name = %name,
                     "skipping a certificate request that cannot be read"
                 );
                 return Ok(Requeue::Never);
             };
-            let claim = match observe::verdict(&csr) {
+            let verdict = observe::verdict(&csr);
+            if verdict != Verdict::Ignore && !self.is_within_budget(name, &csr) {
+                let user = csr.spec.username.as_deref().unwrap_or_default();
+                tracing::warn!(
+                    object.name = %name,
+                    user,
+                    "deleting a certificate request beyond its requester's budget"
+                );
+                self.drop_request(name, &raw).await?;
+                return Ok(Requeue::Never);
+            }
+            let claim = match verdict {
                 Verdict::Ignore => return Ok(Requeue::Never),
                 Verdict::Bootstrap(request) => {
                     let claims = matches!(observe::progress(&csr), Progress::Pending);
@@ -191,35 +258,7 @@ impl Reconcile for Registrar {
                 },
             }
         }
-        Err(Error::Unsettled(name.to_owned()))
-    }
-}
-
-/// Puts every certificate request for our signer into `queue`, whenever it changes; never ends.
-///
-/// Only names are kept: each request is read anew when its turn comes.
-pub async fn feed(client: Client, queue: Queue) {
-    let config = WatchConfig {
-        field_selector: Some(format!("spec.signerName={SIGNER}")),
-        metadata_only: true,
-        ..WatchConfig::default()
-    };
-    let requests = Collection::of::<CertificateSigningRequest>(None);
-    let mut events = pin!(
-        watch::watch::<PartialObjectMeta<CertificateSigningRequest>>(client, requests, config)
-    );
-    while let Some(event) = events.next().await {
-        match event {
-            watch::Event::Applied(request) => queue.add(&request.name_any()),
-            watch::Event::Undecodable(request) => {
-                tracing::warn!(
-                    object.name = request.key.name,
-                    request.error,
-                    "unreadable metadata"
-                );
-            }
-            _ => {}
-        }
+        Err(Error::Unsettled(name.to_string()))
     }
 }
 

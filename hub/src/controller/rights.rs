@@ -5,18 +5,13 @@
 //! [`crate::controller::registration`]; a Cluster that is being deleted is left to
 //! [`crate::controller::cluster`].
 
-use crate::controller::queue::Queue;
-use crate::controller::{Failure, Reconcile, Requeue, registration};
-use crate::permissions::{self, Grant, Registration};
-use common::api::cluster::Cluster;
-use common::labels::{CLUSTER_LABEL, HUB_FIELD_MANAGER, MANAGED_BY};
-use common::watch::{Collection, Event, WatchConfig, watch};
-use futures::{Stream, StreamExt as _};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::core::PartialObjectMeta;
-use kube::{Client, Resource, ResourceExt as _};
-use std::collections::HashMap;
-use std::pin::pin;
+use crate::controller::registration;
+use crate::permissions::{self, Registration};
+use crate::world::{Cluster, ObjectName, Owned, Told, World};
+use common::controller::{Controller, Failure, Reconcile, Requeue};
+use kube::Client;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The objects of one registration are written one after another: they are compared once, after all.
@@ -63,9 +58,10 @@ impl Rights {
 
 impl Reconcile for Rights {
     const NAME: &'static str = "rights";
+    type Key = Arc<str>;
     type Error = Error;
 
-    async fn reconcile(&self, name: &str) -> Result<Requeue, Error> {
+    async fn reconcile(&self, name: &Arc<str>) -> Result<Requeue, Error> {
         let cluster = registration::clusters(&self.client)
             .get_metadata_opt(name)
             .await;
@@ -75,98 +71,120 @@ impl Reconcile for Rights {
         if let Some(registration) = in_force {
             let written = permissions::ensure(&self.client, &registration).await?;
             if written > 0 {
-                tracing::info!(cluster = name, written, "put permissions in place");
+                tracing::info!(cluster = %name, written, "put permissions in place");
             }
         }
         Ok(Requeue::Never)
     }
 }
 
-/// Puts clusters into `queue` whose permissions, or who has them, may have changed; never ends.
-pub async fn feed(client: Client, queue: Queue) {
-    let changes = [
-        registered(&client).boxed(),
-        owned::<ClusterRole>(&client).boxed(),
-        owned::<ClusterRoleBinding>(&client).boxed(),
-        owned::<Role>(&client).boxed(),
-        owned::<RoleBinding>(&client).boxed(),
-    ];
-    let mut changes = pin!(futures::stream::select_all(changes));
-    while let Some(cluster) = changes.next().await {
-        queue.add_after(&cluster, SETTLE);
+impl Rights {
+    /// Woken when another registration comes in force, and by every change of what carries its rights.
+    pub fn watching(self, world: &World) -> Controller<Self> {
+        let controller = Controller::new(self);
+        let queue = controller.queue();
+        world.clusters.listen(move |told| {
+            if let Some(cluster) = registered(told) {
+                queue.add_after(cluster, SETTLE);
+            }
+        });
+        for rights in &world.rights {
+            let queue = controller.queue();
+            rights.listen(move |told| {
+                for cluster in concerned(told) {
+                    queue.add_after(cluster, SETTLE);
+                }
+            });
+        }
+        controller
     }
 }
 
-/// Clusters of which another registration is in force than was known.
-fn registered(client: &Client) -> impl Stream<Item = String> + Send + use<> {
-    // An agent writes its Cluster's status all the time; only what moves the rights is worth a look.
-    let mut known: HashMap<String, Grant> = HashMap::new();
-    watch_metadata::<Cluster>(client, None).filter_map(move |event| {
-        let name = match event {
-            Event::Applied(cluster) => {
-                let name = cluster.name_any();
-                match Registration::of_cluster(&cluster.metadata) {
-                    Some(now) if known.get(&name) != Some(&now.grant) => {
-                        known.insert(name.clone(), now.grant);
-                        Some(name)
-                    }
-                    Some(_) => None,
-                    None => {
-                        known.remove(&name);
-                        None
-                    }
-                }
-            }
-            Event::Deleted(key) => {
-                known.remove(&key.name);
-                None
-            }
-            _ => None,
-        };
-        std::future::ready(name)
-    })
-}
-
-/// The clusters that changed objects of a kind belong to.
-fn owned<K>(client: &Client) -> impl Stream<Item = String> + Send + use<K>
-where
-    K: Resource<DynamicType = ()> + Send + 'static,
-{
-    let ours = format!("{MANAGED_BY}={HUB_FIELD_MANAGER}");
-    watch_metadata::<K>(client, Some(ours)).filter_map(|event| {
-        std::future::ready(match event {
-            Event::Applied(object) => object.labels().get(CLUSTER_LABEL).cloned(),
-            Event::Deleted(key) => cluster_of(key.namespace.as_deref(), &key.name),
-            _ => None,
-        })
-    })
-}
-
-fn watch_metadata<K>(
-    client: &Client,
-    label_selector: Option<String>,
-) -> impl Stream<Item = Event<PartialObjectMeta<K>>> + Send + use<K>
-where
-    K: Resource<DynamicType = ()> + Send + 'static,
-{
-    let config = WatchConfig {
-        label_selector,
-        metadata_only: true,
-        ..WatchConfig::default()
+/// The Cluster of which another registration is in force than was known. Its agent writes its status all the
+/// time; only what moves the rights is worth a look.
+fn registered(told: &Told<Cluster>) -> Option<Arc<str>> {
+    let Told::Changed(change) = told else {
+        return None;
     };
-    watch(client.clone(), Collection::of::<K>(None), config)
+    let now = change.after()?;
+    let who = |cluster: &Cluster| (cluster.lifecycle.uid.clone(), cluster.grant.clone());
+    let moved = now.grant.is_some() && change.before().map(who) != Some(who(now));
+    moved.then(|| Arc::clone(&change.name.name))
 }
 
-/// The cluster that a deleted object of ours belonged to.
-fn cluster_of(namespace: Option<&str>, name: &str) -> Option<String> {
-    let by_name = name.strip_prefix(common::identity::CLUSTER_GROUP_PREFIX);
-    let by_namespace = || namespace?.strip_prefix(common::names::EXECUTION_PREFIX);
-    by_name.or_else(by_namespace).map(str::to_owned)
+/// The clusters that a changed object belonged or belongs to.
+fn concerned(told: &Told<Owned>) -> BTreeSet<Arc<str>> {
+    let Told::Changed(change) = told else {
+        return BTreeSet::new();
+    };
+    if !change.is_written() {
+        return BTreeSet::new();
+    }
+    let labelled = [change.before(), change.after()];
+    let labelled = labelled.into_iter().flatten();
+    let mut all: BTreeSet<Arc<str>> = labelled
+        .filter_map(|owned| owned.cluster.as_deref().map(Arc::from))
+        .collect();
+    if all.is_empty() && change.new.is_none() {
+        all.extend(cluster_of(&change.name));
+    }
+    all
+}
+
+/// The cluster that an object of ours belonged to which had lost its label.
+fn cluster_of(name: &ObjectName) -> Option<Arc<str>> {
+    let by_name = name
+        .name
+        .strip_prefix(common::identity::CLUSTER_GROUP_PREFIX);
+    let by_namespace = || name.namespace.strip_prefix(common::names::EXECUTION_PREFIX);
+    by_name.or_else(by_namespace).map(Arc::from)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::cluster_of;
+    use super::*;
+    use crate::world::View;
+    use common::labels::CLUSTER_LABEL;
+    use common::watch::{Collection, WatchConfig};
+    use k8s_openapi::api::rbac::v1::Role;
+    use serde_json::{Value, json};
+    use std::sync::{Mutex, PoisonError};
+
+    fn role(cluster: &str, version: u32) -> Value {
+        json!({"metadata": {"name": format!("towline:cluster:{cluster}"), "namespace": "karmada-cluster",
+            "resourceVersion": version.to_string(), "labels": {CLUSTER_LABEL: cluster}}})
+    }
+
+    #[tokio::test]
+    async fn what_went_while_a_list_was_read_is_heard_of() {
+        let service = tower::service_fn(|_| async {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody"))
+        });
+        let config = WatchConfig::new(&common::chance::Chance::seeded(1));
+        let roles: View<Owned> = View::new(
+            Client::new(service, "default"),
+            "roles",
+            Collection::of::<Role>(None),
+            config,
+        );
+        let heard: Arc<Mutex<Vec<Arc<str>>>> = Arc::default();
+        let hears = Arc::clone(&heard);
+        let lock = |heard: &Mutex<Vec<Arc<str>>>| {
+            std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        roles.listen(move |told| {
+            let mut heard = hears.lock().unwrap_or_else(PoisonError::into_inner);
+            heard.extend(concerned(told));
+        });
+        roles.listed(&[role("m1", 1), role("m2", 2)]).await;
+        assert_eq!(lock(&heard), ["m1".into(), "m2".into()]);
+        roles.listed(&[role("m2", 2)]).await;
+        assert_eq!(lock(&heard), ["m1".into()], "gone meanwhile");
+        roles.listed(&[role("m2", 2)]).await;
+        assert_eq!(lock(&heard), Vec::<Arc<str>>::new(), "once");
+        roles.sent(&[role("m2", 3)]).await;
+        assert_eq!(lock(&heard), ["m2".into()], "written");
+    }
 
     #[test]
     fn a_deleted_object_still_tells_its_cluster() {
@@ -176,7 +194,8 @@ mod tests {
             (Some("karmada-es-m1"), "towline:agent", Some("m1")),
             (Some("default"), "towline:agent", None),
         ] {
-            assert_eq!(cluster_of(namespace, name).as_deref(), cluster, "{name}");
+            let told = cluster_of(&ObjectName::new(namespace, name));
+            assert_eq!(told.as_deref(), cluster, "{name}");
         }
     }
 }

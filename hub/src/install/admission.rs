@@ -1,6 +1,6 @@
 //! The admission policies: what a token and an agent may write at all, and what nobody deletes by slip.
 //!
-//! Isolation is RBAC by name; these policies narrow what is left. Both policies about our identities
+//! Isolation is RBAC by name; these policies narrow what is left. The policies about our identities
 //! match every write of theirs and refuse by default, so a right granted by mistake is still no right.
 //! They cannot guard policies themselves, which the API server exempts: nobody of ours may ever be given
 //! a right on those. The expressions are in `cel`, and are held to real API servers by the lab's tests.
@@ -10,6 +10,7 @@ mod cel;
 use super::object::Desired;
 use common::identity::{AGENT_USER_PREFIX, AGENTS_GROUP, BOOTSTRAP_GROUP, CLUSTER_GROUP_PREFIX};
 use common::labels::UNREGISTER;
+use common::names::EXECUTION_PREFIX;
 use common::unregister::Mode;
 use serde_json::{Value, json};
 
@@ -19,10 +20,19 @@ pub const TOKENS_POLICY: &str = "towline-tokens";
 pub const AGENTS_POLICY: &str = "towline-agents";
 /// Policy over the deletion of Clusters.
 pub const CLUSTERS_POLICY: &str = "towline-clusters";
+/// Policy over where Works are made.
+pub const WORKS_POLICY: &str = "towline-works";
+
+/// What an agent reads that writes in another's name.
+pub const OWN_MANAGER_ONLY: &str = "an agent may write only as a field manager whose name begins with \
+     towline-agent or karmada-agent";
+
+/// Policy over the deletion of namespaces that hold what is the hub's.
+pub const NAMESPACES_POLICY: &str = "towline-namespaces";
 
 /// All policies and their bindings.
 pub fn desired() -> Vec<Desired> {
-    [tokens(), agents(), clusters()]
+    [tokens(), agents(), clusters(), works(), namespaces()]
         .into_iter()
         .flat_map(|policy| {
             let binding = binding(policy["metadata"]["name"].as_str().unwrap_or_default());
@@ -55,6 +65,7 @@ fn agents() -> Value {
         cel::UPDATE_WORK,
         cel::UPDATE_WORK_STATUS,
         cel::CREATE_EVENT,
+        cel::UPDATE_EVENT,
         cel::CREATE_CSR,
     ];
     let mut validations = vec![
@@ -116,13 +127,28 @@ fn agents() -> Value {
             "an agent may write nothing but the status of its own Works",
         ),
     ];
+    let events = "an agent may write Events only in its execution namespace, about its Works, from \
+                  towline-agent or a controller of Karmada's agent, with at most 1024 characters";
+    let is_event = format!(
+        "{} || {}",
+        target(cel::CREATE_EVENT),
+        target(cel::UPDATE_EVENT)
+    );
+    // Leases and requests count for nobody.
+    validations.push(validation(
+        format!(
+            "variables.target in ['{}', '{}'] || ({})",
+            cel::UPDATE_LEASE,
+            cel::CREATE_CSR,
+            cel::own_manager(),
+        ),
+        OWN_MANAGER_ONLY,
+    ));
     for form in cel::EVENT_FORM {
-        validations.push(validation(
-            only(cel::CREATE_EVENT, form),
-            "an agent may create Events only in its execution namespace, about its Works, from \
-             towline-agent, with at most 1024 characters",
-        ));
+        validations.push(validation(format!("!({is_event}) || ({form})"), events));
     }
+    let same = format!("{} && {}", cel::METADATA_UNCHANGED, cel::EVENT_SAME);
+    validations.push(validation(only(cel::UPDATE_EVENT, &same), events));
     validations.push(validation(
         only(cel::CREATE_CSR, cel::READS_OWN_WORKS),
         "this registration is no longer in force",
@@ -168,6 +194,81 @@ fn clusters() -> Value {
         rules,
         "true".to_owned(),
         Vec::new(),
+        vec![validation],
+    )
+}
+
+/// What a Work in another namespace is told, here and in process.
+pub fn misplaced_work(namespace: &str) -> String {
+    format!(
+        "a Work belongs into the execution namespace of a cluster, {EXECUTION_PREFIX}<cluster>: nobody \
+         carries out one in namespace {namespace}"
+    )
+}
+
+fn works() -> Value {
+    let rules = json!([{
+        "apiGroups": ["work.karmada.io"],
+        "apiVersions": ["*"],
+        "operations": ["CREATE"],
+        "resources": ["works"],
+        "scope": "Namespaced",
+    }]);
+    let mut validation = validation(cel::work_in_place(), &misplaced_work("that is none"));
+    let message = misplaced_work("' + request.namespace + '");
+    validation["messageExpression"] = json!(format!("'{message}'"));
+    policy(
+        WORKS_POLICY,
+        rules,
+        "true".to_owned(),
+        Vec::new(),
+        vec![validation],
+    )
+}
+
+/// Why a namespace is not deleted, and the way out; the same on both foundations. Of an execution
+/// namespace the Cluster's name is given, of the others none.
+pub fn namespace_guarded(namespace: &str, cluster: Option<&str>) -> String {
+    let annotate = format!(
+        "kubectl annotate namespace {namespace} {UNREGISTER}={}",
+        Mode::Force.as_str()
+    );
+    match cluster {
+        Some(cluster) => format!(
+            "Namespace {namespace} holds the Works of Cluster {cluster}, and what they made in the member \
+             would go with them: remove the cluster by `towline unregister {cluster}`, or run first: \
+             {annotate}"
+        ),
+        None => format!(
+            "Namespace {namespace} holds what the hub needs to reach its clusters: remove the clusters by \
+             `towline unregister`, and run then: {annotate}"
+        ),
+    }
+}
+
+fn namespaces() -> Value {
+    let rules = json!([{
+        "apiGroups": [""],
+        "apiVersions": ["*"],
+        "operations": ["DELETE"],
+        "resources": ["namespaces"],
+        "scope": "Cluster",
+    }]);
+    let mut validation = validation(
+        cel::may_delete_namespace(),
+        "a namespace of Towline is removed by `towline unregister`",
+    );
+    // The texts as they are built above, with the names put in by the API server.
+    let of_cluster = namespace_guarded("$N", Some("$C")).replace("$C", "' + variables.cluster + '");
+    let of_hub = namespace_guarded("$N", None);
+    let text = format!("variables.cluster != '' ? '{of_cluster}' : '{of_hub}'");
+    let text = text.replace("$N", "' + oldObject.metadata.name + '");
+    validation["messageExpression"] = json!(text);
+    policy(
+        NAMESPACES_POLICY,
+        rules,
+        cel::NOT_GARBAGE_COLLECTION.to_owned(),
+        vec![variable("cluster", cel::cluster_of_namespace())],
         vec![validation],
     )
 }

@@ -10,6 +10,7 @@ use super::cluster_info::ClusterInfo;
 use super::object::{Desired, ObjectKey};
 use super::plan::{self, Action, Mark};
 use super::{Installation, MARKER, proof};
+use common::chance::Chance;
 use common::errors::chain;
 use common::labels::{PART_OF, PART_OF_VALUE};
 use common::names::SYSTEM_NAMESPACE;
@@ -58,6 +59,7 @@ pub type Known = BTreeMap<ObjectKey, Mark>;
 /// The loop's state.
 pub struct Repair {
     client: Client,
+    chance: Chance,
     in_force: watch::Sender<bool>,
     /// Objects that were as they should be, as they were then.
     known: Known,
@@ -70,11 +72,12 @@ pub struct Repair {
 impl Repair {
     /// A loop over one hub, and the channel that says whether the policies are proved; false at first.
     /// `known` was compared by somebody just now.
-    pub fn new(client: Client, known: Known) -> (Self, watch::Receiver<bool>) {
+    pub fn new(client: Client, known: Known, chance: Chance) -> (Self, watch::Receiver<bool>) {
         let (in_force, policy_in_force) = watch::channel(false);
         (
             Self {
                 client,
+                chance,
                 in_force,
                 known,
                 failing: false,
@@ -295,7 +298,7 @@ impl Repair {
             let config = WatchConfig {
                 label_selector: Some(format!("{PART_OF}={PART_OF_VALUE}")),
                 metadata_only: true,
-                ..WatchConfig::default()
+                ..WatchConfig::new(&self.chance)
             };
             common::watch::watch::<Metadata>(self.client.clone(), collection, config)
                 .filter_map(move |event| {

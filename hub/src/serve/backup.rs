@@ -1,12 +1,12 @@
-//! `towline-hub backup` and `restore`: everything of a hub in one file, its keys too.
+//! `towline-hub backup`: everything of a hub in one file, encrypted by a key that is not in it.
 
+use super::beside::Beside;
 use crate::apiserver::backup::{PAGE, attachments};
-use crate::apiserver::keys::FOLDER;
+use crate::apiserver::sealing::Keyring;
 use crate::apiserver::store::{self, OpenError, Options, Store};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use common::client::{ClientOptions, kubeconfig_client};
-use common::time::SharedClock;
 use futures::AsyncReadExt as _;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -23,36 +23,31 @@ pub struct BackupArgs {
     file: PathBuf,
 }
 
-/// Flags of `towline-hub restore`.
-#[derive(Debug, Args)]
-pub struct RestoreArgs {
-    /// A data directory without a hub
-    #[arg(long, value_name = "DIR", env = "TOWLINE_HUB_DATA_DIR")]
-    data_dir: PathBuf,
-    /// File that `towline-hub backup` wrote
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-}
-
 /// Makes a backup, of a hub that runs by asking it.
 pub async fn backup(args: &BackupArgs) -> anyhow::Result<String> {
-    if !args.data_dir.join(FOLDER).is_dir() {
-        bail!("there is no hub in {}", args.data_dir.display());
+    Beside::open(&args.data_dir)?;
+    if args.file.exists() {
+        bail!("{} exists already; move it away first", args.file.display());
     }
     let dir = args.data_dir.clone();
     let opened = tokio::task::spawn_blocking(move || Store::open(&dir, Options::default())).await?;
     match opened {
         Ok(store) => {
-            let files = attachments(&args.data_dir).context("failed to read the keys")?;
+            let files = attachments(&args.data_dir, store.keyring())?;
             store.backup(&args.file, files).await?;
             store.close().await;
         }
         Err(OpenError::Locked { .. }) => fetch(args).await?,
         Err(error) => return Err(error.into()),
     }
+    let key_file = Keyring::place(&args.data_dir);
+    let key = Keyring::read(&key_file)?.context("the encryption key file is gone")?;
     Ok(format!(
-        "Written to {}. It holds every Secret and the keys of the certificate authority: keep it as safe.",
-        args.file.display()
+        "Written to {}. Secrets and keys in it are encrypted by key {}, which is not in it: keep a copy of {} \
+         apart from it, for without it nobody can restore this.",
+        args.file.display(),
+        key.first(),
+        key_file.display()
     ))
 }
 
@@ -62,42 +57,41 @@ async fn fetch(args: &BackupArgs) -> anyhow::Result<()> {
     let (client, _) = kubeconfig_client(Some(&kubeconfig), None, &options)
         .await
         .context("failed to make a client of the hub that runs")?;
-    let request = http::Request::get(PAGE).body(Vec::new())?;
+    let request = http::Request::post(PAGE).body(Vec::new())?;
     let stream = client
         .request_stream(request)
         .await
         .context("failed to ask the hub that runs for a backup")?;
+    let mut partial = args.file.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = Partial(PathBuf::from(partial));
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let file = options.open(&partial.0);
+    let mut file = file.with_context(|| format!("failed to make {}", partial.0.display()))?;
     let mut stream = std::pin::pin!(stream);
-    let mut file = std::fs::OpenOptions::new();
-    let mut file = file
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&args.file)
-        .with_context(|| format!("failed to make {}", args.file.display()))?;
     let mut buffer = vec![0; 256 * 1024];
     loop {
-        let read = stream
-            .read(&mut buffer)
-            .await
-            .context("failed to read the backup")?;
-        if read == 0 {
-            break;
+        let read = stream.read(&mut buffer).await;
+        match read.context("failed to read the backup to its end; nothing is left of it")? {
+            0 => break,
+            read => file.write_all(&buffer[..read])?,
         }
-        file.write_all(&buffer[..read])?;
     }
     file.sync_all()?;
-    Ok(())
+    // One that was cut short looks whole to whoever counts no bytes.
+    store::check_backup(&partial.0)?;
+    let kept = std::fs::hard_link(&partial.0, &args.file);
+    kept.with_context(|| format!("failed to make {}", args.file.display()))
 }
 
-/// Makes a data directory of a backup.
-pub async fn restore(args: RestoreArgs, clock: &SharedClock) -> anyhow::Result<String> {
-    let now = clock.now();
-    let (file, dir) = (args.file.clone(), args.data_dir.clone());
-    tokio::task::spawn_blocking(move || store::restore(&file, &dir, now)).await??;
-    Ok(format!(
-        "Restored into {dir}. Next:\n  towline-hub serve --data-dir {dir} --advertise HOST:PORT\n\
-         Agents look for the hub where they knew it; they learn other addresses from it.",
-        dir = args.data_dir.display()
-    ))
+/// A file on its way, gone when this is.
+struct Partial(PathBuf);
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            tracing::warn!(%error, path = %self.0.display(), "what was written of the backup was not removed");
+        }
+    }
 }

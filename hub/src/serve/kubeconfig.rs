@@ -1,6 +1,9 @@
 //! Kubeconfigs: the administrator's beside the database, and others on request.
 
+use super::beside::Beside;
+use crate::apiserver::authn::Peer;
 use crate::apiserver::caller::MASTERS;
+use crate::apiserver::keys::revoked::Revoked;
 use crate::apiserver::keys::{Error, Keys, client, secret_file};
 use anyhow::Context as _;
 use base64::Engine as _;
@@ -10,13 +13,14 @@ use clap::Args;
 use common::client::HostPort;
 use common::duration;
 use common::time::SharedClock;
+use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// The administrator's kubeconfig in the data directory.
 pub(super) const ADMIN_FILE: &str = "admin.kubeconfig";
 const ADMIN: &str = "towline-admin";
-/// How long the administrator's certificate lives; a start makes a new one when a third is left.
+/// How long the administrator's certificate lives, unless the hub that runs is told otherwise.
 const ADMIN_LIFE: Duration = Duration::days(365);
 
 /// Flags of `towline-hub kubeconfig`.
@@ -31,8 +35,8 @@ pub struct KubeconfigArgs {
     /// Group of the user; repeat for several
     #[arg(long, value_name = "NAME")]
     group: Vec<String>,
-    /// How long it holds
-    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration::parse)]
+    /// How long it holds; at least 1s, for nothing takes a kubeconfig back but the end of its certificate
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive)]
     ttl: std::time::Duration,
     /// Address of the hub; default: the one in the administrator's kubeconfig
     #[arg(long, value_name = "HOST:PORT")]
@@ -41,6 +45,7 @@ pub struct KubeconfigArgs {
 
 /// A kubeconfig for a user in some groups, as `towline-hub kubeconfig` prints it.
 pub fn print(args: &KubeconfigArgs, clock: &SharedClock) -> anyhow::Result<String> {
+    Beside::open(&args.data_dir)?;
     let keys = Keys::existing(&args.data_dir)?;
     let server = match &args.server {
         Some(server) => server.url(),
@@ -58,20 +63,92 @@ pub fn print(args: &KubeconfigArgs, clock: &SharedClock) -> anyhow::Result<Strin
     Ok(made)
 }
 
-/// Writes the administrator's kubeconfig unless the one that is there still serves.
+/// Where the administrator's kubeconfig is written: where a link in the data directory points to. One that is
+/// asked for elsewhere leaves none in the data directory but that link, by which commands find it.
+pub(super) fn settle(own: &Path, named: Option<&Path>) -> Result<PathBuf, Error> {
+    let failed = |source| Error::File {
+        doing: "link to the administrator's kubeconfig from",
+        path: own.to_owned(),
+        source,
+    };
+    let linked = std::fs::read_link(own).ok();
+    let here = linked.as_deref().unwrap_or(own);
+    let Some(named) = named else {
+        return Ok(here.to_owned());
+    };
+    let there = std::path::absolute(named).map_err(failed)?;
+    let is_own = std::path::absolute(own).is_ok_and(|own| own == there);
+    if there == here || is_own {
+        return Ok(there);
+    }
+    match std::fs::remove_file(own) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    std::os::unix::fs::symlink(&there, own).map_err(failed)?;
+    Ok(there)
+}
+
+/// Writes the administrator's kubeconfig, its certificate with this life, unless the one that is there
+/// still serves: a third of the life is left, and address and authorities are those of now. Whether it did.
 pub(super) fn ensure_admin(
     path: &Path,
     keys: &Keys,
     server: &str,
+    life: Duration,
     now: DateTime<Utc>,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let found = std::fs::read_to_string(path).unwrap_or_default();
-    if serves(&found, keys, server, now) {
-        return Ok(());
+    if serves(&found, keys, server, life, now) {
+        return Ok(false);
     }
     let groups = [MASTERS.to_owned()];
-    let made = make(keys, server, ADMIN, &groups, now, now + ADMIN_LIFE)?;
-    secret_file(path, made.as_bytes())
+    let made = make(keys, server, ADMIN, &groups, now, now + life)?;
+    secret_file(path, made.as_bytes())?;
+    Ok(true)
+}
+
+/// A duration that is more than nothing.
+fn positive(text: &str) -> Result<std::time::Duration, String> {
+    let found = duration::parse(text).map_err(|error| error.to_string())?;
+    if found.is_zero() {
+        return Err(
+            "it would have ended at once; a kubeconfig cannot hold for ever, so name a duration such as 24h"
+                .to_owned(),
+        );
+    }
+    Ok(found)
+}
+
+/// Makes the administrator's kubeconfig anew if its certificate is revoked; whether it was.
+pub(super) fn renew_admin(path: &Path, keys: &Keys, now: DateTime<Utc>) -> Result<bool, Error> {
+    let found = std::fs::read_to_string(path).unwrap_or_default();
+    let Some(server) = server_of(&found) else {
+        return Ok(false);
+    };
+    if !certificate_of(&found).is_some_and(|chain| is_revoked(&chain, keys, now)) {
+        return Ok(false);
+    }
+    ensure_admin(path, keys, &server, ADMIN_LIFE, now)?;
+    Ok(true)
+}
+
+fn certificate_of(text: &str) -> Option<Vec<CertificateDer<'static>>> {
+    let config: Value = serde_yaml::from_str(text).ok()?;
+    let encoded = config["users"][0]["user"]["client-certificate-data"].as_str()?;
+    common::tls::certificates(&STANDARD.decode(encoded).ok()?).ok()
+}
+
+/// Whether a certificate of ours does not count any more before its time.
+fn is_revoked(chain: &[CertificateDer<'_>], keys: &Keys, now: DateTime<Utc>) -> bool {
+    let authorities = keys.authorities();
+    let is = |revoked: &Revoked| {
+        matches!(
+            Peer::of(chain, &authorities, revoked, now),
+            Peer::Known { .. }
+        )
+    };
+    is(&Revoked::default()) && !is(&keys.revoked())
 }
 
 fn server_of(text: &str) -> Option<String> {
@@ -80,7 +157,7 @@ fn server_of(text: &str) -> Option<String> {
     Some(server.to_owned())
 }
 
-fn serves(text: &str, keys: &Keys, server: &str, now: DateTime<Utc>) -> bool {
+fn serves(text: &str, keys: &Keys, server: &str, life: Duration, now: DateTime<Utc>) -> bool {
     let read = || -> Option<bool> {
         let config: Value = serde_yaml::from_str(text).ok()?;
         let cluster = &config["clusters"][0]["cluster"];
@@ -88,10 +165,11 @@ fn serves(text: &str, keys: &Keys, server: &str, now: DateTime<Utc>) -> bool {
         let ca = decoded(&cluster["certificate-authority-data"])?;
         let certificate = decoded(&config["users"][0]["user"]["client-certificate-data"])?;
         let chain = common::tls::certificates(&certificate).ok()?;
-        let late = now + ADMIN_LIFE / 3;
+        let late = now + life / 3;
         let authorities = keys.authorities();
         Some(
-            cluster["server"] == server
+            !is_revoked(&chain, keys, now)
+                && cluster["server"] == server
                 && ca == authorities.bundle().into_bytes()
                 && authorities.verify(chain.first()?, &[], now).is_ok()
                 && common::tls::validity(chain.first()?).ok()?.1 > late,
@@ -135,6 +213,20 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
+    fn the_administrators_file_can_lie_elsewhere() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (own, apart) = (dir.path().join(ADMIN_FILE), dir.path().join("apart"));
+        assert_eq!(settle(&own, None).expect("settled"), own);
+        std::fs::write(&own, "a private key").expect("written");
+        assert_eq!(settle(&own, Some(&apart)).expect("settled"), apart);
+        std::fs::write(&apart, "another").expect("written");
+        assert_eq!(std::fs::read_to_string(&own).expect("linked"), "another");
+        for named in [None, Some(apart.as_path())] {
+            assert_eq!(settle(&own, named).expect("settled"), apart);
+        }
+    }
+
+    #[test]
     fn the_administrators_file_is_kept_while_it_serves() {
         let dir = tempfile::tempdir().expect("a folder");
         let clock: SharedClock = Arc::new(SystemClock);
@@ -142,7 +234,7 @@ mod tests {
         let path = dir.path().join(ADMIN_FILE);
         let now = clock.now();
         let written = |server: &str, now| {
-            ensure_admin(&path, &keys, server, now).expect("written");
+            ensure_admin(&path, &keys, server, Duration::days(365), now).expect("written");
             std::fs::read_to_string(&path).expect("there")
         };
         let first = written("https://a:1", now);
@@ -151,5 +243,16 @@ mod tests {
         let late = written("https://a:1", now + Duration::days(300));
         assert!(late != first, "a third is left");
         assert!(written("https://b:1", now) != late, "another address");
+        let config: Value = serde_yaml::from_str(&late).expect("YAML");
+        let key = config["users"][0]["user"]["client-key-data"].as_str();
+        let key = STANDARD.decode(key.expect("a key")).expect("base64");
+        assert!(key.starts_with(b"-----BEGIN EC PRIVATE KEY-----"));
+    }
+
+    #[test]
+    fn a_kubeconfig_that_has_ended_is_not_made() {
+        assert!(positive("0").expect_err("refused").contains("such as 24h"));
+        assert!(positive("0s").is_err() && positive("soon").is_err());
+        assert_eq!(positive("1h").expect("taken").as_secs(), 3600);
     }
 }

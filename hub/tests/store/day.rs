@@ -11,6 +11,7 @@ use common::identity::SIGNER;
 use common::time::{Clock as _, SimClock};
 use futures::future::join_all;
 use http::{Method, Request};
+use hub::apiserver::http::server::STRANGERS_OF_ADDRESS;
 use hub::apiserver::serve::{Options, Running};
 use hub::apiserver::store::{Change, Class, Expect, Key, Write};
 use hub::install::{crds, plan};
@@ -109,8 +110,12 @@ impl Day {
             names: BTreeSet::from(["localhost".to_owned()]),
             certificate_lifetime: TimeDelta::days(90),
             address: String::new(),
+            key_file: None,
+            audit_log: None,
+            strangers_of_address: STRANGERS_OF_ADDRESS,
         };
-        let running = Running::begin(options, AdminState::default(), Arc::new(clock.clone())).await;
+        let env = common::env::Env::seeded(Arc::new(clock.clone()), 1);
+        let running = Running::begin(options, AdminState::default(), env).await;
         let running = running.expect("serves");
         let client = running.router.client();
         for kind in crds::desired() {
@@ -334,7 +339,7 @@ fn filler(number: u64, most: u64) -> String {
 
 fn certificate_request() -> String {
     use base64::Engine as _;
-    let key = rcgen::KeyPair::generate().expect("a key");
+    let key = common::chance::secret::key_pair().expect("a key");
     let mut params = rcgen::CertificateParams::default();
     params
         .distinguished_name

@@ -18,6 +18,7 @@ use http::{Request, header};
 use http_body_util::{BodyExt as _, Full};
 use hub::apiserver::authn::Peer;
 use hub::apiserver::caller::Caller;
+use hub::apiserver::http::server::STRANGERS_OF_ADDRESS;
 use hub::apiserver::serve::{Options, Running};
 use hub::apiserver::store::Scope;
 use hub::install::{Installation, plan};
@@ -50,7 +51,7 @@ struct Opened {
     dir: TempDir,
 }
 
-fn unpack(from: &Path, to: &Path) {
+pub(crate) fn unpack(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).expect("lists") {
         let path = entry.expect("an entry").path();
         let name = path.file_stem().expect("a name");
@@ -115,9 +116,13 @@ impl Opened {
             names: BTreeSet::from(["localhost".to_owned()]),
             certificate_lifetime: TimeDelta::days(90),
             address: String::new(),
+            key_file: None,
+            audit_log: None,
+            strangers_of_address: STRANGERS_OF_ADDRESS,
         };
         let clock = Arc::new(SimClock::starting_at(now));
-        let running = Running::begin(options, AdminState::default(), clock).await;
+        let env = common::env::Env::seeded(clock, 1);
+        let running = Running::begin(options, AdminState::default(), env).await;
         let running = running.expect("the directory opens");
         Self {
             running,
@@ -187,7 +192,8 @@ impl Opened {
             .decode(certificate.expect("a signed request"))
             .expect("base64");
         let chain = common::tls::certificates(&pem).expect("PEM");
-        Peer::of(&chain, &self.running.keys.authorities(), self.now)
+        let keys = &self.running.keys;
+        Peer::of(&chain, &keys.authorities(), &keys.revoked(), self.now)
     }
 }
 

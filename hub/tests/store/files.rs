@@ -3,8 +3,9 @@
 
 use super::child::{LEASES, MAPS};
 use super::time::Held;
+use hub::apiserver::sealing::Keyring;
 use hub::apiserver::store::{
-    Change, Class, Expect, Key, Limits, Options, Scope, Store, Table, Write, restore,
+    Change, Class, Expect, Key, Limits, Options, Restore, Scope, Store, Table, Write, restore,
 };
 use serde_json::json;
 use std::fs;
@@ -193,7 +194,14 @@ async fn a_backup_under_load_is_one_moment() {
     let now = chrono::DateTime::from_timestamp(1_800_000_000, 0).expect("a time");
     for (file, then) in moments {
         let home = file.with_extension("restored");
-        restore(&file, &home, now).expect("restores");
+        let key_file = Keyring::place(&dir.path().join("data"));
+        let what = Restore {
+            backup: &file,
+            dir: &home,
+            key_file: Some(&key_file),
+            now,
+        };
+        restore(&what, |_| Ok(())).expect("restores");
         let store = Store::open(&home, Options::default()).expect("opens");
         let texts = |table: &Table| -> Vec<Vec<u8>> {
             table.iter().map(|stored| stored.json().to_vec()).collect()

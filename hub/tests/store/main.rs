@@ -10,6 +10,8 @@ mod files;
 mod full;
 mod model;
 mod random;
+mod restored;
+mod secrets;
 mod served;
 mod time;
 

@@ -385,7 +385,7 @@ async fn stumble(world: &World, port: u16, after: Duration) {
 fn torment(kills: u64, power: bool) {
     let run = std::env::var("STORE_RUN").ok();
     let run = run.map_or_else(
-        || rand::rng().random(),
+        || common::chance::secret::rng().random(),
         |run| run.parse().expect("a number"),
     );
     println!("STORE_RUN={run}");

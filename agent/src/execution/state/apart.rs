@@ -1,7 +1,7 @@
 //! What is known of Works without the hub's word: those of the stored set, those that vanished, and the
 //! objects that they left behind.
 
-use super::{KindId, ObjectKey, ObjectRecord, Order, State, WorkRecord};
+use super::{Claims, KindId, ObjectKey, ObjectRecord, Order, State, WorkRecord};
 use crate::execution::manifest::{Target, hash_bytes, targets};
 use crate::execution::pace::Pace;
 use crate::execution::packed::Packed;
@@ -19,6 +19,8 @@ pub struct Orphaned {
     pub manifests: Packed,
     /// What else it may have left behind.
     pub left: Vec<Target>,
+    /// The very objects that it has applied.
+    pub claims: Claims,
     /// Whether its objects were to outlive it.
     pub preserve: bool,
 }
@@ -55,6 +57,7 @@ impl WorkRecord {
             items: Vec::new(),
             leaving: entry.leaving,
             left: entry.left,
+            claims: entry.claims,
             confirmed: false,
             order: Order::default(),
             deleting_since: None,
@@ -72,12 +75,18 @@ impl State {
                 uid: entry.uid.into(),
                 manifests,
                 left: entry.left,
+                claims: entry.claims,
                 preserve: entry.preserve,
             };
             self.orphaned.insert(name, orphaned);
         } else {
+            let wanted = targets(&manifests.text());
             self.works
-                .insert(name, WorkRecord::stored(entry, manifests));
+                .insert(name.clone(), WorkRecord::stored(entry, manifests));
+            for target in wanted {
+                let key = self.key_of(&target, &target.namespace);
+                self.want(&key, &name);
+            }
         }
     }
 
@@ -90,6 +99,7 @@ impl State {
                 uid: orphaned.uid.to_string(),
                 orphaned: true,
                 left: orphaned.left.clone(),
+                claims: orphaned.claims.to_store(),
                 preserve: orphaned.preserve,
                 ..Entry::default()
             };
@@ -113,6 +123,7 @@ impl State {
             foreground: record.foreground,
             leaving: record.leaving.clone(),
             left: record.left.clone(),
+            claims: record.claims.to_store(),
             ..Entry::default()
         };
         entry.print = print(&entry, record.hash);
@@ -127,6 +138,7 @@ impl State {
             let manifests = record.manifests.clone();
             let mut left = std::mem::take(&mut record.left);
             let (uid, preserve) = (record.uid.clone(), record.preserve);
+            let claims = std::mem::take(&mut record.claims);
             match self.orphaned.get_mut(name) {
                 // A Work that was made to ask for its orphans has none of its own.
                 Some(orphaned) => orphaned.left.append(&mut left),
@@ -136,6 +148,7 @@ impl State {
                         uid,
                         manifests,
                         left,
+                        claims,
                         preserve,
                     };
                     self.orphaned.insert(name.clone(), orphaned);
@@ -152,6 +165,9 @@ impl State {
         };
         if let Some(orphaned) = self.orphaned.remove(name) {
             record.left.extend(orphaned.all_targets());
+            if record.claims.is_empty() {
+                record.claims = orphaned.claims;
+            }
             let named = targets(&record.manifests.text());
             record.named(&named);
         }
@@ -250,9 +266,9 @@ fn print(entry: &Entry, hash: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::execution::manifest::Gvk;
     use crate::execution::state::{LiveRecord, News};
     use crate::execution::wire::{LiveMeta, WireWork};
+    use common::gvk::Gvk;
     use serde_json::{Value, json};
 
     fn map(name: &str) -> Value {
@@ -318,6 +334,23 @@ mod tests {
         let last = next_life(&next, &["same", "other", "gone"]);
         assert_eq!(names(&last.works["same"].leaving), ["b"]);
         assert!(last.orphaned.contains_key("gone"));
+    }
+
+    /// What the hub says first of a stored Work confirms it, also when it changed meanwhile or is to go.
+    #[test]
+    fn news_of_a_stored_work_confirm_it() {
+        let same = wire("w", "u", 1, 5, &["a"]);
+        let mut deleted = wire("w", "u", 1, 9, &["a"]);
+        deleted.metadata.deletion_timestamp = Some("2030-01-01T00:00:00Z".into());
+        for news in [same, wire("w", "u", 2, 9, &["a", "b"]), deleted] {
+            let mut state = State::default();
+            state.upsert(&wire("w", "u", 1, 5, &["a"]));
+            let mut next = next_life(&state, &["w"]);
+            assert!(!next.works["w"].confirmed);
+            next.list_begins();
+            assert_eq!(next.upsert(&news).1, News::Changed);
+            assert!(next.works["w"].confirmed, "{news:?}");
+        }
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! One live object as it is kept.
 
-use crate::execution::manifest::Gvk;
 use crate::execution::wire::LiveMeta;
-use crate::work_status::{has_no_status, health, reflect};
 use chrono::{DateTime, Utc};
 use common::api::work::ResourceHealth;
+use common::gvk::Gvk;
+use common::interpreter::{has_no_status, health, reflect};
 use serde_json::Value;
 
 /// What is known of the fields that are ours.
@@ -41,6 +41,15 @@ pub struct LiveRecord {
     pub status: Option<Box<str>>,
 }
 
+/// Longest name that an object can have.
+const NAME_MAX: usize = 253;
+/// Most bytes of fields and status that are kept of an object which no Work names.
+const UNWANTED_MAX: usize = 512;
+/// Most bytes of the field set that are kept of an object which a Work names.
+const FIELDS_MAX: usize = 128 * 1024;
+/// Most bytes of finalizers that are kept of one object.
+const FINALIZERS_MAX: usize = 4 * 1024;
+
 /// A number for a field set.
 fn fields_hash(fields: &Value) -> u64 {
     crate::execution::fields::hash(fields)
@@ -66,7 +75,7 @@ impl LiveRecord {
             version: meta.version,
             work: meta
                 .work
-                .filter(|(ns, _)| ns == namespace)
+                .filter(|(ns, name)| ns == namespace && name.len() <= NAME_MAX)
                 .map(|(_, name)| name.into_boxed_str()),
             hash: meta.hash,
             fields,
@@ -75,6 +84,27 @@ impl LiveRecord {
             keep: meta.keep,
             health,
             status,
+        }
+    }
+
+    /// Drops what is too long to be kept: anybody in the member may make objects with our marks, and whatever
+    /// is in them. What is dropped counts as not as wanted, so that a Work which names the object applies it.
+    pub fn bound(&mut self, wanted: bool) {
+        let fields = match &self.fields {
+            Fields::Seen(text) => text.len(),
+            Fields::Verified(_) => 0,
+        };
+        let status = self.status.as_ref().map_or(0, |text| text.len());
+        if !wanted && fields + status > UNWANTED_MAX {
+            self.fields = Fields::Seen(Box::default());
+            self.status = None;
+        } else if fields > FIELDS_MAX {
+            self.fields = Fields::Seen(Box::default());
+        }
+        if let Some(finalizers) = &mut self.deleting
+            && finalizers.iter().map(String::len).sum::<usize>() > FINALIZERS_MAX
+        {
+            *finalizers = Box::from([format!("{} in all", finalizers.len())]);
         }
     }
 
@@ -118,6 +148,31 @@ mod tests {
             "managedFields": [{"manager": "towline", "operation": "Apply", "fieldsV1": fields}]}});
         let gvk = Gvk::new("v1", "ConfigMap").expect("sound");
         LiveRecord::new(&gvk, &object, LiveMeta::read(&object), "es", verified)
+    }
+
+    #[test]
+    fn what_others_put_into_an_object_is_not_kept_at_any_length() {
+        let long: serde_json::Map<String, Value> = (0..20_000)
+            .map(|i| (format!("f:key-{i:05}"), json!({})))
+            .collect();
+        let kept = |wanted| {
+            let mut seen = record(&json!({"f:data": long}), false);
+            seen.bound(wanted);
+            seen.fields
+        };
+        assert_eq!(kept(false), Fields::Seen("".into()));
+        assert_eq!(kept(true), Fields::Seen("".into()));
+        let mut short = record(&json!({"f:data": {"f:k": {}}}), false);
+        let before = short.clone();
+        short.bound(false);
+        assert_eq!(short, before);
+        let mut going = record(&Value::Null, false);
+        going.deleting = Some((0..1000).map(|i| format!("example.com/{i}")).collect());
+        going.bound(true);
+        assert_eq!(
+            going.deleting.as_deref(),
+            Some(&["1000 in all".to_owned()][..])
+        );
     }
 
     #[test]

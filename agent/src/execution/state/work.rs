@@ -1,13 +1,14 @@
 //! One Work as it is kept.
 
-use super::{News, ObjectKey};
+use super::{Claims, News, ObjectKey};
 use crate::execution::conditions::Verdict;
-use crate::execution::manifest::{Gvk, Target, hash_bytes, hash_value, targets};
+use crate::execution::manifest::{Target, hash_bytes, hash_value, targets};
 use crate::execution::pace::Pace;
 use crate::execution::packed::Packed;
 use crate::execution::wire::WireWork;
 use chrono::{DateTime, Utc};
 use common::backoff::Backoff;
+use common::gvk::Gvk;
 use common::labels::WORK_FINALIZER;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::sync::Arc;
@@ -84,6 +85,8 @@ pub struct WorkRecord {
     pub leaving: Vec<Target>,
     /// What it does not name any more without the hub having said so; that stays in the member.
     pub left: Vec<Target>,
+    /// The very objects that it has applied.
+    pub claims: Claims,
     /// Whether the hub has named it in this life; if not, it is known from the stored set alone.
     pub confirmed: bool,
     /// What the operator orders about its orphans.
@@ -117,6 +120,7 @@ impl WorkRecord {
             items: Vec::new(),
             leaving: Vec::new(),
             left: Vec::new(),
+            claims: Claims::default(),
             confirmed: true,
             order: wire.order(),
             deleting_since: None,
@@ -171,10 +175,11 @@ impl WorkRecord {
         self.preserve = wire.preserve();
         self.order = wire.order();
         let changed = known != self.instructions();
+        // Whatever it says: a Work that changed while we were away is as much confirmed as one that did not.
+        let confirmed = !std::mem::replace(&mut self.confirmed, true);
         if back && (regressed || changed) {
-            self.confirmed = true;
             News::Restored
-        } else if changed || !std::mem::replace(&mut self.confirmed, true) {
+        } else if changed || confirmed {
             News::Changed
         } else {
             News::Nothing

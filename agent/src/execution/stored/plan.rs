@@ -4,7 +4,7 @@
 //! volume written.
 
 use common::names::WORKS_SECRETS;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Most bytes of a volume: the API server takes 1 MiB of data in a Secret.
@@ -20,6 +20,8 @@ struct Place {
     /// Volumes of its parts, in order; nearly always one.
     volumes: Box<[u8]>,
     size: usize,
+    /// What its table of contents costs beside [`OVERHEAD`].
+    extra: usize,
     print: u64,
     sequence: u64,
 }
@@ -40,7 +42,7 @@ pub struct Member {
 /// The plan.
 #[derive(Debug, Default)]
 pub struct Plan {
-    places: HashMap<Arc<str>, Place>,
+    places: BTreeMap<Arc<str>, Place>,
     sizes: [usize; WORKS_SECRETS],
     present: [bool; WORKS_SECRETS],
     /// Volumes to write, the ones that gained something first.
@@ -48,7 +50,7 @@ pub struct Plan {
     fill: usize,
     sequence: u64,
     /// Works for which there was no room.
-    refused: HashSet<Arc<str>>,
+    refused: BTreeSet<Arc<str>>,
 }
 
 impl Plan {
@@ -81,23 +83,23 @@ impl Plan {
         name: &Arc<str>,
         volumes: &[usize],
         size: usize,
-        print: u64,
-        sequence: u64,
+        extra: usize,
+        (print, sequence): (u64, u64),
     ) {
         self.sequence = self.sequence.max(sequence);
-        self.settle(name, volumes, size, print, sequence);
+        self.settle(name, volumes, (size, extra), print, sequence);
     }
 
     fn settle(
         &mut self,
         name: &Arc<str>,
         volumes: &[usize],
-        size: usize,
+        (size, extra): (usize, usize),
         print: u64,
         sequence: u64,
     ) {
-        for (volume, part) in volumes.iter().zip(parts(size)) {
-            self.sizes[*volume] += part + OVERHEAD + name.len();
+        for (volume, cost) in volumes.iter().zip(costs(name, size, extra)) {
+            self.sizes[*volume] += cost;
         }
         let place = Place {
             volumes: volumes
@@ -105,6 +107,7 @@ impl Plan {
                 .filter_map(|v| u8::try_from(*v).ok())
                 .collect(),
             size,
+            extra,
             print,
             sequence,
         };
@@ -126,14 +129,15 @@ impl Plan {
         self.refused.len()
     }
 
-    /// A Work should lie in the set like that. False when there is no room for it.
-    pub fn put(&mut self, name: &Arc<str>, size: usize, print: u64) -> bool {
+    /// A Work should lie in the set like that: `size` bytes of manifests, and `extra` that its entry in the
+    /// table of contents takes more than others. False when there is no room for it.
+    pub fn put(&mut self, name: &Arc<str>, size: usize, extra: usize, print: u64) -> bool {
         let before = self.places.get(name);
         if before.is_some_and(|place| place.print == print) {
             return true;
         }
         let before = self.take(name);
-        let wanted: Vec<usize> = parts(size).map(|p| p + OVERHEAD + name.len()).collect();
+        let wanted: Vec<usize> = costs(name, size, extra).collect();
         let stays = before.as_ref().filter(|place| {
             place.volumes.len() == wanted.len()
                 && (place.volumes.iter().zip(&wanted))
@@ -158,7 +162,7 @@ impl Plan {
         }
         self.sequence += 1;
         let sequence = self.sequence;
-        self.settle(name, &volumes, size, print, sequence);
+        self.settle(name, &volumes, (size, extra), print, sequence);
         true
     }
 
@@ -174,9 +178,9 @@ impl Plan {
 
     fn take(&mut self, name: &str) -> Option<Place> {
         let place = self.places.remove(name)?;
-        for (volume, part) in place.volumes.iter().zip(parts(place.size)) {
+        for (volume, cost) in (place.volumes.iter()).zip(costs(name, place.size, place.extra)) {
             let size = &mut self.sizes[usize::from(*volume)];
-            *size = size.saturating_sub(part + OVERHEAD + name.len());
+            *size = size.saturating_sub(cost);
         }
         Some(place)
     }
@@ -246,13 +250,23 @@ impl Plan {
     }
 }
 
-/// Most bytes of one part.
-const PART_MAX: usize = VOLUME_MAX - 4 * 1024;
+/// Most bytes of one part; what is left of its volume takes its entry, with the most that a Work may claim.
+const PART_MAX: usize = VOLUME_MAX - 128 * 1024;
 
 /// The sizes of the parts of `size` bytes.
 fn parts(size: usize) -> impl Iterator<Item = usize> {
     let count = size.div_ceil(PART_MAX).max(1);
     (0..count).map(move |i| (size - i * PART_MAX).min(PART_MAX))
+}
+
+/// What the parts of a Work take of their volumes.
+fn costs(name: &str, size: usize, extra: usize) -> impl Iterator<Item = usize> {
+    let fixed = OVERHEAD + name.len();
+    // What is more lies with the first part.
+    let extras = std::iter::once(extra).chain(std::iter::repeat(0));
+    parts(size)
+        .zip(extras)
+        .map(move |(part, extra)| part + fixed + extra)
 }
 
 /// The bytes of one part of a Work.
@@ -275,16 +289,16 @@ mod tests {
     fn a_change_writes_one_volume() {
         let mut plan = Plan::default();
         for i in 0..2000 {
-            assert!(plan.put(&name(i), 400, 1));
+            assert!(plan.put(&name(i), 400, 0, 1));
         }
         let volumes = plan.dirty().len();
         assert!((10..WORKS_SECRETS).contains(&volumes), "{volumes}");
         for volume in plan.dirty().to_vec() {
             plan.written(volume, true);
         }
-        assert!(plan.put(&name(7), 400, 1));
+        assert!(plan.put(&name(7), 400, 0, 1));
         assert!(plan.dirty().is_empty(), "nothing changed");
-        assert!(plan.put(&name(7), 420, 2));
+        assert!(plan.put(&name(7), 420, 0, 2));
         assert_eq!(plan.dirty().len(), 1);
         plan.remove("w8");
         assert!(!plan.contains("w8"));
@@ -292,10 +306,26 @@ mod tests {
     }
 
     #[test]
+    fn what_the_table_of_contents_takes_counts() {
+        let mut plan = Plan::default();
+        let mut count = 0;
+        while plan.put(&name(count), 100, 100_000, 1) {
+            count += 1;
+        }
+        // Nine or so of a hundred thousand bytes each fit into a volume.
+        assert_eq!(count, WORKS_SECRETS * (VOLUME_MAX / 100_360));
+        plan.remove("w0");
+        assert!(
+            plan.put(&name(count), 100, 100_000, 1),
+            "its room is free again"
+        );
+    }
+
+    #[test]
     fn what_is_too_big_for_one_volume_lies_in_several() {
         let mut plan = Plan::default();
         let big = name(0);
-        assert!(plan.put(&big, 2_000_000, 1));
+        assert!(plan.put(&big, 2_000_000, 0, 1));
         let parts: Vec<u8> = (0..WORKS_SECRETS)
             .flat_map(|v| plan.members(v))
             .map(|m| m.part)
@@ -306,7 +336,7 @@ mod tests {
         assert_eq!(whole, bytes.len());
         assert!(slice(&bytes, 3).is_empty());
         let mut full = 1;
-        while plan.put(&name(full), 900_000, 1) {
+        while plan.put(&name(full), 900_000, 0, 1) {
             full += 1;
         }
         assert!(full > 20);
@@ -318,10 +348,10 @@ mod tests {
         #[test]
         fn volumes_never_overflow(steps in prop::collection::vec((0usize..40, 0usize..1_500_000, any::<bool>()), 1..80)) {
             let mut plan = Plan::default();
-            let mut there = std::collections::BTreeMap::new();
+            let mut there = BTreeMap::new();
             for (print, (i, size, put)) in (1u64..).zip(steps) {
                 if put {
-                    if plan.put(&name(i), size, print) {
+                    if plan.put(&name(i), size, 0, print) {
                         there.insert(name(i), size);
                     } else {
                         there.remove(&name(i));
@@ -331,7 +361,7 @@ mod tests {
                     there.remove(&name(i));
                 }
             }
-            let mut seen = std::collections::BTreeMap::<Arc<str>, usize>::new();
+            let mut seen = BTreeMap::<Arc<str>, usize>::new();
             for volume in 0..WORKS_SECRETS {
                 let mut total = 0;
                 for member in plan.members(volume) {

@@ -1,13 +1,13 @@
 use super::*;
 use crate::credentials::testing::registration;
 use proptest::prelude::*;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa};
 use rustls::pki_types::CertificateDer;
 use std::sync::LazyLock;
 
 static AUTHORITIES: LazyLock<Vec<CertificateDer<'static>>> = LazyLock::new(|| {
     let make = |_| {
-        let key = KeyPair::generate().expect("a key");
+        let key = common::chance::secret::key_pair().expect("a key");
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&key).expect("a certificate");

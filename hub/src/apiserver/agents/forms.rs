@@ -1,7 +1,7 @@
 //! What an object of an agent must look like; each rule is an expression of `install::admission::cel`.
 
-use common::identity::{CERTIFICATE_LIFETIME_CAP, CSR_PREFIX, SIGNER};
-use common::labels::WORK_FINALIZER;
+use common::identity::{CERTIFICATE_LIFETIME_CAP, CSR_PREFIX, SIGNER, is_agents_manager};
+use common::labels::{ANCIENT_CHANGES, WORK_FINALIZER};
 use serde_json::{Map, Value};
 
 /// The server changes these at every write.
@@ -51,6 +51,21 @@ pub(super) fn lease_same_but_time(object: &Value, old: &Value) -> bool {
     same_fields(&object["spec"], &old["spec"], &["renewTime"])
 }
 
+/// Whether every entry of field ownership is an agent's, or as old as it was.
+pub(super) fn manager_is_own(object: &Value, old: &Value) -> bool {
+    let entries = |object: &Value| object["metadata"]["managedFields"].as_array().cloned();
+    let before = entries(old).unwrap_or_default();
+    entries(object).unwrap_or_default().iter().all(|entry| {
+        let manager = entry["manager"].as_str().unwrap_or_default();
+        let same = |other: &Value| {
+            ["manager", "operation", "subresource", "time"]
+                .iter()
+                .all(|field| other[field] == entry[field])
+        };
+        manager == ANCIENT_CHANGES || is_agents_manager(manager) || before.iter().any(same)
+    })
+}
+
 fn length(value: &Value) -> usize {
     value.as_str().map_or(0, |text| text.chars().count())
 }
@@ -87,12 +102,20 @@ fn keys(value: &Value, depth: usize) -> usize {
         .sum()
 }
 
-/// Whether an Event is about a Work of this namespace, from an agent, and small.
+/// Whether an Event is about what it was about, from whom it was.
+pub(super) fn event_same(event: &Value, old: &Value) -> bool {
+    ["involvedObject", "source"]
+        .iter()
+        .all(|field| event[*field] == old[*field])
+}
+
+/// Whether an Event is about a Work of this namespace, from an agent, ours or Karmada's, and small.
 pub(super) fn event(event: &Value, namespace: &str) -> bool {
     let about = &event["involvedObject"];
     let none = Map::new();
     let at_most = |value: &Value, limit| length(value) <= limit;
     let reporter = event["reportingComponent"].as_str().unwrap_or_default();
+    let source = event["source"]["component"].as_str().unwrap_or_default();
     let version = about["apiVersion"].as_str().unwrap_or_default();
     ownership_is_small(event)
         && about
@@ -107,8 +130,11 @@ pub(super) fn event(event: &Value, namespace: &str) -> bool {
         && version.starts_with("work.karmada.io/")
         && about["namespace"] == namespace
         && event.get("related").is_none_or(Value::is_null)
-        && event["source"]["component"] == "towline-agent"
-        && matches!(reporter, "" | "towline-agent")
+        && matches!(
+            source,
+            "towline-agent" | "execution-controller" | "work-status-controller"
+        )
+        && (reporter.is_empty() || reporter == source)
         && at_most(&event["message"], 1024)
         && at_most(&event["reason"], 128)
         && at_most(&event["action"], 128)

@@ -44,6 +44,7 @@ fn an_agent_writes_its_own_and_nothing_else() {
         "UPDATE work.karmada.io/works karmada-es-m1 w",
         "UPDATE work.karmada.io/works/status karmada-es-m1 w",
         "CREATE /events karmada-es-m1 -",
+        "UPDATE /events karmada-es-m1 e",
         "CREATE certificates.k8s.io/certificatesigningrequests - -",
     ];
     for text in allowed {
@@ -60,6 +61,8 @@ fn an_agent_writes_its_own_and_nothing_else() {
         "UPDATE work.karmada.io/works/status karmada-es-m2 w",
         "DELETE work.karmada.io/works karmada-es-m1 w",
         "CREATE /events default -",
+        "UPDATE /events default e",
+        "DELETE /events karmada-es-m1 e",
         "CREATE /secrets karmada-es-m1 -",
         "CREATE authorization.k8s.io/selfsubjectaccessreviews - -",
         "UPDATE certificates.k8s.io/certificatesigningrequests/approval - x",
@@ -79,7 +82,7 @@ fn an_agent_writes_its_own_and_nothing_else() {
         ..m1
     };
     assert!(check_target(&group_only, &target(allowed[0])).is_err());
-    assert!(check_target(&token(), &target(allowed[5])).is_ok());
+    assert!(check_target(&token(), &target(allowed[6])).is_ok());
     let by_token = check_target(&token(), &target(allowed[0])).expect_err("no agent");
     assert!(by_token.message.contains("'towline-tokens'"));
 }
@@ -111,6 +114,7 @@ fn what_is_not_its_own_stays_as_it_was() {
     let lease = "UPDATE coordination.k8s.io/leases karmada-cluster m1";
     let work = "UPDATE work.karmada.io/works karmada-es-m1 m1";
     let own = json!(["x", common::labels::WORK_FINALIZER]);
+    let by = |manager: &str| json!([{"manager": manager, "time": "2026-01-01T00:00:00Z"}]);
     // target, field, value, whether it may be
     let cases = [
         (status, vec!["status"], json!({"x": 1}), true),
@@ -123,6 +127,42 @@ fn what_is_not_its_own_stays_as_it_was() {
             false,
         ),
         (status, vec!["metadata", "managedFields"], json!([{}]), true),
+        (
+            status,
+            vec!["metadata", "managedFields"],
+            by("towline-agent-x"),
+            true,
+        ),
+        (
+            status,
+            vec!["metadata", "managedFields"],
+            by("unknown"),
+            true,
+        ),
+        (
+            status,
+            vec!["metadata", "managedFields"],
+            by("karmada-agent"),
+            true,
+        ),
+        (
+            status,
+            vec!["metadata", "managedFields"],
+            by("towline-hub"),
+            false,
+        ),
+        (
+            work,
+            vec!["metadata", "managedFields"],
+            by("kubectl"),
+            false,
+        ),
+        (
+            lease,
+            vec!["metadata", "managedFields"],
+            by("kubectl"),
+            true,
+        ),
         (lease, vec!["spec", "renewTime"], json!("u"), true),
         (lease, vec!["spec", "holderIdentity"], json!("u"), false),
         (
@@ -163,6 +203,26 @@ fn events_are_about_own_works() {
         "message": "m", "reason": "R",
     });
     assert_eq!(check(text, &good, &Value::Null), Ok(()));
+    // Karmada's agent speaks through its controllers.
+    for source in ["execution-controller", "work-status-controller"] {
+        let mut event = good.clone();
+        event["source"]["component"] = source.into();
+        event["reportingComponent"] = source.into();
+        assert_eq!(check(text, &event, &Value::Null), Ok(()), "{source}");
+        event["reportingComponent"] = "towline-agent".into();
+        assert!(
+            check(text, &event, &Value::Null).is_err(),
+            "one of the two lies"
+        );
+        // It counts what repeats, and takes nobody else's Event over.
+        let update = "UPDATE /events karmada-es-m1 e";
+        let mut again = good.clone();
+        again["count"] = 2.into();
+        assert_eq!(check(update, &again, &good), Ok(()));
+        let mut theirs = good.clone();
+        theirs["source"]["component"] = "towline-hub".into();
+        assert!(check(update, &again, &theirs).is_err());
+    }
     for (pointer, value) in [
         ("/involvedObject/kind", json!("Pod")),
         ("/involvedObject/namespace", json!("default")),
@@ -174,6 +234,26 @@ fn events_are_about_own_works() {
         *event.pointer_mut(pointer).expect("there") = value;
         assert!(check(text, &event, &Value::Null).is_err(), "{pointer}");
     }
+}
+
+#[test]
+fn works_lie_in_execution_namespaces() {
+    for at in [
+        "CREATE work.karmada.io/works karmada-es-m1 w",
+        "UPDATE work.karmada.io/works default w",
+        "DELETE work.karmada.io/works default w",
+        "CREATE apps/deployments default w",
+    ] {
+        assert_eq!(check_work_place(&target(at)), Ok(()), "{at}");
+    }
+    let refused = check_work_place(&target("CREATE work.karmada.io/works default w"));
+    let refused = refused.expect_err("nobody carries it out");
+    assert_eq!(refused.code, 403);
+    assert!(
+        refused.message.contains("karmada-es-<cluster>")
+            && refused.message.contains("namespace default"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -219,4 +299,48 @@ fn a_ready_cluster_is_not_deleted_by_slip() {
     assert_eq!(check_cluster_deletion(&at, &cluster), Ok(()));
     let unready = json!({"metadata": {"name": "m1"}});
     assert_eq!(check_cluster_deletion(&at, &unready), Ok(()));
+}
+
+#[test]
+fn a_namespace_of_the_hub_is_not_deleted_by_slip() {
+    let namespace = |name: &str, owner: &str, said: &str| {
+        json!({"metadata": {"name": name, "annotations": {UNREGISTER: said}, "ownerReferences": [
+            {"apiVersion": "cluster.karmada.io/v1alpha1", "kind": owner, "name": "m2"}]}})
+    };
+    let at = target("DELETE /namespaces - x");
+    let cases = [
+        (
+            namespace("karmada-es-m2", "Cluster", ""),
+            Some("towline unregister m2`"),
+        ),
+        (namespace("karmada-es-m2", "Cluster", "force"), None),
+        (
+            namespace("karmada-es-m2", "Cluster", "keep-workloads"),
+            Some("m2"),
+        ),
+        (namespace("karmada-es-m2", "Other", ""), None),
+        (
+            namespace("karmada-cluster", "Other", ""),
+            Some("karmada-cluster"),
+        ),
+        (
+            namespace("karmada-system", "Other", ""),
+            Some("annotate namespace karmada-system"),
+        ),
+        (namespace("karmada-system", "Other", "force"), None),
+        (namespace("team", "Cluster", ""), None),
+    ];
+    for (object, refused) in cases {
+        let answer = check_namespace_deletion(&at, &object);
+        match refused {
+            None => assert_eq!(answer, Ok(()), "{object}"),
+            Some(text) => {
+                let message = answer.expect_err("refused").message;
+                assert!(
+                    message.contains(text) && message.contains("'towline-namespaces'"),
+                    "{message}"
+                );
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@ use super::Authenticator;
 use super::certificate::CREDENTIAL_ID;
 use crate::apiserver::authz::quoted_list;
 use crate::apiserver::caller::Caller;
-use crate::apiserver::error::quote;
+use crate::go::quote;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ const PRIVATE: &str = "kubernetes.io";
 pub struct Claims<'a> {
     /// Namespace of the ServiceAccount.
     pub namespace: &'a str,
-    /// Its name.
+    /// What the account is called in it.
     pub name: &'a str,
-    /// Its uid.
+    /// The account that is meant: one that is made anew has another.
     pub uid: &'a str,
     /// Whom the token is for.
     pub audiences: &'a [String],
@@ -72,8 +72,14 @@ impl Authenticator {
         token: &str,
         audiences: &[String],
     ) -> Option<Result<Held, String>> {
-        let claims = self.keys.account().verify(token)?;
+        let claims = self.keys.account().verify(token, self.clock.now())?;
         (claims["iss"] == ISSUER).then(|| self.holds(&claims, audiences))
+    }
+
+    /// When a token of this server ends.
+    pub(super) fn account_token_ends(&self, token: &str) -> Option<DateTime<Utc>> {
+        let claims = self.keys.account().verify(token, self.clock.now())?;
+        DateTime::from_timestamp(claims["exp"].as_i64()?, 0)
     }
 
     fn holds(&self, claims: &Value, audiences: &[String]) -> Result<Held, String> {

@@ -14,18 +14,32 @@ const TYPE: &str = "bootstrap.kubernetes.io/token";
 impl Authenticator {
     pub(super) fn bootstrap_token(&self, token: &str) -> Option<Caller> {
         let token = BootstrapToken::parse(token).ok()?;
-        let name = format!("bootstrap-token-{}", token.id());
-        let secret = self.object("/secrets", "kube-system", &name)?;
-        judge(&secret, &token, self.clock.now())
+        judge(&self.bootstrap_secret(&token)?, &token, self.clock.now())
     }
+
+    /// When a bootstrap token ends, if it does.
+    pub(super) fn bootstrap_token_ends(&self, token: &str) -> Option<DateTime<Utc>> {
+        let token = BootstrapToken::parse(token).ok()?;
+        let ends = data(&self.bootstrap_secret(&token)?, "expiration")?;
+        let ends = DateTime::parse_from_rfc3339(&ends).ok()?;
+        Some(ends.to_utc())
+    }
+
+    fn bootstrap_secret(&self, token: &BootstrapToken) -> Option<Value> {
+        let name = format!("bootstrap-token-{}", token.id());
+        self.object("/secrets", "kube-system", &name)
+    }
+}
+
+/// A text in a Secret.
+fn data(secret: &Value, key: &str) -> Option<String> {
+    let bytes = STANDARD.decode(secret["data"][key].as_str()?).ok()?;
+    String::from_utf8(bytes).ok()
 }
 
 /// Whom a token speaks for, if this Secret is its own and still holds.
 pub fn judge(secret: &Value, token: &BootstrapToken, now: DateTime<Utc>) -> Option<Caller> {
-    let data = |key: &str| {
-        let bytes = STANDARD.decode(secret["data"][key].as_str()?).ok()?;
-        String::from_utf8(bytes).ok()
-    };
+    let data = |key: &str| data(secret, key);
     if secret["type"] != TYPE || !secret["metadata"]["deletionTimestamp"].is_null() {
         return None;
     }

@@ -1,19 +1,24 @@
-//! The identity in a client certificate. Its signature is judged once, its time at every request.
+//! The identity in a client certificate, judged at every request: its time each time, its signature and
+//! whether it is revoked whenever the keys have changed.
 
 use crate::apiserver::caller::Caller;
+use crate::apiserver::keys::Keys;
 use crate::apiserver::keys::authority::Authorities;
+use crate::apiserver::keys::revoked::{Named, Revoked};
 use chrono::{DateTime, Utc};
+use common::identity::{AGENTS_GROUP, CLUSTER_GROUP_PREFIX};
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::x509::X509Name;
 
 /// Where a credential is named among the extra values.
 pub(super) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// What the other end of a connection showed.
+/// What the other end of a connection showed, as far as it holds.
 #[derive(Debug, Clone, Default)]
 pub enum Peer {
     /// No certificate.
@@ -21,7 +26,7 @@ pub enum Peer {
     Unknown,
     /// A certificate that does not hold, and why.
     Refused(String),
-    /// One that held when the connection began.
+    /// One that holds in its time, with the authorities of the moment.
     Known {
         /// Whom it names.
         caller: Caller,
@@ -32,19 +37,82 @@ pub enum Peer {
     Itself,
 }
 
+/// A certificate that a client showed, judged anew whenever the keys have changed.
+#[derive(Debug)]
+pub struct Shown {
+    chain: Vec<CertificateDer<'static>>,
+    /// By which generation of the keys, and what it was worth.
+    judged: Mutex<(u64, Arc<Peer>)>,
+}
+
+impl Shown {
+    /// What a client showed.
+    pub fn new(chain: &[CertificateDer<'_>], keys: &Keys, now: DateTime<Utc>) -> Self {
+        let chain = chain.iter().map(|der| der.clone().into_owned()).collect();
+        let judged = judge(&chain, keys, now);
+        Self {
+            chain,
+            judged: Mutex::new(judged),
+        }
+    }
+
+    /// What it is worth now.
+    pub fn peer(&self, keys: &Keys, now: DateTime<Utc>) -> Arc<Peer> {
+        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        if judged.0 != keys.generation() {
+            *judged = judge(&self.chain, keys, now);
+        }
+        judged.1.clone()
+    }
+}
+
+/// The generation is read first: keys that change meanwhile make it judged again.
+fn judge(
+    chain: &Vec<CertificateDer<'static>>,
+    keys: &Keys,
+    now: DateTime<Utc>,
+) -> (u64, Arc<Peer>) {
+    let generation = keys.generation();
+    let peer = Peer::of(chain, &keys.authorities(), &keys.revoked(), now);
+    (generation, Arc::new(peer))
+}
+
 impl Peer {
     /// Judges what a client showed.
-    pub fn of(chain: &[CertificateDer<'_>], authorities: &Authorities, now: DateTime<Utc>) -> Self {
+    pub fn of(
+        chain: &[CertificateDer<'_>],
+        authorities: &Authorities,
+        revoked: &Revoked,
+        now: DateTime<Utc>,
+    ) -> Self {
         let Some((leaf, rest)) = chain.split_first() else {
             return Self::Unknown;
         };
         if let Err(error) = authorities.verify(leaf, rest, now) {
             return Self::Refused(error.to_string());
         }
-        match read(leaf) {
-            Some((caller, valid)) => Self::Known { caller, valid },
-            None => Self::Refused("its subject cannot be read".to_owned()),
+        let Some((mut caller, valid, serial)) = read(leaf) else {
+            return Self::Refused("its subject cannot be read".to_owned());
+        };
+        let named = Named {
+            serial: &serial,
+            user: &caller.user,
+            groups: &caller.groups,
+            begun: valid.0,
+        };
+        if revoked.names(&named) {
+            return Self::Refused("it is revoked".to_owned());
         }
+        // An agent whose registration was removed is somebody, as elsewhere, and may nothing, whatever
+        // bindings of it come back.
+        if revoked.has_group(&named) {
+            let ours =
+                |group: &String| group == AGENTS_GROUP || group.starts_with(CLUSTER_GROUP_PREFIX);
+            caller
+                .groups
+                .retain(|group| !ours(group) && !revoked.is_group(group));
+        }
+        Self::Known { caller, valid }
     }
 
     /// Who it is now; `None` without a certificate.
@@ -72,10 +140,17 @@ impl Peer {
 /// From when, and until when.
 type Validity = (DateTime<Utc>, DateTime<Utc>);
 
-fn read(der: &[u8]) -> Option<(Caller, Validity)> {
+/// Whom a certificate names, its time and its serial number.
+fn read(der: &[u8]) -> Option<(Caller, Validity, String)> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let caller = subject(certificate.subject(), der)?;
-    Some((caller, common::tls::validity(der).ok()?))
+    let serial = serial(&certificate);
+    Some((caller, common::tls::validity(der).ok()?, serial))
+}
+
+/// The serial number of a certificate, in lower-case hex without leading zeros.
+pub fn serial(certificate: &X509Certificate<'_>) -> String {
+    format!("{:x}", certificate.serial)
 }
 
 /// The last common name is the user, every organisation a group.
@@ -118,7 +193,8 @@ mod tests {
         let until = now + Duration::hours(1);
         let (pem, _) = client::issue(&ours.signer(), "u", &groups, now, until).expect("issued");
         let chain = common::tls::certificates(pem.as_bytes()).expect("PEM");
-        let peer = Peer::of(&chain, &ours, now);
+        let none = Revoked::default();
+        let peer = Peer::of(&chain, &ours, &none, now);
         let caller = peer.caller(now).expect("shown").expect("holds");
         assert_eq!(
             (caller.user.as_str(), caller.groups),
@@ -130,8 +206,8 @@ mod tests {
                 .expect("shown")
                 .is_err()
         );
-        let foreign = Peer::of(&chain, &others, now);
+        let foreign = Peer::of(&chain, &others, &none, now);
         assert!(foreign.caller(now).expect("shown").is_err());
-        assert!(Peer::of(&[], &ours, now).caller(now).is_none());
+        assert!(Peer::of(&[], &ours, &none, now).caller(now).is_none());
     }
 }

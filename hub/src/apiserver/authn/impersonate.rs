@@ -3,7 +3,8 @@
 use super::account::groups;
 use crate::apiserver::authz::{Attributes, Authorizer};
 use crate::apiserver::caller::{ANONYMOUS, AUTHENTICATED, Caller, UNAUTHENTICATED};
-use crate::apiserver::error::{ApiError, quote};
+use crate::apiserver::error::ApiError;
+use crate::go::quote;
 use http::{HeaderMap, HeaderValue};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -177,7 +178,7 @@ fn extra(headers: &HeaderMap) -> Result<Vec<(String, String)>, ApiError> {
         let Some(key) = name.as_str().strip_prefix(EXTRA) else {
             continue;
         };
-        let key = crate::apiserver::http::info::unescape(key).unwrap_or_else(|| key.to_owned());
+        let key = crate::apiserver::request::unescape(key).unwrap_or_else(|| key.to_owned());
         extra.push((key.to_lowercase(), text(value)?.to_owned()));
     }
     Ok(extra)

@@ -4,7 +4,8 @@ use super::index::{Index, RBAC, aggregate, role_ref_of, rules_of};
 use super::rule::{Rule, missing, quoted_list};
 use super::{Attributes, Authorizer};
 use crate::apiserver::caller::{Caller, MASTERS};
-use crate::apiserver::error::{ApiError, GroupResource, quote};
+use crate::apiserver::error::{ApiError, GroupResource};
+use crate::go::quote;
 use serde_json::Value;
 
 /// A write of a role or a binding.

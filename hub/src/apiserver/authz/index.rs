@@ -3,7 +3,8 @@
 use super::Decision;
 use super::rule::{Action, Rule};
 use crate::apiserver::caller::Caller;
-use crate::apiserver::error::{ApiError, GroupResource, quote};
+use crate::apiserver::error::{ApiError, GroupResource};
+use crate::go::quote;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -13,7 +13,7 @@ const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// What is to happen to an object that is there.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reconciled {
-    /// Nothing.
+    /// It stays as it is.
     Keep,
     /// It becomes this.
     Change(Value),

@@ -1,6 +1,6 @@
 //! One rule of a role: what it allows, and whether it covers another. Pure.
 
-use crate::apiserver::error::quote;
+use crate::go::quote;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,9 +34,9 @@ pub struct Rule {
 pub enum Action<'a> {
     /// Something with objects.
     Resource {
-        /// Verb.
+        /// `get`, `list`, `create`, …
         verb: &'a str,
-        /// API group.
+        /// API group; empty for the core group.
         group: &'a str,
         /// Plural name.
         resource: &'a str,
@@ -49,7 +49,7 @@ pub enum Action<'a> {
     Path {
         /// Method in lower case.
         verb: &'a str,
-        /// The path.
+        /// From its first slash on.
         path: &'a str,
     },
 }

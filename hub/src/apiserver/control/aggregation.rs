@@ -1,8 +1,10 @@
 //! ClusterRoles that gather the rules of others.
 
+use super::again::Again;
 use super::follow::{Follow, News};
 use super::{context, warn};
-use crate::apiserver::registry::{LabelSelector, PatchKind, Registry};
+use crate::apiserver::registry::Registry;
+use crate::apiserver::request::{LabelSelector, PatchKind};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -51,15 +53,26 @@ impl Role {
 pub(super) async fn run(registry: Registry) {
     let mut roles: BTreeMap<String, Role> = BTreeMap::new();
     let mut follow = Follow::new(&registry, KIND);
-    while let Some(news) = follow.next().await {
+    let mut again = Again::usual(registry.chance());
+    loop {
+        let news = tokio::select! {
+            biased;
+            // Due once, and then not before it is worked on.
+            () = again.due() => None,
+            news = follow.next() => match news {
+                None => return,
+                news => news,
+            },
+        };
         match news {
-            News::Anything(all) => {
+            None => {}
+            Some(News::Anything(all)) => {
                 roles = all
                     .iter()
                     .map(|stored| (stored.name().to_owned(), Role::read(stored.json())))
                     .collect();
             }
-            News::One(event) => {
+            Some(News::One(event)) => {
                 let name = event.object.name().to_owned();
                 if event.kind == crate::apiserver::store::Kind::Deleted {
                     roles.remove(&name);
@@ -68,9 +81,11 @@ pub(super) async fn run(registry: Registry) {
                 }
             }
         }
+        let mut failed = false;
         for (name, rules) in decide(&roles) {
-            set(&registry, &name, rules).await;
+            failed |= !set(&registry, &name, rules).await;
         }
+        again.ended(failed);
     }
 }
 
@@ -105,10 +120,11 @@ fn decide(roles: &BTreeMap<String, Role>) -> Vec<(String, Vec<Value>)> {
         .collect()
 }
 
-async fn set(registry: &Registry, name: &str, rules: Vec<Value>) {
-    let kinds = registry.catalogue();
+/// Whether the role has its rules, or somebody else changed it just now.
+async fn set(registry: &Registry, name: &str, rules: Vec<Value>) -> bool {
+    let kinds = registry.scheme();
     let Some(resource) = kinds.resource("rbac.authorization.k8s.io", "v1", "clusterroles") else {
-        return;
+        return false;
     };
     let context = context(resource, "", name, MANAGER);
     let apply = json!({
@@ -121,14 +137,39 @@ async fn set(registry: &Registry, name: &str, rules: Vec<Value>) {
     let applied = registry
         .patch(&context, PatchKind::Apply, bytes, Some(true))
         .await;
-    if let Err(error) = applied {
-        warn("aggregation of a ClusterRole", &error);
+    match applied {
+        Ok(_) => true,
+        Err(error) => !warn("aggregation of a ClusterRole", &error),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::registry::testing::{Refusing, Rig};
+
+    #[tokio::test]
+    async fn rules_that_could_not_be_written_are_written_later() {
+        let rig = Rig::over(Refusing::updates("clusterroles", 2)).await;
+        let task = tokio::spawn(run(rig.registry.clone()));
+        let roles = "rbac.authorization.k8s.io/v1/clusterroles";
+        let part = json!({"metadata": {"name": "part", "labels": {"to": "all"}},
+            "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]});
+        rig.create(roles, part).await;
+        let all = json!({"metadata": {"name": "all"}, "aggregationRule":
+            {"clusterRoleSelectors": [{"matchLabels": {"to": "all"}}]}});
+        rig.create(roles, all).await;
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+        loop {
+            let all = rig.get(&format!("{roles}/all")).await.expect("there");
+            if all["rules"][0]["verbs"] == json!(["get"]) {
+                break;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{all}");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        task.abort();
+    }
 
     #[test]
     fn rules_are_gathered_once() {

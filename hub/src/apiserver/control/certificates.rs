@@ -1,7 +1,8 @@
 //! Certificate requests that are decided, forgotten or used up are deleted.
 
 use super::{context_of, warn};
-use crate::apiserver::registry::{DeleteOptions, Registry};
+use crate::apiserver::registry::Registry;
+use crate::apiserver::request::DeleteOptions;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -18,7 +19,7 @@ pub(super) async fn run(registry: Registry) {
     loop {
         tokio::time::sleep(EVERY).await;
         let now = registry.clock().now();
-        let kinds = registry.catalogue();
+        let kinds = registry.scheme();
         let of = kinds.resource("certificates.k8s.io", "v1", "certificatesigningrequests");
         let Some(resource) = of else {
             continue;

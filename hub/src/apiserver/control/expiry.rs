@@ -1,7 +1,8 @@
 //! What ends by itself: Events an hour after the last word about them, and Pods that were to end.
 
 use super::{context_of, warn};
-use crate::apiserver::registry::{DeleteOptions, Preconditions, Registry};
+use crate::apiserver::registry::Registry;
+use crate::apiserver::request::{DeleteOptions, Preconditions};
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 use std::time::Duration;
@@ -31,7 +32,7 @@ async fn sweep(
     grace_period_seconds: Option<i64>,
     due: impl Fn(&Value) -> bool,
 ) {
-    let Some(resource) = registry.catalogue().resource("", "v1", plural) else {
+    let Some(resource) = registry.scheme().resource("", "v1", plural) else {
         return;
     };
     let snapshot = registry.store().snapshot(storage_key);

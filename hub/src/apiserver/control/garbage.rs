@@ -5,11 +5,13 @@
 mod decide;
 mod graph;
 
-use super::{context, is_race, warn};
-use crate::apiserver::catalogue::Resource;
+use super::again::Again;
+use super::{context, warn};
 use crate::apiserver::error::ApiError;
-use crate::apiserver::registry::metadata::{FOREGROUND, ORPHAN};
-use crate::apiserver::registry::{DeleteOptions, PatchKind, Preconditions, Propagation, Registry};
+use crate::apiserver::metadata::{FOREGROUND, ORPHAN};
+use crate::apiserver::registry::Registry;
+use crate::apiserver::request::{DeleteOptions, PatchKind, Preconditions, Propagation};
+use crate::apiserver::scheme::Resource;
 use crate::apiserver::store::{Ended, Event, Kind, Scope, Stored, Watcher};
 use bytes::Bytes;
 use decide::{Fate, Owner};
@@ -17,7 +19,7 @@ use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, SelectAll};
 use graph::{Graph, Node};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,24 +38,31 @@ struct Collector {
     registry: Registry,
     graph: Graph,
     waiting: BTreeSet<Node>,
+    /// What could not be worked on, until it is; a part of `waiting`.
+    failing: BTreeMap<Node, Again>,
 }
 
 async fn round(registry: &Registry) -> bool {
-    let mut changes = registry.catalogue().changes();
+    let mut changes = registry.scheme().changes();
     changes.borrow_and_update();
     let mut collector = Collector {
         registry: registry.clone(),
         graph: Graph::default(),
         waiting: BTreeSet::new(),
+        failing: BTreeMap::new(),
     };
     let Some(mut news) = collector.begin() else {
         return true;
     };
     let mut tick = tokio::time::interval(EVERY);
+    // Between two rounds of work there is always time for news.
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let waits = !collector.waiting.is_empty();
         tokio::select! {
+            biased;
             changed = changes.changed() => return changed.is_ok(),
+            _ = tick.tick(), if waits => collector.work().await,
             event = news.next() => match event {
                 Some(Ok((kind, event))) => {
                     collector.hear(&kind, &event);
@@ -64,7 +73,6 @@ async fn round(registry: &Registry) -> bool {
                 Some(Err(Ended::Gone)) => return true,
                 Some(Err(Ended::Closed)) | None => return false,
             },
-            _ = tick.tick(), if waits => collector.work().await,
         }
     }
 }
@@ -93,7 +101,7 @@ impl Collector {
     fn begin(&mut self) -> Option<SelectAll<BoxStream<'static, News>>> {
         let mut all = SelectAll::new();
         let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
-        for resource in self.registry.catalogue().all() {
+        for resource in self.registry.scheme().all() {
             let kind = resource.storage_key.clone();
             let can_delete = resource.verbs.iter().any(|verb| verb.as_ref() == "delete");
             if !can_delete || !seen.insert(kind.clone()) {
@@ -159,22 +167,33 @@ impl Collector {
     fn owner_kind(&self, owner: &Owner) -> Option<Arc<Resource>> {
         let version = owner.api_version.as_str();
         let (group, version) = version.split_once('/').unwrap_or(("", version));
-        let snapshot = self.registry.catalogue().snapshot();
+        let snapshot = self.registry.scheme().snapshot();
         snapshot.kind(group, version, &owner.kind)
     }
 
     async fn work(&mut self) {
         for node in self.waiting.clone() {
-            match self.one(&node).await {
-                Ok(true) => {
-                    self.waiting.remove(&node);
+            if self.failing.get(&node).is_some_and(|one| !one.is_due()) {
+                continue;
+            }
+            let done = match self.one(&node).await {
+                Ok(done) => done,
+                Err(error) => {
+                    // Whoever was faster may have changed nothing that is heard of here: it waits on.
+                    if warn("garbage collection", &error) {
+                        let chance = self.registry.chance();
+                        let one = self.failing.entry(node);
+                        one.or_insert_with(|| Again::usual(chance)).ended(true);
+                    }
+                    continue;
                 }
-                // Whoever was faster may have changed nothing that is heard of here: it waits on.
-                Ok(false) => {}
-                Err(error) if is_race(&error) => {}
-                Err(error) => warn("garbage collection", &error),
+            };
+            self.failing.remove(&node);
+            if done {
+                self.waiting.remove(&node);
             }
         }
+        self.failing.retain(|node, _| self.waiting.contains(node));
     }
 
     /// Looks at one object; whether nothing is left to do until something changes.
@@ -185,11 +204,7 @@ impl Collector {
         let Some(resource) = self.resource(&node.kind) else {
             return Ok(true);
         };
-        let metadata = stored.metadata();
-        let has = |finalizer: &str| {
-            let all = metadata["finalizers"].as_array();
-            all.is_some_and(|all| all.iter().any(|one| one == finalizer))
-        };
+        let has = |finalizer: &str| has_finalizer(&stored, finalizer);
         if stored.deleting() && has(ORPHAN) {
             return self.orphan(&resource, &stored).await;
         }
@@ -244,16 +259,8 @@ impl Collector {
             .and_then(|node| self.stored(&node));
         match there.filter(|there| there.uid() == owner.uid) {
             None => Standing::Absent,
-            Some(there) if there.deleting() => {
-                let metadata = there.metadata();
-                let finalizers = metadata["finalizers"].as_array();
-                let foreground =
-                    finalizers.is_some_and(|all| all.iter().any(|one| one == FOREGROUND));
-                if foreground {
-                    Standing::Waiting
-                } else {
-                    Standing::Solid
-                }
+            Some(there) if there.deleting() && has_finalizer(&there, FOREGROUND) => {
+                Standing::Waiting
             }
             Some(_) => Standing::Solid,
         }
@@ -303,10 +310,41 @@ impl Collector {
             })
         });
         if blocked && still {
+            self.break_circle(stored).await?;
             return Ok(false);
         }
         self.drop_finalizer(resource, stored, FOREGROUND).await?;
         Ok(true)
+    }
+
+    /// Objects that own each other would wait for each other for ever: one of those that wait for their
+    /// owners no longer holds it up, and the next look finds it so.
+    async fn break_circle(&self, stored: &Stored) -> Result<(), ApiError> {
+        let waits_for = |owner: &str| {
+            let nodes = self.graph.owned_by(owner).into_iter();
+            let held = nodes.filter(|node| {
+                self.stored(node).is_some_and(|dependent| {
+                    let blocks = |one: &Owner| one.uid == owner && one.blocks;
+                    has_finalizer(&dependent, FOREGROUND) && owners(&dependent).iter().any(blocks)
+                })
+            });
+            held.filter_map(|node| Some((self.stored(&node)?.uid().to_owned(), node)))
+                .collect()
+        };
+        let Some(node) = decide::in_circle(stored.uid(), waits_for) else {
+            return Ok(());
+        };
+        let (Some(dependent), Some(kind)) = (self.stored(&node), self.resource(&node.kind)) else {
+            return Ok(());
+        };
+        let mut rest = dependent.owners();
+        for owner in &mut rest {
+            if owner["blockOwnerDeletion"] == true {
+                owner["blockOwnerDeletion"] = json!(false);
+            }
+        }
+        self.patch(&kind, &dependent, "ownerReferences", &rest)
+            .await
     }
 
     async fn drop_owners(
@@ -368,15 +406,21 @@ impl Collector {
 
     /// A kind by what it is stored under.
     fn resource(&self, kind: &str) -> Option<Arc<Resource>> {
-        let snapshot = self.registry.catalogue().snapshot();
+        let snapshot = self.registry.scheme().snapshot();
         let mut all = snapshot.all().iter();
         all.find(|resource| resource.storage_key.as_ref() == kind)
             .cloned()
     }
 }
 
-fn context_at(resource: Arc<Resource>, stored: &Stored) -> crate::apiserver::registry::Context {
+fn context_at(resource: Arc<Resource>, stored: &Stored) -> crate::apiserver::request::Context {
     context(resource, stored.namespace(), stored.name(), MANAGER)
+}
+
+fn has_finalizer(stored: &Stored, finalizer: &str) -> bool {
+    let metadata = stored.metadata();
+    let all = metadata["finalizers"].as_array();
+    all.is_some_and(|all| all.iter().any(|one| one == finalizer))
 }
 
 fn owners(stored: &Stored) -> Vec<Owner> {

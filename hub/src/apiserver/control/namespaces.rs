@@ -1,13 +1,16 @@
 //! The end of namespaces: everything in them goes first.
 
+use super::again::Again;
 use super::follow::{Follow, News};
 use super::{context, update, warn};
-use crate::apiserver::catalogue::Resource;
 use crate::apiserver::error::ApiError;
-use crate::apiserver::registry::metadata::timestamp;
-use crate::apiserver::registry::{DeleteOptions, ListOptions, Propagation, Registry};
+use crate::apiserver::metadata::timestamp;
+use crate::apiserver::registry::Registry;
+use crate::apiserver::request::{DeleteOptions, ListOptions, Propagation};
+use crate::apiserver::scheme::Resource;
 use crate::apiserver::store::{Key, Kind, Stored};
 use chrono::{DateTime, Utc};
+use common::chance::Chance;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,24 +20,27 @@ use tokio::time::Instant;
 const NAMESPACES: &str = "/namespaces";
 const FINALIZER: &str = "kubernetes";
 const MANAGER: &str = "kube-controller-manager";
-/// Namespaces that wait for finalizers are looked at so often.
+/// Namespaces that end are looked at so often.
 const EVERY: Duration = Duration::from_millis(500);
+/// Those that wait for finalizers, at the longest.
+const WAITING: Duration = Duration::from_secs(5);
 /// Who deletes a namespace sees it end: the real server waits longer.
 const GRACE: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(registry: Registry) {
     let mut follow = Follow::new(&registry, NAMESPACES);
-    let mut ending: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut ending: BTreeMap<String, Ending> = BTreeMap::new();
     loop {
         let waits = !ending.is_empty();
         tokio::select! {
+            biased;
             news = follow.next() => match news {
                 None => return,
                 Some(News::Anything(all)) => {
                     ending = all
                         .iter()
                         .filter(|stored| stored.deleting())
-                        .map(|stored| (stored.name().to_owned(), Instant::now()))
+                        .map(|stored| (stored.name().to_owned(), Ending::at(Instant::now(), registry.chance())))
                         .collect();
                 }
                 Some(News::One(event)) => {
@@ -44,7 +50,7 @@ pub(super) async fn run(registry: Registry) {
                         continue;
                     }
                     if event.object.deleting() {
-                        ending.entry(name).or_insert_with(|| Instant::now() + GRACE);
+                        ending.entry(name).or_insert_with(|| Ending::at(Instant::now() + GRACE, registry.chance()));
                     }
                     continue;
                 }
@@ -52,19 +58,47 @@ pub(super) async fn run(registry: Registry) {
             () = tokio::time::sleep(EVERY), if waits => {}
         }
         let now = Instant::now();
+        let is_due = |one: &Ending| one.at <= now && one.waits.is_due() && one.failed.is_due();
         let due: Vec<String> = ending
             .iter()
-            .filter(|(_, at)| **at <= now)
+            .filter(|(_, one)| is_due(one))
             .map(|(name, _)| name.clone())
             .collect();
         for name in due {
-            match end(&registry, &name).await {
+            let ended = end(&registry, &name).await;
+            let Some(one) = ending.get_mut(&name) else {
+                continue;
+            };
+            match ended {
                 Ok(true) => {
                     ending.remove(&name);
                 }
-                Ok(false) => {}
-                Err(error) => warn("the end of a namespace", &error),
+                Ok(false) => {
+                    one.failed.ended(false);
+                    one.waits.ended(true);
+                }
+                Err(error) => one.failed.ended(warn("the end of a namespace", &error)),
             }
+        }
+    }
+}
+
+/// A namespace that ends.
+struct Ending {
+    /// Not before.
+    at: Instant,
+    /// Something in it has finalizers of others.
+    waits: Again,
+    /// It could not be worked on.
+    failed: Again,
+}
+
+impl Ending {
+    fn at(at: Instant, chance: &Chance) -> Self {
+        Self {
+            at,
+            waits: Again::new(EVERY, WAITING, chance),
+            failed: Again::usual(chance),
         }
     }
 }
@@ -93,7 +127,7 @@ async fn end(registry: &Registry, name: &str) -> Result<bool, ApiError> {
         return Ok(true);
     }
     let left = empty(registry, name).await;
-    let Some(resource) = registry.catalogue().resource("", "v1", "namespaces") else {
+    let Some(resource) = registry.scheme().resource("", "v1", "namespaces") else {
         return Ok(true);
     };
     let context = context(resource, "", name, MANAGER);
@@ -116,7 +150,7 @@ async fn end(registry: &Registry, name: &str) -> Result<bool, ApiError> {
 async fn empty(registry: &Registry, name: &str) -> Left {
     let mut left = Left::default();
     let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
-    for resource in registry.catalogue().all() {
+    for resource in registry.scheme().all() {
         let can = |verb: &str| resource.verbs.iter().any(|one| one.as_ref() == verb);
         let fits = resource.namespaced && can("delete") && can("list");
         if !fits || !seen.insert(resource.storage_key.clone()) {

@@ -1,8 +1,10 @@
 //! Volumes and claims that are being deleted: nothing here uses them, so nothing protects them.
 
+use super::again::Again;
 use super::follow::{Follow, News};
 use super::{context_of, warn};
-use crate::apiserver::registry::{PatchKind, Registry};
+use crate::apiserver::registry::Registry;
+use crate::apiserver::request::PatchKind;
 use crate::apiserver::store::Stored;
 use crate::apiserver::strategies;
 use bytes::Bytes;
@@ -15,23 +17,38 @@ const MANAGER: &str = "kube-controller-manager";
 
 pub(super) async fn run(registry: Registry, plural: &'static str) {
     let mut follow = Follow::new(&registry, &format!("/{plural}"));
-    while let Some(news) = follow.next().await {
-        let concerned: Vec<Arc<Stored>> = match news {
-            News::Anything(all) => all,
-            News::One(event) => vec![event.object],
+    let mut again = Again::usual(registry.chance());
+    loop {
+        let concerned: Vec<Arc<Stored>> = tokio::select! {
+            biased;
+            // Due once, and then not before it is worked on.
+            () = again.due() => {
+                let all = registry.store().snapshot(&format!("/{plural}"));
+                all.table.iter().cloned().collect()
+            }
+            news = follow.next() => match news {
+                None => return,
+                Some(News::Anything(all)) => all,
+                // While something waits for another attempt, it is looked at with the rest.
+                Some(News::One(_)) if !again.is_due() => continue,
+                Some(News::One(event)) => vec![event.object],
+            },
         };
+        let mut failed = false;
         for stored in concerned.iter().filter(|stored| stored.deleting()) {
-            release(&registry, plural, stored).await;
+            failed |= !release(&registry, plural, stored).await;
         }
+        again.ended(failed);
     }
 }
 
-async fn release(registry: &Registry, plural: &str, stored: &Stored) {
-    let Some(resource) = registry.catalogue().resource("", "v1", plural) else {
-        return;
+/// Whether nothing is left to do for it.
+async fn release(registry: &Registry, plural: &str, stored: &Stored) -> bool {
+    let Some(resource) = registry.scheme().resource("", "v1", plural) else {
+        return true;
     };
     let Some(finalizer) = strategies::protection(&resource) else {
-        return;
+        return true;
     };
     let metadata = stored.metadata();
     let all = metadata["finalizers"]
@@ -40,7 +57,7 @@ async fn release(registry: &Registry, plural: &str, stored: &Stored) {
         .unwrap_or_default();
     let rest: Vec<&Value> = all.iter().filter(|one| *one != finalizer).collect();
     if rest.len() == all.len() {
-        return;
+        return true;
     }
     let patch = json!({"metadata": {
         "resourceVersion": stored.revision().to_string(),
@@ -51,7 +68,31 @@ async fn release(registry: &Registry, plural: &str, stored: &Stored) {
     let done = registry
         .patch(&context, PatchKind::Merge, bytes, None)
         .await;
-    if let Err(error) = done {
-        warn("the release of a volume", &error);
+    match done {
+        Ok(_) => true,
+        Err(error) => !warn("the release of a volume", &error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apiserver::registry::testing::{Refusing, Rig};
+
+    #[tokio::test]
+    async fn a_claim_whose_release_failed_is_released_later() {
+        let rig = Rig::over(Refusing::updates("persistentvolumeclaims", 2)).await;
+        let task = tokio::spawn(run(rig.registry.clone(), KINDS[1]));
+        let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}});
+        rig.create("v1/ns:persistentvolumeclaims", claim).await;
+        let path = "v1/ns:persistentvolumeclaims/c";
+        rig.delete(path, json!({})).await.expect("begins");
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+        while let Ok(claim) = rig.get(path).await {
+            assert!(tokio::time::Instant::now() < deadline, "{claim}");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        task.abort();
     }
 }

@@ -24,13 +24,14 @@ pub(super) async fn run(registry: Registry, ca: CaBundle) {
     let mut maps = Follow::new(&registry, CONFIGMAPS);
     loop {
         let concerned: Option<String> = tokio::select! {
-            news = namespaces.next() => match news {
+            biased;
+            // Seldom any of ours, and passed over at once; Namespaces take time.
+            news = maps.next() => match news {
                 None => return,
-                Some(News::One(event)) if event.kind == Kind::Added => {
-                    Some(event.object.name().to_owned())
+                Some(News::One(event)) if event.kind != Kind::Added && event.object.name() == ROOT_CA => {
+                    Some(event.object.namespace().to_owned())
                 }
-                Some(News::One(_)) => continue,
-                Some(News::Anything(_)) => None,
+                Some(_) => continue,
             },
             news = accounts.next() => match news {
                 None => return,
@@ -39,12 +40,13 @@ pub(super) async fn run(registry: Registry, ca: CaBundle) {
                 }
                 Some(_) => continue,
             },
-            news = maps.next() => match news {
+            news = namespaces.next() => match news {
                 None => return,
-                Some(News::One(event)) if event.kind != Kind::Added && event.object.name() == ROOT_CA => {
-                    Some(event.object.namespace().to_owned())
+                Some(News::One(event)) if event.kind == Kind::Added => {
+                    Some(event.object.name().to_owned())
                 }
-                Some(_) => continue,
+                Some(News::One(_)) => continue,
+                Some(News::Anything(_)) => None,
             },
             () = tokio::time::sleep(EVERY) => None,
         };
@@ -79,7 +81,7 @@ async fn ensure_one(
     wanted: &Value,
     field: Option<&str>,
 ) {
-    let Some(resource) = registry.catalogue().resource("", "v1", plural) else {
+    let Some(resource) = registry.scheme().resource("", "v1", plural) else {
         return;
     };
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default();

@@ -2,7 +2,8 @@
 
 use super::follow::{Follow, News};
 use super::{context, update, warn};
-use crate::apiserver::registry::{DeleteOptions, Preconditions, Registry};
+use crate::apiserver::registry::Registry;
+use crate::apiserver::request::{DeleteOptions, Preconditions};
 use crate::apiserver::store::{Key, Scope, Stored};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -35,6 +36,10 @@ pub(super) async fn run(registry: Registry) {
     let mut tokens: BTreeMap<String, Arc<Stored>> = BTreeMap::new();
     loop {
         tokio::select! {
+            biased;
+            news = info.next() => if news.is_none() {
+                return;
+            },
             news = secrets.next() => match news {
                 None => return,
                 Some(News::Anything(all)) => {
@@ -53,9 +58,6 @@ pub(super) async fn run(registry: Registry) {
                     }
                 }
                 Some(News::One(_)) => continue,
-            },
-            news = info.next() => if news.is_none() {
-                return;
             },
             () = tokio::time::sleep(EVERY) => {}
         }
@@ -115,7 +117,7 @@ impl Token {
 }
 
 async fn delete(registry: &Registry, stored: &Stored) {
-    let Some(resource) = registry.catalogue().resource("", "v1", "secrets") else {
+    let Some(resource) = registry.scheme().resource("", "v1", "secrets") else {
         return;
     };
     let context = context(resource, NAMESPACE, stored.name(), MANAGER);
@@ -139,7 +141,7 @@ async fn sign(registry: &Registry, tokens: &[BootstrapToken]) {
     let Some(signed) = signed(stored.value(), tokens) else {
         return;
     };
-    let Some(resource) = registry.catalogue().resource("", "v1", "configmaps") else {
+    let Some(resource) = registry.scheme().resource("", "v1", "configmaps") else {
         return;
     };
     let context = context(resource, PUBLIC, CLUSTER_INFO, MANAGER);

@@ -1,10 +1,10 @@
 //! One field that is wrong.
 
 use super::StatusCause;
-use super::quote::{escape_html, quote};
-use crate::apiserver::schema::settle_numbers;
+use crate::go::{escape_html, quote, settle_numbers};
 use serde_json::Value;
 use std::fmt;
+use std::sync::Arc;
 
 /// In which way a field is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +33,8 @@ pub enum FieldErrorKind {
     Internal,
     /// It is of another type.
     TypeInvalid,
+    /// No field at all: so many others are wrong as well.
+    More,
 }
 
 impl FieldErrorKind {
@@ -50,7 +52,7 @@ impl FieldErrorKind {
             Self::TooMany => "FieldValueTooMany",
             Self::TooFew => "FieldValueTooFew",
             Self::Internal => "InternalError",
-            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::TypeInvalid | Self::More => "FieldValueTypeInvalid",
         }
     }
 
@@ -67,6 +69,7 @@ impl FieldErrorKind {
             Self::TooMany => "Too many",
             Self::TooFew => "Too few",
             Self::Internal => "Internal error",
+            Self::More => "More",
         }
     }
 
@@ -84,10 +87,10 @@ impl FieldErrorKind {
 pub enum BadValue {
     /// Not shown.
     Omitted,
-    /// Shown.
+    /// Shown as JSON, a text in quotes.
     Is(Value),
     /// Shown as it is: JSON whose fields stand in the order of a type of the server.
-    Typed(String),
+    Typed(Arc<str>),
 }
 
 impl From<Value> for BadValue {
@@ -208,11 +211,11 @@ impl FieldError {
         text
     }
 
-    pub(super) fn into_cause(self) -> StatusCause {
+    pub(super) fn to_cause(&self) -> StatusCause {
         StatusCause {
             reason: self.kind.reason().to_owned(),
             message: self.body(),
-            field: self.path,
+            field: self.path.clone(),
         }
     }
 }

@@ -10,6 +10,11 @@ const REQUESTS: usize = 200;
 const WATCHES: usize = 1_000;
 /// Connections of one user at once. An agent has three.
 const CONNECTIONS: usize = 500;
+/// Connections of one agent, which has three; those that it lost may not be noticed at once.
+const OF_AGENT: usize = 32;
+/// Requests of strangers at once: from one address, and on one connection.
+const STRANGE_REQUESTS: usize = 200;
+const ON_CONNECTION: usize = 50;
 /// Answers of one user that are being sent, in MiB; a larger one may be alone.
 const ANSWERS: usize = 256;
 
@@ -44,12 +49,28 @@ impl InFlight {
         Self::of(CONNECTIONS)
     }
 
+    /// Of connections of agents.
+    pub fn connections_of_agents() -> Self {
+        Self::of(OF_AGENT)
+    }
+
+    /// Of requests of strangers from one address.
+    pub fn strange_requests() -> Self {
+        Self::of(STRANGE_REQUESTS)
+    }
+
+    /// Of requests of strangers on one connection.
+    pub fn of_connection() -> Self {
+        Self::of(ON_CONNECTION)
+    }
+
     /// Of MiB in answers.
     pub fn answers() -> Self {
         Self::of(ANSWERS)
     }
 
-    fn of(most: usize) -> Self {
+    /// Of anything, so many at most.
+    pub fn of(most: usize) -> Self {
         Self {
             counts: Arc::default(),
             most,

@@ -1,7 +1,7 @@
 //! How many requests there were and how long they took, by the names and labels that dashboards know from
 //! kube-apiserver.
 
-use super::info::RequestInfo;
+use crate::apiserver::request::RequestInfo;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -1,8 +1,7 @@
 //! How bodies come and go: media types, shapes of answers, options in the query. Pure.
 
-use super::info::Query;
 use crate::apiserver::error::{ApiError, FieldError, GroupKind};
-use crate::apiserver::registry::{FieldValidation, MediaType, PatchKind};
+use crate::apiserver::request::{FieldValidation, MediaType, PatchKind, Query};
 use crate::apiserver::schema::duration_nanos;
 use serde_json::json;
 use std::time::Duration;
@@ -30,17 +29,17 @@ const MANAGER_MAX: usize = 128;
 /// How an answer is encoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Format {
-    /// JSON.
+    /// `application/json`.
     #[default]
     Json,
-    /// YAML.
+    /// `application/yaml`.
     Yaml,
 }
 
 /// What an answer shows of objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Shape {
-    /// Them.
+    /// Objects as they are.
     #[default]
     Object,
     /// A table, in this version of `meta.k8s.io`.
@@ -54,9 +53,9 @@ pub enum Shape {
 /// What the client wants back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// The encoding.
+    /// How the answer is encoded.
     pub format: Format,
-    /// What is shown.
+    /// Whole objects, or what of them.
     pub shape: Shape,
     /// Whether it is laid out for people.
     pub pretty: bool,
@@ -102,6 +101,15 @@ pub fn openapi_acceptable(header: &str) -> bool {
 
 /// What to answer with; `None` when nothing that is accepted can be written.
 pub fn accepted(header: &str, query: &Query, user_agent: &str) -> Option<Accepted> {
+    chosen(header, query, user_agent, true)
+}
+
+/// The same for answers that no table shows: those to questions, and of some subresources.
+pub fn accepted_untabled(header: &str, query: &Query, user_agent: &str) -> Option<Accepted> {
+    chosen(header, query, user_agent, false)
+}
+
+fn chosen(header: &str, query: &Query, user_agent: &str, tables: bool) -> Option<Accepted> {
     let pretty = match query.get("pretty") {
         Some(_) => query.flag("pretty"),
         None => ["curl", "Wget", "Mozilla/5.0"]
@@ -121,9 +129,11 @@ pub fn accepted(header: &str, query: &Query, user_agent: &str) -> Option<Accepte
             "application/yaml" => Format::Yaml,
             _ => return None,
         };
-        Some(Accepted {
+        let shape = shape(clause)?;
+        let tabled = matches!(shape, Shape::Table(_));
+        (tables || !tabled).then_some(Accepted {
             format,
-            shape: shape(clause)?,
+            shape,
             pretty,
         })
     })
@@ -154,11 +164,11 @@ pub fn aggregated(header: &str) -> Option<&'static str> {
         if clause.param("as") == "APIGroupDiscoveryList"
             && clause.param("g") == "apidiscovery.k8s.io"
         {
-            match clause.param("v") {
-                "v2" => return Some("v2"),
-                "v2beta1" => return Some("v2beta1"),
-                _ => continue,
+            // The version before it is no longer served.
+            if clause.param("v") == "v2" {
+                return Some("v2");
             }
+            continue;
         }
         if clause.param("as").is_empty() {
             return None;
@@ -402,6 +412,15 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_table_is_shown_in_the_next_form() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let untabled = |header: &str| accepted_untabled(header, &Query::default(), "kubectl/v1.36");
+        assert_eq!(untabled(table), None);
+        let either = format!("{table},application/json");
+        assert_eq!(untabled(&either), Some(Accepted::default()));
+    }
+
+    #[test]
     fn what_cannot_be_written_is_told_in_two_ways() {
         let banana = "application/json;as=Banana;g=meta.k8s.io;v=v1";
         assert_eq!(accept(banana), None);
@@ -445,6 +464,8 @@ mod tests {
             aggregated("application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList"),
             None
         );
+        let older = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+        assert_eq!((aggregated(older), accept(older)), (None, None));
         let profile = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList;profile=nopeer,application/json";
         assert_eq!(aggregated(profile), Some("v2"));
     }

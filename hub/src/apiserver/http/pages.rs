@@ -3,21 +3,38 @@
 use super::negotiate::{READABLE, aggregated, openapi_acceptable};
 use super::respond::{self, Body};
 use super::router::{Asked, Router, method_not_allowed};
+use super::turns::Cost;
 use crate::apiserver::authn::ISSUER;
 use crate::apiserver::error::ApiError;
+use crate::apiserver::scheme::Document;
 use crate::apiserver::{discovery, openapi};
 use common::admin::Checks;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, VARY};
+use common::exposition;
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, VARY,
+};
 use http::{HeaderValue, Method, Response, StatusCode};
 use serde_json::{Value, json};
 
+/// Pages that tell whether the server is well.
+pub(super) const HEALTH: [&str; 3] = ["healthz", "livez", "readyz"];
+
+/// What a page costs. Probes wait for nobody.
+pub(super) fn cost(path: &str) -> Cost {
+    let first = path.split('/').nth(1);
+    match first {
+        Some("healthz" | "livez" | "readyz" | "version") => Cost::Nothing,
+        _ => Cost::Cheap,
+    }
+}
+
 impl Router {
-    pub(super) fn page(&self, asked: &Asked<'_>) -> Response<Body> {
+    pub(super) fn page_of(&self, asked: &Asked<'_>) -> Response<Body> {
         let path = asked.info.path.trim_end_matches('/');
         let parts: Vec<&str> = path.split('/').skip(1).collect();
         // Health and metrics are at their paths exactly.
-        let of_health = matches!(parts.first(), Some(&("healthz" | "livez" | "readyz")));
-        let exact = of_health || parts == ["metrics"];
+        let of_health = parts.first().is_some_and(|first| HEALTH.contains(first));
+        let exact = of_health || parts == ["metrics"] || parts == ["metrics", "slis"];
         if exact && path.len() < asked.info.path.len() {
             return respond::not_found();
         }
@@ -28,7 +45,7 @@ impl Router {
             Method::GET => true,
             Method::HEAD => parts != ["version"],
             // However it is asked, the answer about health and of OpenAPI is the same.
-            _ => of_health || parts.starts_with(&["openapi", "v3"]),
+            _ => of_health || parts.first() == Some(&"openapi"),
         };
         if !fits {
             return method_not_allowed(&asked.reply);
@@ -37,7 +54,7 @@ impl Router {
     }
 
     fn find_page(&self, asked: &Asked<'_>, parts: &[&str]) -> Option<Response<Body>> {
-        let kinds = self.parts().catalogue.snapshot();
+        let kinds = self.parts().scheme.snapshot();
         let ok = |value: &Value| Some(asked.reply.value(StatusCode::OK, value));
         match parts {
             [] | ["index.html"] => ok(&discovery::paths(&kinds)),
@@ -78,15 +95,24 @@ impl Router {
             ["readyz", check @ ..] => {
                 self.health(asked, &self.parts().admin.readiness, parts[0], check)
             }
-            ["metrics"] => Some(self.metrics()),
+            ["metrics"] => Some(self.metrics(asked.header(ACCEPT))),
+            ["metrics", "slis"] => Some(exposed(self.slis().render(asked.header(ACCEPT)))),
             ["openapi", "v2"] => {
-                let wanted = asked
-                    .header(ACCEPT)
-                    .contains("com.github.proto-openapi.spec.v2");
+                let accept = asked.header(ACCEPT);
+                if !accept.contains("com.github.proto-openapi.spec.v2") {
+                    return Some(document_v2(asked, &openapi::v2(&kinds)));
+                }
                 let content_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
                 let document = openapi::empty_v2();
                 let etag = discovery::etag(&document);
-                wanted.then(|| cached(asked, document, &etag, content_type, "no-cache, private"))
+                let body = || asked.reply.raw(document);
+                Some(cached(
+                    asked,
+                    body,
+                    &etag,
+                    content_type,
+                    "no-cache, private",
+                ))
             }
             ["openapi", "v3"] if !asked.info.path.ends_with('/') => {
                 let index = openapi::index(&kinds).to_string();
@@ -94,9 +120,9 @@ impl Router {
             }
             ["openapi", "v3", path @ ..] => {
                 let exact = !asked.info.path.ends_with('/');
-                let found = openapi::document(&kinds, &path.join("/")).filter(|_| exact);
-                Some(match found {
-                    Some((document, hash)) => document_page(asked, path, document, &hash),
+                let found = exact.then(|| openapi::kept(&kinds, &path.join("/")));
+                Some(match found.flatten() {
+                    Some(document) => document_page(asked, path, &document),
                     None => without_body(StatusCode::NOT_FOUND),
                 })
             }
@@ -124,12 +150,13 @@ impl Router {
     }
 
     fn aggregated(&self, asked: &Asked<'_>, version: &str, core: bool) -> Response<Body> {
-        let kinds = self.parts().catalogue.snapshot();
+        let kinds = self.parts().scheme.snapshot();
         let body = discovery::aggregated(&kinds, version, core).to_string();
         let etag = discovery::etag(body.as_bytes());
         let content_type =
             format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
-        cached(asked, body.into(), &etag, &content_type, "public")
+        let body = || asked.reply.raw(body.into());
+        cached(asked, body, &etag, &content_type, "public")
     }
 
     fn health(
@@ -140,6 +167,9 @@ impl Router {
         check: &[&str],
     ) -> Option<Response<Body>> {
         let report = checks.report();
+        if check.is_empty() {
+            self.slis().asked(name, checks);
+        }
         if !check.is_empty() {
             let wanted = check.join("/");
             if wanted == "ping" {
@@ -167,34 +197,32 @@ impl Router {
         })
     }
 
-    fn metrics(&self) -> Response<Body> {
-        let mut text = String::new();
+    fn metrics(&self, accept: &str) -> Response<Body> {
         let registry = &self.parts().admin.registry;
         let registry = registry
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if prometheus_client::encoding::text::encode(&mut text, &registry).is_err() {
-            return respond::text(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "failed to encode the metrics\n",
-            );
-        }
-        let mut response = respond::text(StatusCode::OK, text);
-        response.headers_mut().insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
-        );
-        response
+        exposed(exposition::render(&registry, accept).ok())
     }
 }
 
+/// Metrics in their form, if they could be written.
+fn exposed(rendered: Option<(String, &'static str)>) -> Response<Body> {
+    let Some((text, form)) = rendered else {
+        return respond::text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "failed to encode the metrics\n",
+        );
+    };
+    let mut response = respond::text(StatusCode::OK, text);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(form));
+    response
+}
+
 /// An OpenAPI document. Who asks for it by a hash that it no longer has is sent to the one it has.
-fn document_page(
-    asked: &Asked<'_>,
-    path: &[&str],
-    document: bytes::Bytes,
-    hash: &str,
-) -> Response<Body> {
+fn document_page(asked: &Asked<'_>, path: &[&str], document: &Document) -> Response<Body> {
+    let hash = document.hash.as_str();
     if !openapi_acceptable(asked.header(ACCEPT)) {
         let mut response = without_body(StatusCode::NOT_ACCEPTABLE);
         let headers = response.headers_mut();
@@ -209,7 +237,7 @@ fn document_page(
     };
     match asked.query.get("hash").filter(|wanted| !wanted.is_empty()) {
         Some(wanted) if wanted != hash => {
-            let empty = bytes::Bytes::new();
+            let empty = || asked.reply.raw(bytes::Bytes::new());
             let mut response = cached(asked, empty, &etag, "application/json", fresh);
             *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
             let place = format!("/openapi/v3/{}?hash={hash}", path.join("/"));
@@ -218,8 +246,41 @@ fn document_page(
             }
             response
         }
-        _ => cached(asked, document, &etag, "application/json", fresh),
+        _ => {
+            let body = || {
+                let plain = || document.plain();
+                asked.reply.compressed(document.gzip.clone(), plain)
+            };
+            cached(asked, body, &etag, "application/json", fresh)
+        }
     }
+}
+
+/// The document of OpenAPI v2, as it is kept where the client undoes that.
+fn document_v2(asked: &Asked<'_>, document: &Document) -> Response<Body> {
+    let varies = |response: &mut Response<Body>| {
+        let headers = response.headers_mut();
+        headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+        headers.append(VARY, HeaderValue::from_static("Accept"));
+    };
+    if !openapi_acceptable(asked.header(ACCEPT)) {
+        let mut response = without_body(StatusCode::NOT_ACCEPTABLE);
+        varies(&mut response);
+        return response;
+    }
+    let etag = format!("\"{}\"", document.hash);
+    let body = match asked.reply.gzip {
+        true => document.gzip.clone(),
+        false => document.plain(),
+    };
+    let whole = || Response::new(respond::whole(body));
+    let mut response = cached(asked, whole, &etag, "application/json", "no-cache, private");
+    if asked.reply.gzip {
+        let gzip = HeaderValue::from_static("gzip");
+        response.headers_mut().insert(CONTENT_ENCODING, gzip);
+    }
+    varies(&mut response);
+    response
 }
 
 /// An answer with a status alone.
@@ -241,7 +302,7 @@ fn kept(mut response: Response<Body>) -> Response<Body> {
 /// A body that clients may keep, and ask about by its tag.
 fn cached(
     asked: &Asked<'_>,
-    body: bytes::Bytes,
+    body: impl FnOnce() -> Response<Body>,
     etag: &str,
     content_type: &str,
     fresh: &'static str,
@@ -255,7 +316,7 @@ fn cached(
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        asked.reply.raw(body)
+        body()
     };
     let headers = response.headers_mut();
     for (name, value) in [(ETAG, etag), (CONTENT_TYPE, content_type)] {

@@ -1,12 +1,14 @@
 //! Answers: encoded, compressed when they are long, with the headers clients look at.
 
 use super::negotiate::{Accepted, Format, Shape};
-use crate::apiserver::catalogue::Resource;
+use super::sending::Cut;
 use crate::apiserver::error::ApiError;
 use crate::apiserver::registry::ListResult;
+use crate::apiserver::scheme::{Resource, go_package};
 use crate::apiserver::table::{self, IncludeObject};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use common::yaml;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{
@@ -16,16 +18,12 @@ use http::header::{
 use http::{Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Frame, SizeHint};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::convert::Infallible;
 use std::io::Write as _;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 /// The body of an answer: whole, or a watch.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub type Body = UnsyncBoxBody<Bytes, Cut>;
 
 /// From this size on, answers are compressed for clients that can undo it.
 const COMPRESS_FROM: usize = 128 * 1024;
@@ -47,37 +45,8 @@ pub struct Reply {
 
 /// A whole body.
 pub fn whole(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).boxed_unsync()
-}
-
-/// A body, and what is kept until it was sent or nobody wants it any more.
-pub fn kept(body: Body, with: impl Send + Unpin + 'static) -> Body {
-    Kept { body, _with: with }.boxed_unsync()
-}
-
-struct Kept<T> {
-    body: Body,
-    _with: T,
-}
-
-impl<T: Unpin> hyper::body::Body for Kept<T> {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    let full = Full::new(bytes.into());
+    full.map_err(|never| match never {}).boxed_unsync()
 }
 
 /// Text that is no object.
@@ -157,6 +126,28 @@ impl Reply {
             return self.error(&ApiError::internal("a stored object is not JSON"));
         };
         self.value(code, &self.shaped(value, resource, true))
+    }
+
+    /// The answer to a question: an object that is not stored.
+    pub fn answer(&self, code: StatusCode, answer: Value) -> Response<Body> {
+        let text = |key: &str| answer[key].as_str().unwrap_or_default();
+        match self.accepted.shape {
+            Shape::Object | Shape::Table(_) => self.value(code, &answer),
+            Shape::Partial(version) => {
+                let shown = json!({
+                    "kind": "PartialObjectMetadata",
+                    "apiVersion": format!("meta.k8s.io/{version}"),
+                    "metadata": answer["metadata"],
+                });
+                self.value(code, &shown)
+            }
+            Shape::PartialList(_) => {
+                let what = "PartialObjectMetadataList, but the requested object is not a list";
+                let group = text("apiVersion").split('/').next().unwrap_or_default();
+                let of = format!("*{}.{}", go_package(group), text("kind"));
+                self.misshaped(what, &of)
+            }
+        }
     }
 
     /// A stored object, or as much of it as is shown.
@@ -243,6 +234,19 @@ impl Reply {
         self.bytes(StatusCode::OK, bytes)
     }
 
+    /// The same of bytes that are compressed already; `plain` makes them what they were for those who do
+    /// not take them so.
+    pub fn compressed(&self, gzip: Bytes, plain: impl FnOnce() -> Bytes) -> Response<Body> {
+        let mut response = Response::new(whole(if self.gzip { gzip } else { plain() }));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, self.content_type());
+        if self.gzip {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+        }
+        response
+    }
+
     /// Whether stored bytes are the answer as they are.
     fn is_plain(&self) -> bool {
         self.accepted.format == Format::Json && !self.accepted.pretty
@@ -250,9 +254,7 @@ impl Reply {
 
     fn encode(&self, value: &Value) -> Vec<u8> {
         match (self.accepted.format, self.accepted.pretty) {
-            (Format::Yaml, _) => serde_yaml::to_string(value)
-                .map(String::into_bytes)
-                .unwrap_or_default(),
+            (Format::Yaml, _) => yaml::document(value).into_bytes(),
             (Format::Json, true) => format!("{value:#}").into_bytes(),
             (Format::Json, false) => value.to_string().into_bytes(),
         }

@@ -1,12 +1,17 @@
 //! Connections: TLS, HTTP/1.1 and HTTP/2, and their orderly end.
 
+use super::connection::{Connection, place};
+use super::limit::InFlight;
+use super::listener::Listener;
 use super::respond::Body;
 use super::router::Router;
-use crate::apiserver::authn::Peer;
+use super::sending::kept;
+use super::websocket::TakenOver;
+use crate::apiserver::authn::{Peer, Shown};
 use crate::apiserver::keys::Keys;
 use common::time::SharedClock;
-use http::Request;
-use hyper::body::Incoming;
+use http::{Request, Response};
+use hyper::body::{Body as _, Incoming};
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -21,12 +26,14 @@ use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureScheme as Scheme};
 use std::convert::Infallible;
 use std::fmt;
+use std::future::pending;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -39,6 +46,15 @@ const CONNECTIONS: usize = 20_000;
 const OTHER_FILES: usize = 128;
 /// How many of them may have shown no certificate that holds: a crowd of strangers leaves room for agents.
 const STRANGERS: usize = 5_000;
+/// How many more, when that is full, and for how long each: probes and members that join get in between.
+const BRIEF: usize = 500;
+const BRIEF_FOR: Duration = Duration::from_secs(10);
+/// How many of them may come from one address, if nothing else is said: many sit behind one.
+pub const STRANGERS_OF_ADDRESS: usize = 250;
+/// Which part of all connections may shake hands from one address: a fleet behind one comes back at once.
+const HANDSHAKES_OF_ADDRESS: usize = 8;
+/// Longest chain of certificates that is looked at.
+const CHAIN_MAX: usize = 16 * 1024;
 /// How long a client may take to shake hands, and to send the head of a request.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const HEAD: Duration = Duration::from_secs(15);
@@ -49,45 +65,69 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long connections may take to end.
 const END_WITHIN: Duration = Duration::from_secs(10);
+/// A connection after its handshake, at one place however often it is handed on.
+type Shaken<S> = Box<TlsStream<S>>;
 /// How a connection ended.
 type Ended = Result<(), String>;
 
 /// Pause when no connection can be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The server's certificate, exchanged while it serves. Clones share it.
+/// What handshakes are made with, exchanged while the server serves: its certificate, and the authorities
+/// that clients are told, so that one with several certificates shows the right one. Clones share it.
 #[derive(Clone)]
-pub struct Shown(Arc<RwLock<Arc<CertifiedKey>>>);
+pub struct Tls(Arc<RwLock<Arc<ServerConfig>>>);
 
-impl Shown {
-    /// Shows this one.
-    pub fn new(key: Arc<CertifiedKey>) -> Self {
-        Self(Arc::new(RwLock::new(key)))
+impl Tls {
+    /// Shows this certificate, and takes those of these authorities.
+    pub fn new(key: Arc<CertifiedKey>, names: &[DistinguishedName]) -> Result<Self, rustls::Error> {
+        let config = tls(key, names)?;
+        Ok(Self(Arc::new(RwLock::new(Arc::new(config)))))
     }
 
-    /// Shows another one from now on.
-    pub fn set(&self, key: Arc<CertifiedKey>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = key;
+    /// Does so from now on.
+    pub fn set(
+        &self,
+        key: Arc<CertifiedKey>,
+        names: &[DistinguishedName],
+    ) -> Result<(), rustls::Error> {
+        let config = Arc::new(tls(key, names)?);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+
+    fn now(&self) -> Arc<ServerConfig> {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
-impl fmt::Debug for Shown {
+impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shown").finish_non_exhaustive()
+        f.debug_struct("Tls").finish_non_exhaustive()
     }
 }
 
-impl ResolvesServerCert for Shown {
+/// One certificate for everybody.
+#[derive(Debug)]
+struct Only(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Only {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let key = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        Some(key.clone())
+        Some(self.0.clone())
     }
 }
 
 /// Takes any certificate whose key the client has; what it is worth is judged by [`Peer::of`], so that
 /// one that does not hold gets an answer rather than a broken handshake.
 #[derive(Debug)]
-struct AnyClient(WebPkiSupportedAlgorithms);
+struct AnyClient {
+    algorithms: WebPkiSupportedAlgorithms,
+    /// What clients are told to choose by.
+    names: Vec<DistinguishedName>,
+}
 
 impl ClientCertVerifier for AnyClient {
     fn offer_client_auth(&self) -> bool {
@@ -99,7 +139,7 @@ impl ClientCertVerifier for AnyClient {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
+        &self.names
     }
 
     fn verify_client_cert(
@@ -117,7 +157,7 @@ impl ClientCertVerifier for AnyClient {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, signed, &self.0)
+        rustls::crypto::verify_tls12_signature(message, cert, signed, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -126,23 +166,26 @@ impl ClientCertVerifier for AnyClient {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, signed, &self.0)
+        rustls::crypto::verify_tls13_signature(message, cert, signed, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<Scheme> {
-        let schemes: Vec<SignatureScheme> = self.0.supported_schemes();
+        let schemes: Vec<SignatureScheme> = self.algorithms.supported_schemes();
         schemes
     }
 }
 
-/// TLS 1.3 with `shown`, asking for a client certificate without wanting one.
-pub fn tls(shown: Shown) -> Result<ServerConfig, rustls::Error> {
+/// TLS 1.3, asking for a client certificate without wanting one.
+fn tls(key: Arc<CertifiedKey>, names: &[DistinguishedName]) -> Result<ServerConfig, rustls::Error> {
     let provider = ring::default_provider();
-    let verifier = AnyClient(provider.signature_verification_algorithms);
+    let verifier = AnyClient {
+        algorithms: provider.signature_verification_algorithms,
+        names: names.to_vec(),
+    };
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(Arc::new(verifier))
-        .with_cert_resolver(Arc::new(shown));
+        .with_cert_resolver(Arc::new(Only(key)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // A resumed session would bring the certificate of an older one.
     config.send_tls13_tickets = 0;
@@ -158,24 +201,40 @@ pub struct Server {
     /// The time of day.
     pub clock: SharedClock,
     /// TLS.
-    pub tls: Arc<ServerConfig>,
+    pub tls: Tls,
+    /// Connections from one address that have shown no certificate that holds.
+    pub strangers_of_address: usize,
+}
+
+/// Who may come in.
+struct Doors {
+    strangers: Semaphore,
+    /// For a moment, when there is no other place.
+    brief: Semaphore,
+    /// The same of each address.
+    of_address: InFlight,
 }
 
 impl Server {
     /// Serves until `stop`, then lets requests end.
-    pub async fn run(self, listener: TcpListener, stop: CancellationToken) {
+    pub async fn run(self, mut listener: impl Listener, stop: CancellationToken) {
         let server = Arc::new(self);
         let most = CONNECTIONS.min(open_files().saturating_sub(OTHER_FILES));
         let room = Arc::new(Semaphore::new(most));
-        let strangers = Arc::new(Semaphore::new(STRANGERS.min(most / 2)));
+        let doors = Arc::new(Doors {
+            strangers: Semaphore::new(STRANGERS.min(most / 2)),
+            brief: Semaphore::new(BRIEF.min(most / 8)),
+            of_address: InFlight::of(server.strangers_of_address),
+        });
+        let handshakes = InFlight::of((most / HANDSHAKES_OF_ADDRESS).max(1));
         let connections = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                accepted = accept(&listener, &room) => accepted,
+                accepted = accept(&mut listener, &room) => accepted,
             };
-            let (stream, permit) = match accepted {
+            let (stream, address, permit) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a connection");
@@ -183,11 +242,21 @@ impl Server {
                     continue;
                 }
             };
+            let Some(handshake) = handshakes.enter(&place(address)) else {
+                tracing::debug!(%address, "too many handshakes at once");
+                continue;
+            };
             let (server, stop) = (server.clone(), stop.clone());
-            let strangers = strangers.clone();
+            let doors = doors.clone();
             connections.spawn(async move {
-                if let Err(error) = server.serve(stream, &strangers, stop).await {
-                    tracing::debug!(error, "a connection ended");
+                let shaken = server.shake_hands(stream).await;
+                drop(handshake);
+                let ended = match shaken {
+                    Ok(stream) => server.serve(stream, address, &doors, stop).await,
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = ended {
+                    tracing::debug!(error, %address, "a connection ended");
                 }
                 drop(permit);
             });
@@ -199,23 +268,38 @@ impl Server {
         }
     }
 
+    async fn shake_hands<S>(&self, stream: S) -> Result<Shaken<S>, String>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let acceptor = TlsAcceptor::from(self.tls.now());
+        let shaken = timeout(HANDSHAKE, Box::pin(acceptor.accept(stream))).await;
+        let shaken = shaken.map_err(|e| e.to_string())?;
+        shaken.map(Box::new).map_err(|e| e.to_string())
+    }
+
     /// Serves one connection to its end. There are thousands that mostly lie still: what only their
     /// beginning or a request needs is boxed, and given back.
-    async fn serve(
+    async fn serve<S>(
         &self,
-        stream: TcpStream,
-        strangers: &Semaphore,
+        stream: Shaken<S>,
+        address: IpAddr,
+        doors: &Doors,
         stop: CancellationToken,
-    ) -> Result<(), String> {
-        stream.set_nodelay(true).map_err(|e| e.to_string())?;
-        let acceptor = TlsAcceptor::from(self.tls.clone());
-        let stream = timeout(HANDSHAKE, Box::pin(acceptor.accept(stream)))
-            .await
-            .map_err(|e| e.to_string())?
-            .map_err(|e| e.to_string())?;
+    ) -> Ended
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let (_, session) = stream.get_ref();
         let chain = session.peer_certificates().unwrap_or_default();
-        let peer = Arc::new(Peer::of(chain, &self.keys.authorities(), self.clock.now()));
+        if chain.iter().map(|der| der.len()).sum::<usize>() > CHAIN_MAX {
+            return Err("its certificates are too long".to_owned());
+        }
+        let shown = Shown::new(chain, &self.keys, self.clock.now());
+        let shown = (!chain.is_empty()).then_some(shown);
+        let connection = Arc::new(Connection::new(address, shown));
+        let peer = connection.peer(&self.keys, self.clock.now());
+        let mut brief = false;
         let _room = match &*peer {
             Peer::Known { caller, .. } => {
                 let ticket = self.router.shares().connection(caller);
@@ -224,27 +308,88 @@ impl Server {
             }
             Peer::Itself => (None, None),
             Peer::Unknown | Peer::Refused(_) => {
-                let room = strangers.try_acquire().map_err(|_| "too many strangers")?;
-                (Some(room), None)
+                let of_address = doors.of_address.enter(&place(address));
+                let of_address = of_address.ok_or("too many strangers at this address")?;
+                let room = doors.strangers.try_acquire().or_else(|_| {
+                    brief = true;
+                    doors.brief.try_acquire()
+                });
+                (
+                    Some(room.map_err(|_| "too many strangers")?),
+                    Some(of_address),
+                )
             }
         };
         let is_h2 = session.alpn_protocol() == Some(b"h2");
-        let router = self.router.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
-            let (router, peer) = (router.clone(), peer.clone());
-            Box::pin(async move { Ok::<_, Infallible>(router.handle(request, &peer).await) })
+        // A connection that was taken over still counts as one, and ends with it.
+        let taken_over = TakenOver::default();
+        let _ends = taken_over.end.clone().drop_guard();
+        let asked = Asked {
+            router: self.router.clone(),
+            keys: self.keys.clone(),
+            clock: self.clock.clone(),
+            connection: connection.clone(),
+            taken_over: taken_over.clone(),
+        };
+        let service = service_fn(move |request| {
+            let asked = asked.clone();
+            Box::pin(async move { Ok::<_, Infallible>(asked.answer(request).await) })
         });
-        if is_h2 {
-            Box::pin(http2(stream, service, stop)).await
-        } else {
-            Box::pin(http1(stream, service, stop)).await
+        let serving = async {
+            let ended = match is_h2 {
+                true => Box::pin(http2(stream, service, stop)).await,
+                false => Box::pin(http1(stream, service, stop)).await,
+            };
+            taken_over.tasks.close();
+            taken_over.tasks.wait().await;
+            ended
+        };
+        let over = async {
+            match brief {
+                true => sleep(BRIEF_FOR).await,
+                false => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = serving => ended,
+            () = over => Err("there are too many strangers for it to stay".to_owned()),
+            () = connection.unsent.overdue() => Err("an answer was not taken in time".to_owned()),
         }
     }
 }
 
-async fn http2<S>(stream: TlsStream<TcpStream>, service: S, stop: CancellationToken) -> Ended
+/// What answers the requests of one connection.
+#[derive(Clone)]
+struct Asked {
+    router: Router,
+    keys: Keys,
+    clock: SharedClock,
+    connection: Arc<Connection>,
+    taken_over: TakenOver,
+}
+
+impl Asked {
+    async fn answer(self, mut request: Request<Incoming>) -> Response<Body> {
+        let peer = self.connection.peer(&self.keys, self.clock.now());
+        request.extensions_mut().insert(self.connection.clone());
+        request.extensions_mut().insert(self.taken_over.clone());
+        let response = self.router.handle(request, &peer).await;
+        // A watch has no length, and no time by which it must have left.
+        match response.body().size_hint().exact() {
+            None | Some(0) => response,
+            Some(size) => {
+                let leaving = self.connection.unsent.begin(size);
+                response.map(|body| kept(body, leaving))
+            }
+        }
+    }
+}
+
+async fn http2<S, A>(stream: Shaken<S>, service: A, stop: CancellationToken) -> Ended
 where
-    S: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    A: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
 {
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder
@@ -255,23 +400,26 @@ where
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     tokio::select! {
-        ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
+        biased;
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
     }
     connection.await.map_err(|e| e.to_string())
 }
 
-async fn http1<S>(stream: TlsStream<TcpStream>, service: S, stop: CancellationToken) -> Ended
+async fn http1<S, A>(stream: Shaken<S>, service: A, stop: CancellationToken) -> Ended
 where
-    S: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    A: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
 {
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection.with_upgrades());
     tokio::select! {
-        ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
+        biased;
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
     }
     connection.await.map_err(|e| e.to_string())
 }
@@ -293,12 +441,15 @@ fn open_files() -> usize {
     })
 }
 
-async fn accept(
-    listener: &TcpListener,
+async fn accept<L: Listener>(
+    listener: &mut L,
     room: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> io::Result<(L::Stream, IpAddr, OwnedSemaphorePermit)> {
     let permit = room.clone().acquire_owned().await;
     let permit = permit.expect("invariant: the semaphore is never closed");
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, permit))
+    let (stream, address) = listener.accept().await?;
+    Ok((stream, address, permit))
 }
+
+#[cfg(test)]
+mod tests;

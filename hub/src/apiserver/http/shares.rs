@@ -1,46 +1,60 @@
 //! What each caller has of requests, watches, connections, answers and processors, so that all have some.
-//! Whoever may do everything is not counted and does not wait.
+//! Whoever may do everything is not counted and does not wait: an administrator gets in however many
+//! others there are.
 
+use super::connection::{Connection, place};
 use super::limit::{InFlight, Ticket};
-use super::respond::{self, Body};
-use crate::apiserver::caller::{Caller, MASTERS};
+use super::respond::Body;
+use super::sending::kept;
+use super::turns::{Cost, Turn, Turns};
+use crate::apiserver::agents::is_agent;
+use crate::apiserver::caller::{ANONYMOUS, Caller, MASTERS};
 use crate::apiserver::error::ApiError;
+use common::identity::BOOTSTRAP_USER_PREFIX;
 use http::Response;
 use hyper::body::Body as _;
 use std::sync::Arc;
-use std::thread::available_parallelism;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-/// Bodies from this size on are read one after another.
-const LARGE: usize = 128 * 1024;
 
 /// Clones share everything.
 #[derive(Clone)]
 pub(super) struct Shares {
     requests: InFlight,
+    /// Of callers without an identity of their own, by where they are.
+    strange: InFlight,
     watches: InFlight,
     connections: InFlight,
+    of_agents: InFlight,
     answers: InFlight,
-    /// For what keeps a thread busy: there is always one for what does not.
-    turns: Arc<Semaphore>,
+    turns: Turns,
 }
 
 impl Shares {
     pub(super) fn new() -> Self {
-        let threads = available_parallelism();
-        let busy = threads.map_or(1, |threads| threads.get().saturating_sub(1).max(1));
         Self {
             requests: InFlight::requests(),
+            strange: InFlight::strange_requests(),
             watches: InFlight::watches(),
             connections: InFlight::connections(),
+            of_agents: InFlight::connections_of_agents(),
             answers: InFlight::answers(),
-            turns: Arc::new(Semaphore::new(busy)),
+            turns: Turns::new(),
         }
     }
 
-    /// Lets a request begin, unless its user has too many; it counts as long as the ticket lives.
-    pub(super) fn request(&self, caller: &Caller) -> Result<Option<Ticket>, ApiError> {
-        enter(&self.requests, caller)
+    /// Lets a request begin, unless its user has too many; it counts as long as the ticket lives. Strangers
+    /// are all one user, and those with a bootstrap token may be many: they are counted by where they are.
+    pub(super) fn request(
+        &self,
+        caller: &Caller,
+        connection: Option<&Arc<Connection>>,
+    ) -> Result<Tickets, ApiError> {
+        let Some(connection) = connection.filter(|_| is_shared(caller)) else {
+            return Ok([enter(&self.requests, caller)?, None]);
+        };
+        let here = connection.stranger().ok_or_else(too_many)?;
+        let who = seen_at(caller, connection);
+        let there = self.strange.enter(&who).ok_or_else(too_many)?;
+        Ok([Some(here), Some(there)])
     }
 
     /// Lets a watch begin, unless its user has too many.
@@ -50,26 +64,25 @@ impl Shares {
 
     /// Lets a connection be, unless its user has too many.
     pub(super) fn connection(&self, caller: &Caller) -> Result<Option<Ticket>, ApiError> {
-        enter(&self.connections, caller)
+        match is_agent(caller) {
+            true => enter(&self.of_agents, caller),
+            false => enter(&self.connections, caller),
+        }
     }
 
-    /// Waits until this caller may keep a thread busy.
-    pub(super) async fn turn(&self, caller: &Caller) -> Option<OwnedSemaphorePermit> {
+    /// Waits until this caller may begin what costs so much.
+    pub(super) async fn turn(
+        &self,
+        caller: &Caller,
+        connection: Option<&Arc<Connection>>,
+        cost: Cost,
+    ) -> Option<Turn> {
         if caller.is_in(MASTERS) {
             return None;
         }
-        self.turns.clone().acquire_owned().await.ok()
-    }
-
-    /// The same for a body of that size; a small one does not wait.
-    pub(super) async fn turn_for(
-        &self,
-        body: usize,
-        caller: &Caller,
-    ) -> Option<OwnedSemaphorePermit> {
-        match body >= LARGE {
-            true => self.turn(caller).await,
-            false => None,
+        match connection.filter(|_| is_shared(caller)) {
+            None => self.turns.enter(&caller.user, cost).await,
+            Some(connection) => self.turns.enter(&seen_at(caller, connection), cost).await,
         }
     }
 
@@ -78,18 +91,31 @@ impl Shares {
         &self,
         response: Response<Body>,
         caller: &Caller,
-        ticket: Option<Ticket>,
+        tickets: Tickets,
     ) -> Result<Response<Body>, ApiError> {
-        let Some(ticket) = ticket else {
+        if tickets.iter().all(Option::is_none) {
             return Ok(response);
-        };
+        }
         let size = response.body().size_hint().exact().unwrap_or_default();
         let weight = match usize::try_from(size >> 20).unwrap_or(usize::MAX) {
             0 => None,
             size => Some(self.answers.take(&caller.user, size).ok_or_else(too_many)?),
         };
-        Ok(response.map(|body| respond::kept(body, (ticket, weight))))
+        Ok(response.map(|body| kept(body, (tickets, weight))))
     }
+}
+
+/// What a request counts as.
+pub(super) type Tickets = [Option<Ticket>; 2];
+
+/// Whether many who know nothing of each other come as this user.
+fn is_shared(caller: &Caller) -> bool {
+    caller.user == ANONYMOUS || caller.user.starts_with(BOOTSTRAP_USER_PREFIX)
+}
+
+/// One of them, as far as that can be told.
+fn seen_at(caller: &Caller, connection: &Connection) -> String {
+    format!("{} {}", caller.user, place(connection.address))
 }
 
 fn enter(of: &InFlight, caller: &Caller) -> Result<Option<Ticket>, ApiError> {

@@ -1,20 +1,24 @@
 //! Requests for objects: from the verb to the registry and back.
 
 use super::metrics::Answered;
-use super::negotiate::{Format, STREAMED, Shape, media_type, patch_kind, write_options};
-use super::respond::{Body, Reply};
-use super::router::{Asked, Router, method_not_allowed};
-use crate::apiserver::caller::Caller;
-use crate::apiserver::catalogue::Resource;
-use crate::apiserver::error::{ApiError, FieldError};
-use crate::apiserver::registry::{
-    self, Context, DeleteOptions, Effect, ListOptions, Outcome, PatchKind,
+use super::negotiate::{
+    Format, STREAMED, Shape, accepted_untabled, media_type, not_acceptable, patch_kind,
+    write_options,
 };
-use crate::apiserver::reviews::{self, Desk};
+use super::respond::{Body, Reply, not_found};
+use super::route::{Misplaced, Route};
+use super::router::{Asked, Router, method_not_allowed};
+use super::turns::{Cost, DEAR, Turn, all_aside, aside};
+use crate::apiserver::caller::Caller;
+use crate::apiserver::error::{ApiError, FieldError};
+use crate::apiserver::registry::{self, Effect, Outcome, evict};
+use crate::apiserver::request::{self, Context, DeleteOptions, Holding, ListOptions, PatchKind};
+use crate::apiserver::reviews::{self, ReviewHandler};
+use crate::apiserver::scheme::Resource;
 use crate::apiserver::table::IncludeObject;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, USER_AGENT};
-use http::{Method, Response, StatusCode};
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use http::{Response, StatusCode};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,13 +29,14 @@ pub(super) struct Call<'a> {
     pub(super) asked: &'a Asked<'a>,
     pub(super) caller: &'a Arc<Caller>,
     pub(super) resource: &'a Arc<Resource>,
+    /// What is carried out; nothing below looks at the path again.
+    pub(super) route: Route<'a>,
+    /// What of the lanes the request has taken.
+    pub(super) holding: Holding,
 }
 
 impl Call<'_> {
     pub(super) async fn run(&self, body: Bytes) -> Result<Response<Body>, ApiError> {
-        if let Some(answer) = self.misplaced() {
-            return answer;
-        }
         let answered = self.carry_out(body).await;
         let code = match &answered {
             Ok(response) => response.status().as_u16(),
@@ -52,8 +57,11 @@ impl Call<'_> {
 
     async fn carry_out(&self, body: Bytes) -> Result<Response<Body>, ApiError> {
         let info = self.asked.info;
-        if reviews::is_review(&info.group, &info.resource, &info.subresource) {
+        if reviews::is_review(&info.group, &info.resource, self.route.subresource) {
             return self.review(body);
+        }
+        if self.route.subresource == evict::SUBRESOURCE {
+            return self.evict(body).await;
         }
         match info.verb.as_str() {
             "get" => self.get().await,
@@ -64,74 +72,46 @@ impl Call<'_> {
             "patch" => self.patch(body).await,
             "delete" => self.delete(body).await,
             "deletecollection" => self.delete_collection(body).await,
-            _ => Ok(self.wrong_method()),
+            _ => misplaced(self.asked, self.resource, Misplaced::Method),
         }
+    }
+
+    /// What carrying it out may cost: by what is read, and by what a kind or a form lets a small body do.
+    pub(super) fn cost(&self, body: &[u8]) -> (Cost, usize) {
+        let (info, resource) = (self.asked.info, self.resource);
+        if matches!(info.verb.as_str(), "get" | "list" | "watch") {
+            // What they cost is known when they know what they are of.
+            return (Cost::Nothing, 0);
+        }
+        let stored = match self.route.name {
+            "" => None,
+            _ => self.registry().stored(&self.context()),
+        };
+        let content_type = self.asked.header(CONTENT_TYPE);
+        let weight = match patch_kind(content_type, resource.is_custom()) {
+            // One operation goes through a whole list, or makes an object as long as it may be.
+            Ok(PatchKind::Json) if info.verb == "patch" => 16,
+            _ if content_type.contains("yaml") => 4,
+            _ => 1,
+        };
+        let bytes = body.len() + stored.map_or(0, |stored| stored.json().len());
+        let bytes = bytes.saturating_mul(weight);
+        let says_something = body.len() > 2;
+        let cost = match Cost::of(bytes) {
+            Cost::Cheap if says_something && resource.has_rules() => Cost::Dear,
+            Cost::Cheap if is_lease(resource) => Cost::Lease,
+            cost => cost,
+        };
+        (cost, bytes)
+    }
+
+    async fn turn(&self, cost: Cost) -> Option<Turn> {
+        let shares = self.router.shares();
+        shares.turn(self.caller, self.asked.connection, cost).await
     }
 
     fn registry(&self) -> &registry::Registry {
         &self.router.parts().registry
-    }
-
-    /// Paths and methods that this kind does not have.
-    fn misplaced(&self) -> Option<Result<Response<Body>, ApiError>> {
-        let (info, resource) = (self.asked.info, self.resource);
-        let has = |verbs: &[Arc<str>]| verbs.iter().any(|verb| **verb == *info.verb);
-        let in_namespace = !info.namespace.is_empty() && &*resource.plural != "namespaces"
-            || info.resource != *resource.plural;
-        let collection = matches!(info.verb.as_str(), "list" | "watch");
-        // One object of a kind in namespaces has a namespace; so has what is written.
-        let homeless = resource.namespaced && info.namespace.is_empty() && !collection;
-        let named = ["get", "update", "patch", "delete"];
-        // A built-in kind has a path for a name where something can be done with one object of it.
-        let pathless = info.name_in_path
-            && info.subresource.is_empty()
-            && (homeless || !resource.verbs.iter().any(|verb| named.contains(&&**verb)));
-        if info.has_rest
-            || pathless
-            || in_namespace && !resource.namespaced
-            || homeless && resource.is_custom()
-        {
-            return Some(if resource.is_custom() {
-                Ok(super::respond::not_found())
-            } else {
-                Err(ApiError::no_such_path())
-            });
-        }
-        if !info.subresource.is_empty() {
-            let Some(subresource) = resource.subresource(&info.subresource) else {
-                return Some(Err(if resource.is_custom() {
-                    ApiError::not_found(&resource.group_resource(), &info.name)
-                } else {
-                    ApiError::no_such_path()
-                }));
-            };
-            return (!has(&subresource.verbs)).then(|| Ok(self.wrong_method()));
-        }
-        let on_name = matches!(info.verb.as_str(), "get" | "update" | "patch" | "delete");
-        let fits = has(&resource.verbs)
-            && !homeless
-            && (on_name == info.name_in_path || info.verb == "watch")
-            // The old form of a watch says it in the path, whatever the method.
-            && (!collection || matches!(*self.asked.method, Method::GET | Method::HEAD));
-        // Built-in kinds have no route for HEAD.
-        let head = *self.asked.method == Method::HEAD && !resource.is_custom();
-        (!fits || head).then(|| Ok(self.wrong_method()))
-    }
-
-    fn wrong_method(&self) -> Response<Body> {
-        let reply = self.plain();
-        if self.resource.is_custom() {
-            let on = self.resource.group_resource();
-            return reply.error(&ApiError::method_not_allowed(&on, &self.asked.info.verb));
-        }
-        method_not_allowed(&reply)
-    }
-
-    /// The reply for what is no object.
-    fn plain(&self) -> Reply {
-        let mut reply = self.asked.reply;
-        reply.accepted.shape = Default::default();
-        reply
     }
 
     /// The reply for objects, with what tables show of them.
@@ -156,25 +136,17 @@ impl Call<'_> {
 
     /// Everything the registry wants to know; writes add their options.
     pub(super) fn context(&self) -> Context {
-        let info = self.asked.info;
         Context {
             caller: self.caller.clone(),
             resource: self.resource.clone(),
-            namespace: if self.resource.namespaced {
-                info.namespace.clone()
-            } else {
-                String::new()
-            },
-            name: if info.name_in_path {
-                info.name.clone()
-            } else {
-                String::new()
-            },
-            subresource: info.subresource.clone(),
+            namespace: self.route.place.namespace().to_owned(),
+            name: self.route.name.to_owned(),
+            subresource: self.route.subresource.to_owned(),
             dry_run: false,
             field_manager: String::new(),
             field_validation: Default::default(),
             warnings: self.asked.warnings.clone(),
+            holding: self.holding.clone(),
         }
     }
 
@@ -196,10 +168,10 @@ impl Call<'_> {
         Ok((context, options.force))
     }
 
-    pub(super) fn body(&self, bytes: Bytes) -> Result<registry::Body, ApiError> {
+    pub(super) fn body(&self, bytes: Bytes) -> Result<request::Body, ApiError> {
         let custom = self.resource.is_custom();
         let media = media_type(self.asked.header(CONTENT_TYPE), custom)?;
-        Ok(registry::Body { media, bytes })
+        Ok(request::Body { media, bytes })
     }
 
     fn outcome(&self, outcome: Outcome) -> Result<Response<Body>, ApiError> {
@@ -214,38 +186,63 @@ impl Call<'_> {
         Ok(self.shaped()?.object(code, outcome.object, self.resource))
     }
 
+    /// The reply for what no table shows.
+    fn untabled(&self) -> Result<Reply, ApiError> {
+        let accept = self.asked.header(ACCEPT);
+        let user_agent = self.asked.header(USER_AGENT);
+        let accepted = accepted_untabled(accept, self.asked.query, user_agent);
+        Ok(Reply {
+            accepted: accepted.ok_or_else(|| not_acceptable(accept, false))?,
+            ..self.asked.reply
+        })
+    }
+
     fn review(&self, body: Bytes) -> Result<Response<Body>, ApiError> {
+        let reply = self.untabled()?;
         let (context, _) = self.write_context("CreateOptions", None)?;
         let parts = self.router.parts();
-        let desk = Desk {
+        let handler = ReviewHandler {
             authorizer: &parts.authorizer,
             authenticator: &parts.authenticator,
             context: &context,
-            kinds: self.registry().catalogue(),
+            kinds: self.registry().scheme(),
             now: self.asked.reply.now,
         };
-        let info = self.asked.info;
+        let (kind, route) = (&self.resource.plural, self.route);
         let body = self.body(body)?;
-        let answer = desk.answer(&info.resource, &info.namespace, &info.name, &body)?;
-        Ok(self.plain().value(StatusCode::CREATED, &answer))
+        let answer = handler.answer(kind, route.place.namespace(), route.name, &body)?;
+        Ok(reply.answer(StatusCode::CREATED, answer))
     }
 
     async fn get(&self) -> Result<Response<Body>, ApiError> {
         let reply = self.shaped()?;
         let version = self.asked.query.get("resourceVersion").unwrap_or_default();
         let object = self.registry().get(&self.context(), version).await?;
-        Ok(reply.object(StatusCode::OK, object, self.resource))
+        let cost = Cost::of(object.len());
+        let _turn = self.turn(cost).await;
+        let answer = || reply.object(StatusCode::OK, object, self.resource);
+        Ok(match cost {
+            Cost::Dear => aside(answer),
+            _ => answer(),
+        })
     }
 
     async fn list(&self) -> Result<Response<Body>, ApiError> {
         let reply = self.shaped()?;
         let options = ListOptions::parse(self.asked.query.pairs())?;
-        let turn = self.router.shares().turn(self.caller);
         let context = self.context();
-        let listed = self.registry().list_at(&context, &options, turn);
-        // Its turn is over when all of it is encoded.
-        let (list, _turn) = listed.await?;
-        Ok(reply.list(&list, self.resource))
+        let cost = Cost::of(self.registry().size_of(&context, DEAR));
+        let turn = self.turn(cost);
+        let listed = async {
+            // Its turn is over when all of it is encoded.
+            let listed = self.registry().list_at(&context, &options, turn);
+            let (list, _turn) = listed.await?;
+            Ok(reply.list(&list, self.resource))
+        };
+        match cost {
+            Cost::Dear => all_aside(listed).await,
+            _ => listed.await,
+        }
     }
 
     async fn watch(&self) -> Result<Response<Body>, ApiError> {
@@ -256,7 +253,7 @@ impl Call<'_> {
         }
         let mut options = ListOptions::parse(self.asked.query.pairs())?;
         let mut context = self.context();
-        if self.asked.info.name_in_path {
+        if !self.route.name.is_empty() {
             // The old form of a watch of one object.
             let name = std::mem::take(&mut context.name);
             let selector = format!("metadata.name={name}");
@@ -267,16 +264,26 @@ impl Call<'_> {
         }
         let ticket = self.router.shares().watch(self.caller)?;
         let frames = self.registry().watch(&context, &options).await?;
-        let end = self
-            .router
-            .end_of_watch(self.asked, self.caller, self.resource);
+        let standing = self.router.standing(self.asked, self.caller);
+        let frames = super::standing::guarded(frames, standing);
+        let end = self.router.end_of_watch(self.resource);
         Ok(super::watch::answer(
             frames,
             end,
             reply,
             self.resource.clone(),
             ticket,
+            self.router.parts().clock.clone(),
         ))
+    }
+
+    async fn evict(&self, body: Bytes) -> Result<Response<Body>, ApiError> {
+        let reply = self.untabled()?;
+        let (context, _) = self.write_context("CreateOptions", None)?;
+        let body = self.body(body)?;
+        self.registry().evict(&context, &body).await?;
+        let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+        Ok(reply.answer(StatusCode::CREATED, done))
     }
 
     async fn create(&self, body: Bytes) -> Result<Response<Body>, ApiError> {
@@ -287,6 +294,9 @@ impl Call<'_> {
     }
 
     async fn update(&self, body: Bytes) -> Result<Response<Body>, ApiError> {
+        if self.route.subresource == "finalize" {
+            self.untabled()?;
+        }
         let (context, _) = self.write_context("UpdateOptions", None)?;
         let body = self.body(body)?;
         let outcome = self.registry().update(&context, body).await?;
@@ -307,7 +317,7 @@ impl Call<'_> {
         } else {
             // Options of deletions are a built-in kind, whatever is deleted.
             let media = media_type(self.asked.header(CONTENT_TYPE), false)?;
-            Some(registry::Body { media, bytes: body })
+            Some(request::Body { media, bytes: body })
         };
         let options = DeleteOptions::parse(self.asked.query.pairs(), body.as_ref())?;
         let dry_run = &self.asked.kept.dry_run;
@@ -324,7 +334,7 @@ impl Call<'_> {
         let deleted = self.registry().delete(&context, options).await?;
         let code = StatusCode::from_u16(deleted.code).unwrap_or(StatusCode::OK);
         let reply = if deleted.is_status {
-            self.plain()
+            self.asked.plain
         } else {
             self.shaped()?
         };
@@ -339,5 +349,32 @@ impl Call<'_> {
             .delete_collection(&context, options, &selected)
             .await?;
         Ok(self.shaped()?.list(&list, self.resource))
+    }
+}
+
+fn is_lease(resource: &Resource) -> bool {
+    (resource.group.as_ref(), resource.plural.as_ref()) == ("coordination.k8s.io", "leases")
+}
+
+/// What is said of a path or a method that a kind does not have.
+pub(super) fn misplaced(
+    asked: &Asked<'_>,
+    resource: &Resource,
+    why: Misplaced,
+) -> Result<Response<Body>, ApiError> {
+    let info = asked.info;
+    match (why, resource.is_custom()) {
+        (Misplaced::Path, true) => Ok(not_found()),
+        (Misplaced::Subresource, true) => {
+            Err(ApiError::not_found(&resource.group_resource(), &info.name))
+        }
+        (Misplaced::Path | Misplaced::Subresource, false) => Err(ApiError::no_such_path()),
+        (Misplaced::Method, true) => {
+            let on = resource.group_resource();
+            Ok(asked
+                .plain
+                .error(&ApiError::method_not_allowed(&on, &info.verb)))
+        }
+        (Misplaced::Method, false) => Ok(method_not_allowed(&asked.plain)),
     }
 }

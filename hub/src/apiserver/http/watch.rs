@@ -3,27 +3,22 @@
 use super::limit::Ticket;
 use super::negotiate::Shape;
 use super::respond::{Body, Reply};
-use super::router::{Asked, Router, attributes};
-use crate::apiserver::agents;
-use crate::apiserver::caller::Caller;
-use crate::apiserver::catalogue::Resource;
+use super::router::Router;
+use super::sending::Cut;
 use crate::apiserver::registry::{FrameKind, WatchFrame, WatchStream};
+use crate::apiserver::scheme::Resource;
 use bytes::{Bytes, BytesMut};
+use common::time::SharedClock;
 use futures::{StreamExt as _, stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use serde_json::Value;
-use std::convert::Infallible;
 use std::sync::Arc;
-use tokio::sync::watch::Receiver;
-use tokio::time::{Duration, Instant, sleep_until};
 
 /// Objects from this size on are shared between watchers rather than copied for each.
 const SHARE_FROM: usize = 8 * 1024;
-/// A watch without another end.
-const FAR: Duration = Duration::from_secs(24 * 3600);
 
 /// The answer to a watch: its head at once, its frames as they come.
 pub(super) fn answer(
@@ -32,6 +27,7 @@ pub(super) fn answer(
     reply: Reply,
     resource: Arc<Resource>,
     ticket: Option<Ticket>,
+    clock: SharedClock,
 ) -> Response<Body> {
     let mut headers_wanted = true;
     // No event can be shown as a list: the first one ends the watch.
@@ -42,11 +38,16 @@ pub(super) fn answer(
     let pieces = frames.flat_map(move |frame| {
         // It is counted until its stream is dropped.
         let _counted = &ticket;
+        // Ages are those of the moment, however long ago the watch began.
+        let reply = Reply {
+            now: clock.now(),
+            ..reply
+        };
         let frame = shape(frame, &reply, &resource, &mut headers_wanted);
         stream::iter(
             encode(frame)
                 .into_iter()
-                .map(|piece| Ok::<_, Infallible>(Frame::data(piece))),
+                .map(|piece| Ok::<_, Cut>(Frame::data(piece))),
         )
     });
     let mut response = Response::new(StreamBody::new(pieces).boxed_unsync());
@@ -99,48 +100,31 @@ fn encode(frame: WatchFrame) -> Vec<Bytes> {
 }
 
 impl Router {
-    /// Ends when a watch must: the server stops, the kind is no longer what it was, an agent's
-    /// certificate ends or its rights are gone.
+    /// Ends when a watch must, whoever watches: the server stops, or the kind is no longer what it was.
     pub(super) fn end_of_watch(
         &self,
-        asked: &Asked<'_>,
-        caller: &Arc<Caller>,
         resource: &Arc<Resource>,
     ) -> impl Future<Output = ()> + Send + use<> {
         let parts = self.parts();
         let shutdown = parts.shutdown.clone();
-        let kind = kind_changed(parts.catalogue.clone(), resource.clone());
-        let rights = rights_gone(
-            agents::is_agent(caller).then(|| parts.authorizer.changes()),
-            {
-                let (authorizer, caller) = (parts.authorizer.clone(), caller.clone());
-                let attributes = attributes(asked.info);
-                move || !authorizer.decide(&caller, &attributes).allowed
-            },
-        );
-        let left = match asked.peer.ends() {
-            Some(end) if agents::is_agent(caller) => (end - parts.clock.now()).to_std(),
-            _ => Ok(FAR),
-        };
-        let expiry = Instant::now() + left.unwrap_or_default().min(FAR);
+        let kind = kind_changed(parts.scheme.clone(), resource.clone());
         async move {
             tokio::select! {
+                biased;
                 () = shutdown.cancelled() => {}
                 () = kind => {}
-                () = rights => {}
-                () = sleep_until(expiry) => {}
             }
         }
     }
 }
 
-async fn kind_changed(catalogue: crate::apiserver::catalogue::Catalogue, was: Arc<Resource>) {
+async fn kind_changed(scheme: crate::apiserver::scheme::Scheme, was: Arc<Resource>) {
     if !was.is_custom() {
         return std::future::pending().await;
     }
-    let mut changes = catalogue.changes();
+    let mut changes = scheme.changes();
     loop {
-        let now = catalogue.resource(&was.group, &was.version, &was.plural);
+        let now = scheme.resource(&was.group, &was.version, &was.plural);
         if now.is_none_or(|now| !Arc::ptr_eq(&now, &was)) {
             return;
         }
@@ -150,20 +134,43 @@ async fn kind_changed(catalogue: crate::apiserver::catalogue::Catalogue, was: Ar
     }
 }
 
-async fn rights_gone(changes: Option<Receiver<u64>>, gone: impl Fn() -> bool) {
-    let Some(mut changes) = changes else {
-        return std::future::pending().await;
-    };
-    while changes.changed().await.is_ok() {
-        if gone() {
-            return;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn ages_are_those_of_the_moment() {
+        use common::time::{Clock as _, SimClock};
+        let began = chrono::DateTime::UNIX_EPOCH;
+        let clock = SimClock::starting_at(began);
+        let resource = crate::apiserver::scheme::Scheme::new()
+            .resource("", "v1", "configmaps")
+            .expect("a kind");
+        let made = clock.clone();
+        let frames = stream::once(async move {
+            tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+            let object =
+                serde_json::json!({"metadata": {"name": "a", "creationTimestamp": made.now()}});
+            WatchFrame {
+                kind: FrameKind::Added,
+                object: object.to_string().into(),
+            }
+        });
+        let mut reply = Reply {
+            now: began,
+            ..Reply::default()
+        };
+        reply.accepted.shape = Shape::Table("v1");
+        let end = std::future::pending();
+        let clock = Arc::new(clock);
+        let response = answer(Box::pin(frames), end, reply, resource, None, clock);
+        let body = response.into_body().collect().await.expect("a body");
+        let event: Value = serde_json::from_slice(&body.to_bytes()).expect("JSON");
+        assert_eq!(
+            event["object"]["rows"][0]["cells"],
+            serde_json::json!(["a", 0, "0s"])
+        );
+    }
 
     #[test]
     fn small_frames_are_one_piece_and_large_ones_share_their_object() {

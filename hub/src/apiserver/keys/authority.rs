@@ -4,13 +4,16 @@
 //! replaces another, `next-ca.key` is the key of the last certificate in `ca.crt`.
 
 use super::files::{self, Error};
+use super::sec1;
 use chrono::{DateTime, Duration, Utc};
+use common::chance::secret;
+use rand::Rng as _;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
-use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::{DistinguishedName, RootCertStore};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -70,7 +73,7 @@ pub struct Signer<'a> {
     pub name: &'a [u8],
     /// Its key's identifier.
     pub key_id: &'a [u8],
-    /// Its end.
+    /// No certificate of its holds longer.
     pub not_after: DateTime<Utc>,
     key: &'a EcdsaKeyPair,
 }
@@ -84,7 +87,7 @@ impl fmt::Debug for Signer<'_> {
 impl Signer<'_> {
     /// Signs by ECDSA over P-256 with SHA-256.
     pub(super) fn sign(&self, body: &[u8]) -> Result<Vec<u8>, Error> {
-        let random = ring::rand::SystemRandom::new();
+        let random = secret::system();
         let signature = self.key.sign(&random, body);
         signature
             .map(|signature| signature.as_ref().to_vec())
@@ -133,8 +136,7 @@ impl Authorities {
             path: key_path.clone(),
             wanted,
         };
-        let pair =
-            KeyPair::from_pem(&key_pem).map_err(|_| wrong("a key of P-256 as PKCS#8 in PEM"))?;
+        let pair = sec1::from_pem(&key_pem).ok_or_else(|| wrong("a key of P-256 in PEM"))?;
         // Key and bundle change one after the other: after a crash in between, or to a reader of that very
         // moment, the key says which of them signs.
         let of_key = |der: &CertificateDer<'_>| has_key(der, pair.public_key_raw());
@@ -171,7 +173,17 @@ impl Authorities {
         &self.trusted
     }
 
-    /// The same as PEM.
+    /// Their names, as a server names them to clients that choose among several certificates.
+    pub fn names(&self) -> &[DistinguishedName] {
+        self.verifier.root_hint_subjects()
+    }
+
+    /// Whether another authority waits to sign.
+    pub fn has_next(&self) -> bool {
+        self.next_key_pem.is_some()
+    }
+
+    /// Every trusted certificate as PEM.
     pub fn bundle(&self) -> String {
         let pems = self.trusted.iter().map(|der| pem("CERTIFICATE", der));
         pems.collect()
@@ -189,8 +201,7 @@ impl Authorities {
 
     /// What signs the server's certificate.
     pub(super) fn issuer(&self) -> Result<Issuer<'static, KeyPair>, Error> {
-        let key = KeyPair::from_pem(&self.key_pem)
-            .map_err(|error| Error::Make("the authority's key", error))?;
+        let key = sec1::from_pem(&self.key_pem).ok_or(Error::Key("the authority's key"))?;
         Ok(Issuer::new(params(&self.signing.common_name), key))
     }
 
@@ -257,12 +268,13 @@ impl Authorities {
 
 /// A new authority: its certificate and its key, PEM.
 fn make(now: DateTime<Utc>) -> Result<(String, String), Error> {
-    let failed = |error| Error::Make("a certificate authority", error);
-    let key = KeyPair::generate().map_err(failed)?;
-    let mut params = params(&format!("{NAME}-{:08x}", rand::random::<u32>()));
+    const WHAT: &str = "a certificate authority";
+    let (key, text) = sec1::make(WHAT)?;
+    let mut params = params(&format!("{NAME}-{:08x}", secret::rng().random::<u32>()));
     super::server::valid(&mut params, now - BACKDATE, now + LIFETIME);
-    let certificate = params.self_signed(&key).map_err(failed)?;
-    Ok((pem("CERTIFICATE", certificate.der()), key.serialize_pem()))
+    let certificate = params.self_signed(&key);
+    let certificate = certificate.map_err(|error| Error::Make(WHAT, error))?;
+    Ok((pem("CERTIFICATE", certificate.der()), text))
 }
 
 fn params(common_name: &str) -> CertificateParams {
@@ -282,7 +294,7 @@ fn params(common_name: &str) -> CertificateParams {
 /// What signs.
 fn signing(certificate: &CertificateDer<'_>, pair: &KeyPair) -> Option<Signing> {
     let (_, read) = X509Certificate::from_der(certificate).ok()?;
-    let random = ring::rand::SystemRandom::new();
+    let random = secret::system();
     let der = pair.serialized_der();
     let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der, &random).ok()?;
     let key_id =
@@ -309,7 +321,7 @@ fn has_key(certificate: &CertificateDer<'_>, public: &[u8]) -> bool {
 
 /// A block of PEM.
 pub fn pem(label: &str, der: &[u8]) -> String {
-    crate::judge::pem::encode(label, der)
+    crate::approver::pem::encode(label, der)
 }
 
 #[cfg(test)]

@@ -5,9 +5,11 @@ use super::der::{
     BIT_STRING, BOOLEAN, OCTET_STRING, OID, SEQUENCE, SET, UTF8_STRING, of, positive, time, value,
 };
 use super::files::Error;
+use super::sec1;
 use chrono::{DateTime, Duration, Utc};
+use common::chance::secret;
 use rand::Rng as _;
-use rcgen::{KeyPair, PublicKeyData as _};
+use rcgen::PublicKeyData as _;
 
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
@@ -39,7 +41,7 @@ pub fn sign(
     until: DateTime<Utc>,
 ) -> Result<Vec<u8>, Error> {
     let algorithm = of(SEQUENCE, &[&value(OID, ECDSA_WITH_SHA256)]);
-    let mut serial: [u8; 16] = rand::rng().random();
+    let mut serial: [u8; 16] = secret::rng().random();
     serial[0] = serial[0] & 0x3f | 0x40;
     // A certificate never outlives its issuer.
     let until = until.min(signer.not_after);
@@ -116,7 +118,7 @@ pub fn issue(
     now: DateTime<Utc>,
     until: DateTime<Utc>,
 ) -> Result<(String, String), Error> {
-    let key = KeyPair::generate().map_err(|error| Error::Make("a client key", error))?;
+    let (key, key_pem) = sec1::make("a client key")?;
     let subject = Subject {
         name: &name(user, groups),
         public_key: &key.subject_public_key_info(),
@@ -124,7 +126,7 @@ pub fn issue(
     };
     let certificate = sign(signer, &subject, now, until)?;
     let certificate = super::authority::pem("CERTIFICATE", &certificate);
-    Ok((certificate, key.serialize_pem()))
+    Ok((certificate, key_pem))
 }
 
 #[cfg(test)]

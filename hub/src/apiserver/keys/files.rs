@@ -1,8 +1,11 @@
-//! Files that hold secrets: written whole or not at all, for their owner alone.
+//! The files of keys: private ones are encrypted.
 
-use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use super::sealed;
+use crate::apiserver::files::{self, give_to_owner, write_file};
+use crate::apiserver::sealing::{self, Keyring};
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Why keys cannot be read or made.
@@ -18,6 +21,22 @@ pub enum Error {
         /// Why it failed.
         #[source]
         source: io::Error,
+    },
+    /// A private key cannot be encrypted or decrypted.
+    #[error(transparent)]
+    Encryption(#[from] Box<sealing::Error>),
+    /// A file of somebody else.
+    #[error(
+        "{path} belongs to user {owner} and cannot be read by user {us}: run this as root or as the user of \
+         the data directory, or give all of it to the user that the hub runs as (chown -R)"
+    )]
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+        /// Its owner's number.
+        owner: u32,
+        /// Ours.
+        us: u32,
     },
     /// A key or certificate could not be made.
     #[error("failed to make {0}")]
@@ -47,6 +66,16 @@ pub enum Error {
     },
 }
 
+impl From<files::Error> for Error {
+    fn from(error: files::Error) -> Self {
+        Self::File {
+            doing: "write",
+            path: error.path,
+            source: error.source,
+        }
+    }
+}
+
 /// Makes a folder that nobody else can look into.
 pub(super) fn folder(path: &Path) -> Result<(), Error> {
     let failed = |source| Error::File {
@@ -54,53 +83,54 @@ pub(super) fn folder(path: &Path) -> Result<(), Error> {
         path: path.to_owned(),
         source,
     };
-    std::fs::create_dir_all(path).map_err(failed)?;
-    std::fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(failed)
+    let fresh = !path.is_dir();
+    fs::create_dir_all(path).map_err(failed)?;
+    if fresh {
+        File::open(path)
+            .and_then(|made| give_to_owner(&made, path))
+            .map_err(failed)?;
+    }
+    fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(failed)
 }
 
-/// Reads a text; `None` when there is no such file.
-pub(super) fn read(path: &Path) -> Result<Option<String>, Error> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Error::File {
-            doing: "read",
-            path: path.to_owned(),
-            source,
-        }),
+/// Why a file could not be read.
+fn unread(path: &Path, source: io::Error) -> Error {
+    if source.kind() == io::ErrorKind::PermissionDenied {
+        // What lies in a folder that is closed to us cannot be asked for its owner, the folder can.
+        let known = path.ancestors().find_map(|p| fs::metadata(p).ok());
+        if let Some(known) = known {
+            return Error::Foreign {
+                path: path.to_owned(),
+                owner: known.uid(),
+                us: rustix::process::geteuid().as_raw(),
+            };
+        }
+    }
+    Error::File {
+        doing: "read",
+        path: path.to_owned(),
+        source,
     }
 }
 
-/// Writes a file of mode 0600 in place of the one that is there.
+/// Reads a text, decrypted where it is encrypted; `None` when there is no such file.
+pub(super) fn read(path: &Path) -> Result<Option<String>, Error> {
+    match fs::read_to_string(path) {
+        Ok(text) if Keyring::is_sealed_file(&text) => sealed::open(path, text).map(Some),
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(unread(path, source)),
+    }
+}
+
+/// Writes a file of mode 0600 in place of the one that is there; a private key of a data directory is
+/// encrypted.
 pub fn secret_file(path: &Path, content: &[u8]) -> Result<(), Error> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
-    let failed = |source| Error::File {
-        doing: "write",
-        path: path.to_owned(),
-        source,
-    };
-    let write = || -> io::Result<()> {
-        match std::fs::remove_file(&beside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&beside)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)?;
-        match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
-            _ => Ok(()),
-        }
-    };
-    write().map_err(failed)
+    match sealed::content(path, content)? {
+        Some(sealed) => write_file(path, &sealed)?,
+        None => write_file(path, content)?,
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -115,10 +145,7 @@ mod tests {
         for text in ["one", "two"] {
             secret_file(&path, text.as_bytes()).expect("written");
             assert_eq!(read(&path).expect("read").as_deref(), Some(text));
-            let mode = std::fs::metadata(&path)
-                .expect("there")
-                .permissions()
-                .mode();
+            let mode = fs::metadata(&path).expect("there").permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
         }
     }

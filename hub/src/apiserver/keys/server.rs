@@ -2,11 +2,10 @@
 
 use super::Keys;
 use super::files::{self, Error};
+use super::sec1;
 use chrono::{DateTime, Duration, Utc};
 use rcgen::string::Ia5String;
-use rcgen::{
-    CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SanType,
-};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyUsagePurpose, SanType};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::sign::CertifiedKey;
@@ -16,7 +15,8 @@ use std::sync::Arc;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-const CERTIFICATE: &str = "server.crt";
+/// The file of the server's certificate.
+pub const CERTIFICATE: &str = "server.crt";
 const KEY: &str = "server.key";
 const BACKDATE: Duration = Duration::minutes(5);
 
@@ -131,7 +131,8 @@ fn make(
     lifetime: Duration,
     now: DateTime<Utc>,
 ) -> Result<ServerCertificate, Error> {
-    let failed = |error| Error::Make("the server's certificate", error);
+    const WHAT: &str = "the server's certificate";
+    let failed = |error| Error::Make(WHAT, error);
     let authorities = keys.authorities();
     let from = now - BACKDATE.min(lifetime / 10);
     let until = (now + lifetime).min(authorities.not_after());
@@ -152,16 +153,15 @@ fn make(
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
     valid(&mut params, from, until);
-    let key = KeyPair::generate().map_err(failed)?;
+    let (key, key_pem) = sec1::make(WHAT)?;
     let certificate = params
         .signed_by(&key, &authorities.issuer()?)
         .map_err(failed)?;
-    let key_pem = key.serialize_pem();
     files::secret_file(&keys.folder().join(KEY), key_pem.as_bytes())?;
     let text = super::authority::pem("CERTIFICATE", certificate.der());
     files::secret_file(&keys.folder().join(CERTIFICATE), text.as_bytes())?;
     let chain = vec![certificate.der().clone()];
-    let key = certified(chain, &key_pem).ok_or(Error::Key("the server's certificate"))?;
+    let key = certified(chain, &key_pem).ok_or(Error::Key(WHAT))?;
     Ok(ServerCertificate {
         key,
         renew_at: renew_at((from, until)),

@@ -1,7 +1,7 @@
 //! Which fields a write does not reach: the status where there is a door of its own for it, and all else
 //! through that door.
 
-use crate::apiserver::catalogue::Resource;
+use crate::apiserver::scheme::Resource;
 
 /// A path of members.
 pub(super) type Path = &'static [&'static str];

@@ -2,7 +2,7 @@
 
 use super::element::Element;
 use super::types::{Form, Scalar, Type};
-use crate::apiserver::patch::print;
+use crate::go::print;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt;

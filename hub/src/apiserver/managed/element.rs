@@ -109,7 +109,7 @@ impl fmt::Display for Element {
 /// A value within a path.
 fn shown(value: &Value) -> String {
     match value {
-        Value::String(text) => crate::apiserver::error::quote(text),
+        Value::String(text) => crate::go::quote(text),
         Value::Array(items) => {
             let items: Vec<String> = items.iter().map(shown).collect();
             format!("[{}]", items.join(","))

@@ -50,9 +50,9 @@ pub(super) const UPDATE: &str = "Update";
 /// As conflicts name it.
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::apiserver::error::quote(&self.manager))?;
+        f.write_str(&crate::go::quote(&self.manager))?;
         if !self.subresource.is_empty() {
-            let quoted = crate::apiserver::error::quote(&self.subresource);
+            let quoted = crate::go::quote(&self.subresource);
             write!(f, " with subresource {quoted}")?;
         }
         if self.operation == UPDATE {

@@ -1,7 +1,7 @@
 //! Ownership as a server keeps it: tables, and what holds for all sequences of writes.
 
 use super::*;
-use crate::apiserver::catalogue::Catalogue;
+use crate::apiserver::scheme::Scheme;
 use chrono::TimeZone;
 use proptest::prelude::*;
 use serde_json::json;
@@ -12,7 +12,7 @@ fn at(second: u32) -> DateTime<Utc> {
 }
 
 fn resource(group: &str, plural: &str) -> Arc<Resource> {
-    Catalogue::new().resource(group, "v1", plural).unwrap()
+    Scheme::new().resource(group, "v1", plural).unwrap()
 }
 
 fn config_map(data: Value) -> Value {
@@ -371,13 +371,13 @@ fn custom(of_v1: Value, of_v2: Value) -> [Arc<Resource>; 2] {
             {"type": "object", "properties": {"spec": {"type": "object", "properties": spec}}}}})
     };
     let names = json!({"plural": "foos", "kind": "Foo"});
-    let catalogue = Catalogue::new();
-    catalogue.set_crds([&json!({"metadata": {"name": "foos.example.com"},
+    let scheme = Scheme::new();
+    scheme.set_crds([&json!({"metadata": {"name": "foos.example.com"},
         "spec": {"group": "example.com", "scope": "Namespaced", "names": names,
                  "versions": [version("v1", of_v1), version("v2", of_v2)]},
         "status": {"conditions": [{"type": "Established", "status": "True"}],
                    "acceptedNames": names}})]);
-    ["v1", "v2"].map(|version| catalogue.resource("example.com", version, "foos").unwrap())
+    ["v1", "v2"].map(|version| scheme.resource("example.com", version, "foos").unwrap())
 }
 
 fn foo(version: &str, spec: Value) -> Value {
@@ -432,7 +432,7 @@ fn managers_are_asked_in_the_versions_they_speak() {
 
 #[test]
 fn who_wrote_another_version_loses_what_changes_in_it() {
-    let kinds = Catalogue::new().snapshot();
+    let kinds = Scheme::new().snapshot();
     let find = |version: &str| kinds.resource("autoscaling", version, "horizontalpodautoscalers");
     let (v1, v2) = (find("v1").expect("v1"), find("v2").expect("v2"));
     let manager = |of: &Resource| Manager::new(of, "m", "").among(vec![v1.clone(), v2.clone()]);

@@ -1,7 +1,8 @@
 //! What a field may hold, seen as ownership sees it: scalars, lists and maps, whole or item by item.
 
 use super::element::Element;
-use crate::apiserver::schema::{Go, Kind, ListType, MapType, Schema, settle_numbers};
+use crate::apiserver::schema::{Go, Kind, ListType, MapType, Schema};
+use crate::go::settle_numbers;
 use serde_json::Value;
 use std::sync::Arc;
 

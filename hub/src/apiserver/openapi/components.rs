@@ -2,9 +2,9 @@
 
 use super::operation::has;
 use super::{META, component, custom, groups, kind_of, list_component, reference, schema_of};
-use crate::apiserver::catalogue::Resource;
-use crate::apiserver::facts::{definition, facts};
+use crate::apiserver::schema::builtin::{self, definition};
 use crate::apiserver::schema::{Go, Kind, ListType, MapType, Schema};
+use crate::apiserver::scheme::Resource;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,7 +81,9 @@ pub(super) fn schemas(resources: &[Arc<Resource>]) -> Value {
         }
         for sub in &resource.subresources {
             let (group, version, kind) = &sub.kind;
-            let number = facts().named.get(&format!("{group}/{version}/{kind}"));
+            let number = builtin::schemas()
+                .named
+                .get(&format!("{group}/{version}/{kind}"));
             all.open.extend(number);
         }
     }
@@ -214,7 +216,7 @@ impl Collected {
 
     fn add_named(&mut self, kind: &str) {
         let name = format!("{META}.{kind}");
-        let mut all = facts().definitions().iter();
+        let mut all = builtin::schemas().definitions().iter();
         let found = all.position(|definition| *definition.name == name);
         self.open
             .extend(found.and_then(|at| u16::try_from(at).ok()));

@@ -1,7 +1,7 @@
-//! The schema of a custom resource, as its definition gave it.
+//! The schema of a custom resource, as its CRD gave it.
 
 use super::reference;
-use crate::apiserver::catalogue::Resource;
+use crate::apiserver::scheme::Resource;
 use serde_json::{Map, Value, json};
 
 pub(super) fn schema(resource: &Resource) -> Value {

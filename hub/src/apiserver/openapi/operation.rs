@@ -1,7 +1,7 @@
 //! One operation of a path: what it takes, what it answers, and what it is called.
 
 use super::{META, kind_of, reference};
-use crate::apiserver::catalogue::Resource;
+use crate::apiserver::scheme::Resource;
 use serde_json::{Map, Value, json};
 
 /// What objects are written in.
@@ -174,7 +174,7 @@ impl<'a> Subject<'a> {
         operation
     }
 
-    /// PUT.
+    /// Replaces an object.
     pub(super) fn replace(&self) -> Operation {
         let mut operation = self.new_operation("put", "put", true);
         operation.parameters.extend(WRITE.map(query));
@@ -185,7 +185,7 @@ impl<'a> Subject<'a> {
         operation
     }
 
-    /// PATCH.
+    /// Changes an object.
     pub(super) fn patch(&self) -> Operation {
         let mut operation = self.new_operation("patch", "patch", true);
         operation.parameters.extend(WRITE.map(query));

@@ -2,7 +2,7 @@
 
 use super::operation::identifier;
 use super::{META, reference};
-use crate::apiserver::catalogue::Snapshot;
+use crate::apiserver::scheme::Snapshot;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 

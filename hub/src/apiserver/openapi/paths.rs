@@ -2,7 +2,7 @@
 
 use super::operation::{Operation, Subject, has};
 use super::{component, list_component, schema_of};
-use crate::apiserver::catalogue::{Resource, Subresource};
+use crate::apiserver::scheme::{Resource, Subresource};
 use crate::apiserver::strategies;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;

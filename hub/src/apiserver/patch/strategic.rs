@@ -3,9 +3,9 @@
 mod directives;
 mod lists;
 
-use super::print;
 use crate::apiserver::error::{ApiError, StatusDetails};
 use crate::apiserver::schema::{Go, Schema};
+use crate::go::print;
 use directives::{DELETE_FROM, MARKER, ORDER};
 use lists::ListRule;
 use serde_json::{Map, Value};

@@ -1,10 +1,11 @@
 //! Between the store and the verbs: objects in the version of the request, and commits.
 
-use super::value::{at, put, text};
-use super::{Context, Registry};
-use crate::apiserver::catalogue::{Catalogue, Resource};
+use super::Registry;
 use crate::apiserver::error::ApiError;
+use crate::apiserver::request::Context;
+use crate::apiserver::scheme::{Resource, Scheme};
 use crate::apiserver::store::{self, Change, Class, Expect, Key, Stored, Write};
+use crate::apiserver::value::{at, put, text};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -43,11 +44,11 @@ fn is_of(json: &[u8], api_version: &str) -> bool {
 }
 
 /// Rewrites a stored object for a request.
-fn converted(catalogue: &Catalogue, resource: &Resource, stored: Value) -> Value {
+fn converted(scheme: &Scheme, resource: &Resource, stored: Value) -> Value {
     let mut stored = stored;
     let of = text(&stored, &["apiVersion"]).to_owned();
     let (group, version) = of.split_once('/').unwrap_or(("", &of));
-    let from = catalogue
+    let from = scheme
         .snapshot()
         .kind(group, version, text(&stored, &["kind"]));
     match from {
@@ -80,7 +81,7 @@ impl Registry {
     pub(crate) fn view(&self, resource: &Resource, stored: &Stored) -> Value {
         let object = stored.value();
         if !is_of(stored.json(), &resource.api_version()) {
-            return converted(&self.inner.catalogue, resource, object);
+            return converted(&self.inner.scheme, resource, object);
         }
         let mut object = object;
         if self.is_older_than_schema(resource, stored) {
@@ -140,11 +141,12 @@ impl Registry {
         class: Class,
     ) -> Result<Arc<Stored>, store::Error> {
         let resource = &context.resource;
+        context.holding.let_go();
         let mut object = object;
         let (group, version) = (storage_group(resource), &resource.storage_version);
         if *version != resource.version || group != resource.group.as_ref() {
-            let catalogue = &self.inner.catalogue;
-            if let Some(to) = catalogue.resource(group, version, &resource.plural) {
+            let scheme = &self.inner.scheme;
+            if let Some(to) = scheme.resource(group, version, &resource.plural) {
                 resource.convert(&mut object, &to);
                 if to.is_custom() {
                     reshape(&to, &mut object);
@@ -174,6 +176,7 @@ impl Registry {
         key: Key,
         revision: u64,
     ) -> Result<Arc<Stored>, store::Error> {
+        context.holding.let_go();
         self.inner
             .store
             .commit(Write {

@@ -1,14 +1,15 @@
 //! POST to a collection, and everything else that makes a new object.
 
 use super::access::{encode, failed, key};
-use super::context::Operation;
-use super::{Body, Context, Effect, Outcome, Registry, decode, lifecycle, metadata, tracking};
-use crate::apiserver::catalogue::Resource;
+use super::{Effect, Outcome, Registry, decode, lifecycle, tracking};
 use crate::apiserver::error::{ApiError, GroupKind};
-use crate::apiserver::schema::settle_numbers;
+use crate::apiserver::metadata;
+use crate::apiserver::request::{Body, Context, Operation};
+use crate::apiserver::scheme::Resource;
 use crate::apiserver::store::{self, Class, Expect};
 use crate::apiserver::strategies::{self, Facts, Strategy};
 use crate::apiserver::uuid::random_uuid;
+use crate::go::settle_numbers;
 use rand::Rng as _;
 use serde_json::Value;
 
@@ -24,7 +25,7 @@ impl Registry {
                 "create",
             ));
         }
-        let mut object = decode::object(context, &self.inner.catalogue, &body)?;
+        let mut object = decode::object(context, &self.inner.scheme, &body)?;
         metadata::wipe_system_fields(&mut object);
         self.default(context, &mut object);
         tracking::created(self, context, &mut object);
@@ -73,13 +74,16 @@ impl Registry {
         match_namespace(context, &mut object)?;
         lifecycle::admit_create(self, context, &object)?;
         strategy.admit(&facts, Some(&object), None)?;
-        metadata::fill_system_fields(&mut object, &random_uuid(), facts.now);
+        let uid = self.draws().draw(random_uuid);
+        metadata::fill_system_fields(&mut object, &uid, facts.now);
         let base = object["metadata"]["generateName"]
             .as_str()
             .unwrap_or_default();
         let generated = metadata::name(&object).is_empty() && !base.is_empty();
         if generated {
-            let name = metadata::generated_name(base, |below| rand::rng().random_range(0..below));
+            let draws = self.draws();
+            let name = draws
+                .draw(|rng| metadata::generated_name(base, |below| rng.random_range(0..below)));
             object["metadata"]["name"] = Value::from(name);
         }
         check_new(strategy, &facts, &mut object)?;
@@ -148,7 +152,7 @@ impl Registry {
     pub(super) fn facts<'a>(&self, context: &'a Context) -> Facts<'a> {
         Facts {
             context,
-            now: self.inner.clock.now(),
+            now: self.inner.env.clock.now(),
         }
     }
 }
@@ -179,7 +183,7 @@ fn match_namespace(context: &Context, object: &mut Value) -> Result<(), ApiError
         ));
     }
     let value = (!expected.is_empty()).then(|| Value::from(expected));
-    super::value::put(object, &["metadata", "namespace"], value);
+    crate::apiserver::value::put(object, &["metadata", "namespace"], value);
     Ok(())
 }
 

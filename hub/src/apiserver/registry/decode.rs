@@ -1,15 +1,13 @@
 //! From the bytes of a body to an object of the kind that is expected.
 
-use super::body::{Body, MediaType};
-use super::context::{Context, FieldValidation};
-use super::go_json;
-use super::strict;
-use super::value::text;
 use super::yaml;
-use crate::apiserver::catalogue::{Catalogue, Resource, go_package};
-use crate::apiserver::error::{ApiError, FieldError, quote};
+use crate::apiserver::error::{ApiError, FieldError};
 use crate::apiserver::protobuf::{self, Unread};
+use crate::apiserver::request::{Body, Context, FieldValidation, MediaType};
 use crate::apiserver::schema::Schema;
+use crate::apiserver::scheme::{Resource, Scheme, go_package};
+use crate::apiserver::value::text;
+use crate::go::{quote, strict, syntax};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -80,7 +78,7 @@ fn as_written(why: String, json: &[u8]) -> String {
         let read = serde_json::from_str::<serde_json::Number>(literal);
         read.is_ok_and(|read| read.to_string() == number)
     };
-    match go_json::numbers(json).into_iter().find(reads) {
+    match syntax::numbers(json).into_iter().find(reads) {
         Some(literal) => format!("json: cannot unmarshal number {literal} {wanted}"),
         None => why,
     }
@@ -270,7 +268,7 @@ pub(crate) fn check_kind(
 /// as the request wants it.
 pub(crate) fn as_kind(
     context: &Context,
-    kinds: &Catalogue,
+    kinds: &Scheme,
     body: &Body,
     expected: &Expected,
     schema: &Schema,
@@ -308,7 +306,7 @@ pub(crate) fn as_kind(
 }
 
 /// The same, of the kind of the request.
-pub(crate) fn object(context: &Context, kinds: &Catalogue, body: &Body) -> Result<Value, ApiError> {
+pub(crate) fn object(context: &Context, kinds: &Scheme, body: &Body) -> Result<Value, ApiError> {
     let resource = &context.resource;
     as_kind(
         context,
@@ -320,7 +318,7 @@ pub(crate) fn object(context: &Context, kinds: &Catalogue, body: &Body) -> Resul
 }
 
 /// Whether a kind is served in a version.
-pub(crate) fn is_known(kinds: &Catalogue, version: &str, kind: &str) -> bool {
+pub(crate) fn is_known(kinds: &Scheme, version: &str, kind: &str) -> bool {
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     kinds.snapshot().kind(group, version, kind).is_some()
 }

@@ -1,11 +1,12 @@
 //! DELETE of one object: gone at once, or marked and kept until its finalizers are gone.
 
 use super::access::{encode, failed, key};
-use super::context::Operation;
 use super::graceful::{self, Grace};
-use super::{Context, DeleteOptions, Deleted, Preconditions, Propagation, Registry, metadata};
-use crate::apiserver::catalogue::Resource;
+use super::{Deleted, Registry};
 use crate::apiserver::error::{ApiError, GroupResource};
+use crate::apiserver::metadata;
+use crate::apiserver::request::{Context, DeleteOptions, Operation, Preconditions, Propagation};
+use crate::apiserver::scheme::Resource;
 use crate::apiserver::store::{self, Class, Expect, Stored};
 use crate::apiserver::strategies::{self, Dependents, Strategy};
 use serde_json::{Value, json};

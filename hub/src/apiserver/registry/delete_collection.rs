@@ -1,7 +1,8 @@
 //! DELETE of a collection: of all that is selected, one by one.
 
-use super::{Context, DeleteOptions, ListOptions, ListResult, Registry};
+use super::{ListResult, Registry};
 use crate::apiserver::error::ApiError;
+use crate::apiserver::request::{Context, DeleteOptions, ListOptions};
 use std::future::ready;
 
 impl Registry {

@@ -1,7 +1,8 @@
 //! GET of one object.
 
-use super::{Context, Registry, fresh, scale};
+use super::{Registry, fresh, scale};
 use crate::apiserver::error::ApiError;
+use crate::apiserver::request::Context;
 use bytes::Bytes;
 
 impl Registry {

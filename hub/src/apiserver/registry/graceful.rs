@@ -1,6 +1,7 @@
 //! Deletions that give an object time: it is marked, and gone when somebody says so.
 
-use super::{DeleteOptions, metadata};
+use crate::apiserver::metadata;
+use crate::apiserver::request::DeleteOptions;
 use crate::apiserver::strategies::Strategy;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
@@ -39,7 +40,7 @@ pub(super) fn begin(
     }
     // What is ending may end sooner, and never later.
     let had = metadata::grace(object).unwrap_or(0);
-    match options.grace_period_seconds.map(at_least) {
+    match options.grace_period_seconds.map(metadata::at_least) {
         _ if had == 0 => Grace::None,
         Some(wanted) if wanted < had => {
             let (end, given) = sooner(object, had, wanted, now);
@@ -62,11 +63,6 @@ fn sooner(object: &Value, had: i64, wanted: i64, now: DateTime<Utc>) -> (DateTim
     (now, wanted.min(1))
 }
 
-/// Less than nothing is a second.
-pub(crate) fn at_least(seconds: i64) -> i64 {
-    if seconds < 0 { 1 } else { seconds }
-}
-
 fn seconds(count: i64) -> TimeDelta {
     TimeDelta::seconds(count.clamp(0, LONGEST))
 }
@@ -74,7 +70,7 @@ fn seconds(count: i64) -> TimeDelta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apiserver::catalogue::Catalogue;
+    use crate::apiserver::scheme::Scheme;
     use crate::apiserver::strategies;
     use serde_json::json;
 
@@ -84,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_pod_ends_no_later_for_another_deletion() {
-        let kinds = Catalogue::new().snapshot();
+        let kinds = Scheme::new().snapshot();
         let pods = kinds.resource("", "v1", "pods").expect("pods");
         let strategy = strategies::of(&pods);
         let options = |seconds: Option<i64>| DeleteOptions {
@@ -119,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_does_not_run_and_other_kinds_end_at_once() {
-        let kinds = Catalogue::new().snapshot();
+        let kinds = Scheme::new().snapshot();
         let options = DeleteOptions {
             grace_period_seconds: Some(i64::MAX),
             ..DeleteOptions::default()

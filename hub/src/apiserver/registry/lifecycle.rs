@@ -1,7 +1,9 @@
 //! Nothing new in a namespace that is not there, or that is ending, and nothing of a kind that is.
 
-use super::{Context, Registry, metadata};
+use super::Registry;
 use crate::apiserver::error::{ApiError, GroupResource};
+use crate::apiserver::metadata;
+use crate::apiserver::request::Context;
 use crate::apiserver::store::Key;
 use serde_json::Value;
 

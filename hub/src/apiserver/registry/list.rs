@@ -1,10 +1,10 @@
 //! GET of a collection: a page of it, as it is now or as it was.
 
-use super::options::EXACT;
 use super::selection::Selection;
 use super::token::Continue;
-use super::{Context, ListOptions, ListResult, Registry, fresh};
+use super::{ListResult, Registry, fresh};
 use crate::apiserver::error::ApiError;
+use crate::apiserver::request::{Context, EXACT, ListOptions};
 use crate::apiserver::store::{Key, Snapshot, Stored};
 use std::future::ready;
 use std::sync::Arc;
@@ -51,6 +51,26 @@ impl Registry {
         Ok((list, turn))
     }
 
+    /// How many bytes the objects have that a list may be of; counted no further than to `enough`.
+    pub(crate) fn size_of(&self, context: &Context, enough: usize) -> usize {
+        let table = self
+            .inner
+            .store
+            .snapshot(&context.resource.storage_key)
+            .table;
+        let mut size = 0;
+        let add = |stored: &Arc<Stored>| {
+            // Each costs something, however short.
+            size += stored.json().len() + 64;
+            size < enough
+        };
+        let _ = match context.namespace.as_str() {
+            "" => table.iter().all(add),
+            namespace => table.namespace(namespace).all(add),
+        };
+        size
+    }
+
     pub(super) async fn page<T>(
         &self,
         context: &Context,
@@ -78,7 +98,8 @@ impl Registry {
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let snapshot = self.as_of(context, options, asked, token.as_ref()).await?;
+        let (of, token_of) = (&selection.namespace, token.as_ref());
+        let snapshot = self.as_of(context, of, options, asked, token_of).await?;
         let turn = turn.await;
         let page = self.fill(&selection, &snapshot, token.as_ref(), limit);
         Ok((page, turn))
@@ -88,6 +109,7 @@ impl Registry {
     async fn as_of(
         &self,
         context: &Context,
+        namespace: &str,
         options: &ListOptions,
         asked: Option<u64>,
         token: Option<&Continue>,
@@ -110,7 +132,10 @@ impl Registry {
         if revision > store.revision() {
             return Err(fresh::too_large(revision, store.revision()));
         }
-        store.snapshot_at(&kind, revision).map_err(|_| match token {
+        let then = self
+            .history_of(namespace, revision)
+            .and_then(|()| store.snapshot_at(&kind, revision));
+        then.map_err(|_| match token {
             None => ApiError::expired(LIST_EXPIRED),
             Some(token) => {
                 let anew = Continue {

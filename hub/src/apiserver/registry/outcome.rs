@@ -1,7 +1,7 @@
 //! What verbs answer.
 
 use super::access::without_type;
-use crate::apiserver::catalogue::Resource;
+use crate::apiserver::scheme::Resource;
 use bytes::Bytes;
 use futures::Stream;
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ impl FrameKind {
 /// One frame of a watch.
 #[derive(Debug, Clone)]
 pub struct WatchFrame {
-    /// Its type.
+    /// What happened to the object.
     pub kind: FrameKind,
     /// Its object, encoded; all watchers of one event share it.
     pub object: Bytes,

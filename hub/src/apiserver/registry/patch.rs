@@ -1,13 +1,13 @@
 //! PATCH in its four kinds.
 
 use super::update::{Change, check_name, inherit};
-use super::value::{put, text};
-use super::{
-    Context, Effect, Outcome, PatchKind, Registry, decode, metadata, scale, strict, tracking, yaml,
-};
-use crate::apiserver::catalogue::Resource;
+use super::{Effect, Outcome, Registry, decode, scale, tracking, yaml};
 use crate::apiserver::error::{ApiError, FieldError, GroupKind};
-use crate::apiserver::{managed, patch};
+use crate::apiserver::request::{Context, PatchKind};
+use crate::apiserver::scheme::Resource;
+use crate::apiserver::value::{put, text};
+use crate::apiserver::{managed, metadata, patch};
+use crate::go::{print, strict};
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -119,7 +119,7 @@ impl Registry {
             return scale::apply(self, context, &config, force).await;
         }
         let schema = &context.resource.schema;
-        let now = self.inner.clock.now();
+        let now = self.inner.env.clock.now();
         let manager = tracking::manager(self, context);
         let make = |old: Option<&Value>| {
             let mut object = managed::apply(old, &config, schema, &manager, force, now)?;
@@ -151,7 +151,7 @@ impl Registry {
             return Err(format!("Object 'Kind' is missing in '{object}'"));
         }
         let (group, bare) = version.split_once('/').unwrap_or(("", version));
-        if let Some(other) = self.inner.catalogue.snapshot().kind(group, bare, kind) {
+        if let Some(other) = self.inner.scheme.snapshot().kind(group, bare, kind) {
             // It is read as what it says it is, before anybody looks at what it should be.
             let mut read = object.clone();
             other.schema.prune(&mut read);
@@ -229,7 +229,7 @@ fn config(context: &Context, body: &Bytes) -> Result<Value, ApiError> {
 fn shown(resource: &Resource, kind: PatchKind, old: &Value, body: &[u8]) -> String {
     let said = serde_json::from_slice::<Value>(body).unwrap_or_default();
     if kind == PatchKind::Strategic {
-        return patch::print::value(&said);
+        return print::value(&said);
     }
     let Ok(object) = patched(resource, kind, old, body) else {
         return String::new();

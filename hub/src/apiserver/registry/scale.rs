@@ -2,12 +2,13 @@
 
 use super::access::encode;
 use super::update::{Change, check_name, uid_conflict};
-use super::value::{at, map, number, put, text};
-use super::{Body, Context, Outcome, PatchKind, Registry, decode, metadata, patch, tracking};
-use crate::apiserver::catalogue::Resource;
+use super::{Outcome, Registry, decode, patch, tracking};
 use crate::apiserver::error::{ApiError, FieldError, GroupKind};
-use crate::apiserver::managed;
+use crate::apiserver::request::{Body, Context, PatchKind};
+use crate::apiserver::scheme::Resource;
 use crate::apiserver::store::Stored;
+use crate::apiserver::value::{at, map, number, put, text};
+use crate::apiserver::{managed, metadata};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -121,9 +122,9 @@ fn selector_text(resource: &Resource, object: &Value, path: &[&str]) -> String {
     let mut terms = map(&selector, &["matchLabels"])
         .map(equal)
         .unwrap_or_default();
-    for term in super::value::list(&selector, &["matchExpressions"]) {
+    for term in crate::apiserver::value::list(&selector, &["matchExpressions"]) {
         let key = text(term, &["key"]);
-        let mut values = super::value::texts(term, &["values"]);
+        let mut values = crate::apiserver::value::texts(term, &["values"]);
         values.sort_unstable();
         let values = values.join(",");
         let shown = match text(term, &["operator"]) {
@@ -158,7 +159,7 @@ pub(super) async fn update(
     };
     let mut scale = decode::read(body, &expected)?.value;
     decode::check_kind(&mut scale, &expected, None, |version, kind| {
-        decode::is_known(&registry.inner.catalogue, version, kind)
+        decode::is_known(&registry.inner.scheme, version, kind)
     })?;
     set(registry, context, &|_| Ok(scale.clone())).await
 }
@@ -215,7 +216,7 @@ pub(super) async fn apply(
         put(&mut whole, &borrowed(&paths.spec), replicas);
     }
     let manager = tracking::manager(registry, context);
-    let now = registry.inner.clock.now();
+    let now = registry.inner.env.clock.now();
     let on = resource.group_resource();
     let make = |old: Option<&Value>| {
         let old = old.ok_or_else(|| ApiError::not_found(&on, &context.name))?;
@@ -339,7 +340,7 @@ fn keep_times(old: &Value, object: &mut Value) {
             .iter()
             .all(|key| a[key] == b[key])
     };
-    let before = super::value::list(old, &["metadata", "managedFields"]);
+    let before = crate::apiserver::value::list(old, &["metadata", "managedFields"]);
     let entries = object
         .pointer_mut("/metadata/managedFields")
         .and_then(Value::as_array_mut);
@@ -356,7 +357,7 @@ fn keep_times(old: &Value, object: &mut Value) {
 /// Whether any manager owns a field.
 fn is_owned(object: &Value, path: &[String]) -> bool {
     let path: Vec<String> = path.iter().map(|part| format!("f:{part}")).collect();
-    super::value::list(object, &["metadata", "managedFields"])
+    crate::apiserver::value::list(object, &["metadata", "managedFields"])
         .iter()
         .any(|entry| at(&entry["fieldsV1"], &borrowed(&path)).is_some())
 }

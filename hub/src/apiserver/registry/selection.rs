@@ -1,11 +1,13 @@
 //! Which objects of a kind a list or a watch is about.
 
-use super::selector::{FieldSelector, LabelSelector};
-use super::{Context, ListOptions, Registry, names};
-use crate::apiserver::catalogue::Resource;
-use crate::apiserver::error::{ApiError, quote};
+use super::Registry;
+use crate::apiserver::error::ApiError;
+use crate::apiserver::names;
+use crate::apiserver::request::{Context, FieldSelector, LabelSelector, ListOptions};
+use crate::apiserver::scheme::Resource;
 use crate::apiserver::store::{Scope, Stored};
 use crate::apiserver::strategies::{self, Strategy};
+use crate::go::quote;
 use memchr::memmem::Finder;
 use std::sync::Arc;
 
@@ -135,7 +137,7 @@ fn plain_value(fields: &FieldSelector) -> Option<&str> {
     values.find(|value| !value.is_empty() && value.chars().all(plain))
 }
 
-/// Definitions write paths with a dot in front.
+/// CRDs write paths with a dot in front.
 fn same_path(path: &str, field: &str) -> bool {
     path.strip_prefix('.').unwrap_or(path) == field
 }

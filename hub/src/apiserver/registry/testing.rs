@@ -1,14 +1,19 @@
 //! A registry over a store of its own, for tests.
 
-use super::{Admission, AdmissionFuture, Context, FieldValidation, Operation, Registry, Warnings};
+use super::Registry;
 use crate::apiserver::caller::Caller;
-use crate::apiserver::catalogue::{Catalogue, LazySchema, Origin, Resource, Versions};
+use crate::apiserver::error::ApiError;
+use crate::apiserver::request::{
+    Admission, AdmissionFuture, Context, FieldValidation, Holding, Operation, Warnings,
+};
 use crate::apiserver::schema::Schema;
+use crate::apiserver::scheme::{LazySchema, Origin, Resource, Scheme, Versions};
 use crate::apiserver::store::{Options, Store};
 use bytes::Bytes;
 use common::time::SystemClock;
 use serde_json::Value;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 /// A kind with nothing in it.
@@ -49,6 +54,45 @@ impl Admission for Open {
     }
 }
 
+/// Refuses the first updates of a kind, as a store does whose disk is full.
+pub(crate) struct Refusing {
+    plural: &'static str,
+    left: AtomicUsize,
+}
+
+impl Refusing {
+    pub(crate) fn updates(plural: &'static str, times: usize) -> Arc<dyn Admission> {
+        Arc::new(Self {
+            plural,
+            left: AtomicUsize::new(times),
+        })
+    }
+}
+
+impl Admission for Refusing {
+    fn admit<'a>(
+        &'a self,
+        context: &'a Context,
+        operation: Operation,
+        _: Option<&'a Value>,
+        _: Option<&'a Value>,
+    ) -> AdmissionFuture<'a> {
+        let counts = operation == Operation::Update && *context.resource.plural == *self.plural;
+        let one_less = |left: usize| left.checked_sub(1);
+        let refused = counts
+            && self
+                .left
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less)
+                .is_ok();
+        Box::pin(async move {
+            if refused {
+                return Err(ApiError::internal("the disk is full"));
+            }
+            Ok(())
+        })
+    }
+}
+
 /// A registry of all built-in kinds, with the namespace `ns`.
 pub(crate) struct Rig {
     pub(crate) registry: Registry,
@@ -57,10 +101,15 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) async fn new() -> Self {
+        Self::over(Arc::new(Open)).await
+    }
+
+    pub(crate) async fn over(admission: Arc<dyn Admission>) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let store = Store::open(dir.path(), Options::default()).expect("a store");
         let clock = Arc::new(SystemClock);
-        let registry = Registry::new(store, Catalogue::new(), clock, Arc::new(Open));
+        let env = common::env::Env::seeded(clock, 1);
+        let registry = Registry::new(store, Scheme::new(), env, admission);
         let rig = Self {
             registry,
             _dir: dir,
@@ -85,7 +134,7 @@ impl Rig {
         let (namespace, plural) = place.split_once(':').unwrap_or(("", place));
         let resource = self
             .registry
-            .catalogue()
+            .scheme()
             .resource(group, version, plural)
             .unwrap_or_else(|| panic!("{path} is a kind"));
         Context {
@@ -98,13 +147,14 @@ impl Rig {
             field_manager: "test".to_owned(),
             field_validation: FieldValidation::Warn,
             warnings: Warnings::default(),
+            holding: Holding::default(),
         }
     }
 }
 
-pub(crate) fn json_body(value: &Value) -> super::Body {
-    super::Body {
-        media: super::MediaType::Json,
+pub(crate) fn json_body(value: &Value) -> crate::apiserver::request::Body {
+    crate::apiserver::request::Body {
+        media: crate::apiserver::request::MediaType::Json,
         bytes: Bytes::from(value.to_string()),
     }
 }
@@ -120,11 +170,7 @@ impl Rig {
         value(&made.expect("is made").object)
     }
 
-    pub(crate) async fn update(
-        &self,
-        path: &str,
-        body: Value,
-    ) -> Result<Value, crate::apiserver::error::ApiError> {
+    pub(crate) async fn update(&self, path: &str, body: Value) -> Result<Value, ApiError> {
         let context = self.context(path);
         let changed = self.registry.update(&context, json_body(&body)).await;
         changed.map(|outcome| value(&outcome.object))
@@ -133,26 +179,23 @@ impl Rig {
     pub(crate) async fn patch(
         &self,
         path: &str,
-        kind: super::PatchKind,
+        kind: crate::apiserver::request::PatchKind,
         body: Value,
-    ) -> Result<super::Outcome, crate::apiserver::error::ApiError> {
+    ) -> Result<super::Outcome, ApiError> {
         let body = Bytes::from(body.to_string());
         self.registry
             .patch(&self.context(path), kind, body, None)
             .await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Value, crate::apiserver::error::ApiError> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, ApiError> {
         let object = self.registry.get(&self.context(path), "").await;
         object.map(|object| value(&object))
     }
 
-    pub(crate) async fn delete(
-        &self,
-        path: &str,
-        options: Value,
-    ) -> Result<Value, crate::apiserver::error::ApiError> {
-        let options = super::DeleteOptions::parse(&[], Some(&json_body(&options)))?;
+    pub(crate) async fn delete(&self, path: &str, options: Value) -> Result<Value, ApiError> {
+        let options =
+            crate::apiserver::request::DeleteOptions::parse(&[], Some(&json_body(&options)))?;
         let deleted = self.registry.delete(&self.context(path), options).await;
         deleted.map(|deleted| value(&deleted.body))
     }

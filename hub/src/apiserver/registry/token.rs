@@ -1,6 +1,6 @@
 //! The token that continues a list: where it goes on, and as of when.
 
-use super::strict;
+use crate::go::strict;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};

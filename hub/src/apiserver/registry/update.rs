@@ -1,15 +1,15 @@
 //! PUT, and the loop that every change of an object goes through.
 
 use super::access::{encode, failed, is_renewal, key};
-use super::context::Operation;
 use super::create::told_kind;
-use super::names::NameRule;
-use super::{Body, Context, Effect, Outcome, Registry, decode, metadata, scale, tracking};
+use super::{Effect, Outcome, Registry, decode, scale, tracking};
 use crate::apiserver::error::{ApiError, FieldError, GroupKind};
-use crate::apiserver::managed;
-use crate::apiserver::schema::settle_numbers;
+use crate::apiserver::names::NameRule;
+use crate::apiserver::request::{Body, Context, Operation};
 use crate::apiserver::store::{self, Class, Expect, Stored};
 use crate::apiserver::strategies::{self, Facts, Strategy};
+use crate::apiserver::{managed, metadata};
+use crate::go::settle_numbers;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Registry {
         if context.subresource == "scale" {
             return scale::update(self, context, &body).await;
         }
-        let mut object = match decode::object(context, &self.inner.catalogue, &body) {
+        let mut object = match decode::object(context, &self.inner.scheme, &body) {
             // That the object has changed comes before what kind a body says it is of.
             Err(error) if context.resource.is_custom() && error.code == 422 => {
                 return Err(self.stale(context, &body).unwrap_or(error));
@@ -172,7 +172,7 @@ impl Registry {
             resource.schema.settle(&mut object);
         }
         if managed::differ_in_times_only(&old, &object) {
-            super::value::copy(&mut object, &old, &["metadata", "managedFields"]);
+            crate::apiserver::value::copy(&mut object, &old, &["metadata", "managedFields"]);
         }
         self.inner
             .admission
@@ -249,7 +249,7 @@ fn registry_key(context: &Context) -> String {
 /// Before managers are looked at: what the body left out and the server keeps.
 pub(super) fn inherit(context: &Context, object: &mut Value, old: &Value) {
     if metadata::namespace(object).is_empty() && context.resource.namespaced {
-        super::value::copy(object, old, &["metadata", "namespace"]);
+        crate::apiserver::value::copy(object, old, &["metadata", "namespace"]);
     }
 }
 
@@ -296,7 +296,7 @@ fn check_changed(
 ) -> Result<(), ApiError> {
     let resource = &facts.context.resource;
     if !resource.namespaced {
-        super::value::put(object, &["metadata", "namespace"], None);
+        crate::apiserver::value::put(object, &["metadata", "namespace"], None);
     }
     strategies::prepare_update(strategy, facts, object, old);
     metadata::keep_system_fields(object, old);

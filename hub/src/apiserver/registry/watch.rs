@@ -2,10 +2,12 @@
 
 use super::access::encode;
 use super::selection::{Selection, at_revision};
-use super::{Context, FrameKind, ListOptions, Registry, WatchFrame, WatchStream, fresh};
+use super::{FrameKind, Registry, WatchFrame, WatchStream, fresh};
 use crate::apiserver::error::ApiError;
+use crate::apiserver::request::{Context, ListOptions};
 use crate::apiserver::store::{Event, Kind, Stored, Watcher};
 use bytes::Bytes;
+use common::chance::SharedStream;
 use futures::stream;
 use rand::Rng as _;
 use serde_json::json;
@@ -61,7 +63,9 @@ impl Registry {
         }
         let snapshot = store.snapshot(&kind);
         let since = if from_now { snapshot.revision } else { asked };
-        let begun = store.watch(&kind, selection.scope(), since.min(snapshot.revision));
+        let begun = self
+            .history_of(&selection.namespace, since)
+            .and_then(|()| store.watch(&kind, selection.scope(), since.min(snapshot.revision)));
         let watcher = match begun {
             Ok(watcher) => watcher,
             Err(gone) => {
@@ -80,7 +84,7 @@ impl Registry {
             .timeout_seconds
             .and_then(|seconds| u64::try_from(seconds).ok())
             .filter(|seconds| *seconds > 0)
-            .unwrap_or_else(|| rand::rng().random_range(DEADLINE));
+            .unwrap_or_else(|| self.draws().draw(|rng| rng.random_range(DEADLINE)));
         let deadline = Instant::now() + Duration::from_secs(seconds);
         // Who asks from the beginning, in the old way, is told where it ends as well.
         let in_old_way = options.send_initial_events.is_none()
@@ -96,7 +100,7 @@ impl Registry {
             mark: (is_list && options.allow_watch_bookmarks).then_some(snapshot.revision),
             since,
             bookmarks: options.allow_watch_bookmarks,
-            bookmark_at: next_bookmark(deadline),
+            bookmark_at: next_bookmark(deadline, self.draws()),
             deadline,
             ended: false,
         };
@@ -131,12 +135,12 @@ fn refused(error: &ApiError) -> WatchStream {
 }
 
 /// Within a minute from now, or shortly before the end.
-fn next_bookmark(deadline: Instant) -> Instant {
+fn next_bookmark(deadline: Instant, draws: &SharedStream) -> Instant {
     let now = Instant::now();
     let last = deadline
         .checked_sub(BOOKMARK_LAST)
         .filter(|last| *last > now);
-    let pause = rand::rng().random_range(BOOKMARK_EVERY);
+    let pause = draws.draw(|rng| rng.random_range(BOOKMARK_EVERY));
     let regular = now + Duration::from_secs_f64(pause);
     match last {
         Some(last) => regular.min(last),
@@ -168,7 +172,7 @@ impl Watching {
             };
             match event {
                 None => {
-                    self.bookmark_at = next_bookmark(self.deadline);
+                    self.bookmark_at = next_bookmark(self.deadline, self.registry.draws());
                     let revision = self.watcher.progress();
                     // A watch from the future has not got there.
                     if revision >= self.since {

@@ -5,9 +5,8 @@
 
 mod words;
 
-use super::strict::{MOST_TEXT, MOST_TOLD, Read};
-use crate::apiserver::patch::print;
-use crate::apiserver::schema::settle_numbers;
+use crate::go::strict::{MOST_TEXT, MOST_TOLD, Read};
+use crate::go::{print, settle_numbers};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};

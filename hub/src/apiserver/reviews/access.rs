@@ -1,15 +1,17 @@
 //! What somebody may do: the caller itself, or whoever it asks about.
 
-use super::Desk;
+use super::ReviewHandler;
 use crate::apiserver::authz::Attributes;
 use crate::apiserver::caller::Caller;
-use crate::apiserver::error::{ApiError, BadValue, FieldError, FieldErrorKind, GroupKind};
-use crate::apiserver::facts::facts;
+use crate::apiserver::error::{
+    ApiError, BadValue, FieldError, FieldErrorKind, FieldErrors, GroupKind,
+};
+use crate::apiserver::names;
 use crate::apiserver::patch::print;
-use crate::apiserver::registry::names;
+use crate::apiserver::schema::builtin::schemas;
 use serde_json::{Value, json};
 
-impl Desk<'_> {
+impl ReviewHandler<'_> {
     pub(super) fn self_access(&self, review: Value) -> Result<Value, ApiError> {
         let mut errors = attribute_errors(&review["spec"]);
         errors.extend(selector_errors(&review["spec"]["resourceAttributes"]));
@@ -103,7 +105,7 @@ impl Desk<'_> {
     }
 }
 
-fn refuse(errors: Vec<FieldError>) -> Result<(), ApiError> {
+fn refuse(errors: FieldErrors) -> Result<(), ApiError> {
     if errors.is_empty() {
         return Ok(());
     }
@@ -111,27 +113,29 @@ fn refuse(errors: Vec<FieldError>) -> Result<(), ApiError> {
     Err(ApiError::invalid(&kind, "", errors))
 }
 
-fn attribute_errors(spec: &Value) -> Vec<FieldError> {
+fn attribute_errors(spec: &Value) -> FieldErrors {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     match (resource.is_null(), path.is_null()) {
-        (false, false) => vec![FieldError::new(
+        (false, false) => FieldError::new(
             "spec.nonResourceAttributes",
             FieldErrorKind::Invalid,
             shown_path(path),
             "cannot be specified in combination with resourceAttributes",
-        )],
-        (true, true) => vec![FieldError::invalid(
+        )
+        .into(),
+        (true, true) => FieldError::invalid(
             "spec.resourceAttributes",
             Value::Null,
             "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-        )],
-        _ => Vec::new(),
+        )
+        .into(),
+        _ => FieldErrors::new(),
     }
 }
 
 /// What is wrong with the selectors of a question; operators that nobody knows may come from newer clients.
-fn selector_errors(resource: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn selector_errors(resource: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     for field in ["fieldSelector", "labelSelector"] {
         let selector = &resource[field];
         if selector.is_null() {
@@ -161,7 +165,7 @@ fn selector_errors(resource: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn requirement_errors(requirement: &Value, at: &str, label: bool, errors: &mut Vec<FieldError>) {
+fn requirement_errors(requirement: &Value, at: &str, label: bool, errors: &mut FieldErrors) {
     let values = requirement["values"].as_array();
     let values = values.map(Vec::as_slice).unwrap_or_default();
     match requirement["operator"].as_str() {
@@ -202,8 +206,8 @@ fn requirement_errors(requirement: &Value, at: &str, label: bool, errors: &mut V
 }
 
 /// A question that is asked in a namespace is about what is in it.
-fn local_errors(spec: &Value, namespace: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn local_errors(spec: &Value, namespace: &str) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let asked = text(&spec["resourceAttributes"], "namespace");
     if !spec["resourceAttributes"].is_null() && asked != namespace {
         errors.push(FieldError::invalid(
@@ -226,7 +230,7 @@ fn local_errors(spec: &Value, namespace: &str) -> Vec<FieldError> {
 /// A path as the server's own type has it.
 fn shown_path(path: &Value) -> BadValue {
     let [path, verb] = ["path", "verb"].map(|field| json!(text(path, field)).to_string());
-    BadValue::Typed(format!(r#"{{"Path":{path},"Verb":{verb}}}"#))
+    BadValue::Typed(format!(r#"{{"Path":{path},"Verb":{verb}}}"#).into())
 }
 
 /// A question is no object: it has no metadata, but for the namespace it may be asked in.
@@ -237,7 +241,7 @@ fn metadata_errors(metadata: &Value, local: bool) -> Option<FieldError> {
         !own && !value.is_null()
     });
     said.next()?;
-    let mut types = facts().definitions().iter();
+    let mut types = schemas().definitions().iter();
     let of_metadata = types.find(|one| one.name.ends_with(".meta.v1.ObjectMeta"));
     let shown = match of_metadata {
         Some(of) => print::patched(metadata, &of.schema, &Value::Null),
@@ -251,7 +255,7 @@ fn metadata_errors(metadata: &Value, local: bool) -> Option<FieldError> {
     Some(FieldError::new(
         "metadata",
         FieldErrorKind::Invalid,
-        BadValue::Typed(shown),
+        BadValue::Typed(shown.into()),
         why,
     ))
 }

@@ -1,6 +1,6 @@
 //! Who somebody is: the caller itself, or the bearer of a token.
 
-use super::Desk;
+use super::ReviewHandler;
 use crate::apiserver::authn::{API_AUDIENCE, authenticated};
 use crate::apiserver::caller::Caller;
 use crate::apiserver::error::ApiError;
@@ -21,7 +21,7 @@ fn user_info(caller: &Caller) -> Value {
     user
 }
 
-impl Desk<'_> {
+impl ReviewHandler<'_> {
     pub(super) fn who_am_i(&self) -> Value {
         json!({
             "kind": "SelfSubjectReview",

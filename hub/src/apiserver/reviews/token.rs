@@ -1,10 +1,13 @@
 //! Tokens of ServiceAccounts on request.
 
-use super::Desk;
+use super::ReviewHandler;
 use crate::apiserver::authn::{API_AUDIENCE, Claims};
-use crate::apiserver::error::{ApiError, FieldError, GroupKind, GroupResource, quote};
+use crate::apiserver::error::{ApiError, FieldError, GroupKind, GroupResource};
+use crate::apiserver::keys::account::LONGEST_TOKEN;
 use crate::apiserver::uuid::random_uuid;
+use crate::go::quote;
 use chrono::{Duration, SecondsFormat};
+use common::chance::secret;
 use serde_json::{Value, json};
 
 /// How long a token holds when nobody says.
@@ -14,7 +17,7 @@ const KIND: &str = "TokenRequest";
 const SHORTEST: i64 = 600;
 const LONGEST: i64 = 1 << 32;
 
-impl Desk<'_> {
+impl ReviewHandler<'_> {
     pub(super) fn token_request(
         &self,
         namespace: &str,
@@ -55,6 +58,12 @@ impl Desk<'_> {
                 vec![error],
             ));
         }
+        let granted = seconds.min(LONGEST_TOKEN.num_seconds());
+        if granted < seconds {
+            self.context.warnings.add(format!(
+                "requested expiration of {seconds} seconds shortened to {granted} seconds"
+            ));
+        }
         let mut audiences: Vec<String> = spec["audiences"]
             .as_array()
             .into_iter()
@@ -65,7 +74,7 @@ impl Desk<'_> {
             audiences.push(API_AUDIENCE.to_owned());
         }
         let bound = self.bound(namespace, name, &spec["boundObjectRef"])?;
-        let id = random_uuid();
+        let id = random_uuid(&mut secret::rng());
         let claims = Claims {
             namespace,
             name,
@@ -75,11 +84,11 @@ impl Desk<'_> {
                 .as_ref()
                 .map(|(claim, name, uid)| (*claim, name.as_str(), uid.as_str())),
             now: self.now,
-            seconds,
+            seconds: granted,
             id: &id,
         };
         let token = self.authenticator.sign(&claims)?;
-        let until = self.now + Duration::seconds(seconds);
+        let until = self.now + Duration::seconds(granted);
         let metadata = &mut request["metadata"];
         metadata["name"] = json!(name);
         metadata["namespace"] = json!(namespace);
@@ -88,7 +97,7 @@ impl Desk<'_> {
         let bound_to = request["spec"]["boundObjectRef"].clone();
         request["spec"] = json!({
             "audiences": audiences,
-            "expirationSeconds": seconds,
+            "expirationSeconds": granted,
             "boundObjectRef": bound_to,
         });
         request["status"] = json!({

@@ -2,8 +2,7 @@
 
 use super::cel::{CelRule, Scope};
 use super::rules::{Pattern, Rules};
-use super::{Kind, ListType, MapType, Schema};
-use crate::apiserver::facts;
+use super::{Kind, ListType, MapType, Schema, builtin};
 use serde_json::{Map, Value};
 use std::sync::{Arc, OnceLock};
 
@@ -39,7 +38,7 @@ impl Schema {
     }
 }
 
-/// The type of `metadata`, which is that of built-in kinds whatever a definition says.
+/// The type of `metadata`, which is that of built-in kinds whatever a CRD says.
 pub(super) fn object_meta() -> Option<u16> {
     static NUMBER: OnceLock<Option<u16>> = OnceLock::new();
     *NUMBER.get_or_init(|| number("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"))
@@ -54,7 +53,7 @@ pub(super) fn json_schema_props() -> Option<u16> {
 }
 
 fn number(name: &str) -> Option<u16> {
-    let mut all = facts::facts().definitions().iter();
+    let mut all = builtin::schemas().definitions().iter();
     let at = all.position(|definition| definition.name.as_ref() == name)?;
     u16::try_from(at).ok()
 }

@@ -176,7 +176,7 @@ fn on_a_large_stack<T: Send>(read: impl FnOnce() -> Result<T, String> + Send) ->
 
 impl Schema {
     /// Whether there is a rule here or below, apart from branches: those alone are not looked at.
-    pub(super) fn has_rules(&self) -> bool {
+    pub(in crate::apiserver) fn has_rules(&self) -> bool {
         self.rules
             .as_ref()
             .is_some_and(|rules| !rules.cel.is_empty())

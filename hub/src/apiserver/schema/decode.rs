@@ -5,11 +5,11 @@
 //! are empty are left out or written as their zero value, as the Go type says.
 
 pub(crate) mod leaf;
-pub(crate) mod number;
 pub(crate) mod quantity;
 
 use super::build::json_schema_props;
 use super::{Go, Schema};
+use crate::go::settle_numbers;
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
@@ -218,7 +218,7 @@ fn walk<'s>(schema: &'s Schema, value: &mut Value, place: &mut Place<'s>) -> Res
         Go::Int32 => whole(schema, value, place, |n| i32::try_from(n).is_ok()),
         Go::Int64 => whole(schema, value, place, |_| true),
         Go::Float => {
-            number::settle(value);
+            settle_numbers(value);
             expect(value.is_number(), schema, value, place)
         }
         Go::Bytes if value.is_string() => match leaf::bytes(value) {
@@ -232,7 +232,7 @@ fn walk<'s>(schema: &'s Schema, value: &mut Value, place: &mut Place<'s>) -> Res
         Go::Quantity => leaf::quantity(value),
         Go::IntOrString => leaf::int_or_string(value).map_err(|why| place.told(why)),
         Go::Json => {
-            number::settle(value);
+            settle_numbers(value);
             Ok(())
         }
         Go::Raw | Go::Fields => Ok(()),
@@ -298,7 +298,7 @@ fn whole(
     // A converter takes a float that is whole; to a reader `-0` is the one whole number that comes as a
     // float.
     if place.restores || value.as_f64() == Some(0.0) {
-        number::settle(value);
+        settle_numbers(value);
     }
     match value {
         Value::Number(number) if number.as_i64().is_some_and(fits) => Ok(()),

@@ -3,9 +3,9 @@
 mod changes;
 mod check;
 mod containers;
+mod crd;
 mod cron;
 mod defaults;
-mod definition;
 mod immutable;
 mod limits;
 pub(crate) mod meta;
@@ -17,10 +17,10 @@ mod storage;
 mod volumes;
 mod workloads;
 
-pub(in crate::apiserver) use definition::unknown_formats;
+pub(in crate::apiserver) use crd::unknown_formats;
 
 use super::Schema;
-use crate::apiserver::error::FieldError;
+use crate::apiserver::error::FieldErrors;
 use serde_json::Value;
 
 /// Puts defaults into an object of a built-in kind.
@@ -36,8 +36,8 @@ pub(crate) fn validate(
     kind: &str,
     object: &Value,
     old: Option<&Value>,
-) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     // Of some kinds a real server first tells what may not change.
     let first = matches!(kind, "Service" | "IngressClass");
     if let Some(old) = old.filter(|_| first) {
@@ -85,7 +85,7 @@ pub(crate) fn validate(
         ("storage.k8s.io", "VolumeAttachment") => storage::attachment(object, all),
         ("scheduling.k8s.io", "PriorityClass") => limits::priority(object, all),
         ("node.k8s.io", "RuntimeClass") => limits::runtime_class(object, all),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition::check(object, old, all),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => crd::check(object, old, all),
         _ => {}
     }
     if let Some(old) = old.filter(|_| !first) {
@@ -95,13 +95,8 @@ pub(crate) fn validate(
 }
 
 /// What is wrong with an object of a built-in kind whose status changed.
-pub(crate) fn validate_status(
-    group: &str,
-    kind: &str,
-    object: &Value,
-    old: &Value,
-) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+pub(crate) fn validate_status(group: &str, kind: &str, object: &Value, old: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     statuses::check(group, kind, object, old, &mut errors);
     let all = &mut errors;
     match (group, kind) {

@@ -188,15 +188,15 @@ const ORDER: [(&str, &str); 42] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apiserver::facts::facts;
     use crate::apiserver::schema::Go;
+    use crate::apiserver::schema::builtin::schemas;
     use std::collections::BTreeSet;
 
     #[test]
     fn every_field_of_a_type_has_its_place() {
         for (name, fields) in ORDER {
             let named = |go: &Go| matches!(go, Go::Struct(of) if **of == *name);
-            let mut all = facts().definitions().iter();
+            let mut all = schemas().definitions().iter();
             let found = all.find(|one| named(one.schema.go())).expect(name);
             let known = found.schema.properties().map(|(name, _)| name);
             let known: BTreeSet<&str> = known.collect();

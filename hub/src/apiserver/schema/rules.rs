@@ -102,9 +102,10 @@ pub(crate) fn compile_within(pattern: &str, most: usize) -> Option<Regex> {
 /// a backslash mean anything.
 fn translated(pattern: &str) -> Option<String> {
     let mut rust = String::with_capacity(pattern.len() + 16);
-    let mut chars = pattern.chars().peekable();
+    let mut chars = pattern.chars();
     let mut in_class = false;
     while let Some(c) = chars.next() {
+        let rest = chars.as_str();
         match c {
             '\\' => match chars.next() {
                 Some('d') => rust.push_str("[0-9]"),
@@ -118,21 +119,25 @@ fn translated(pattern: &str) -> Option<String> {
                 Some(other) => rust.extend(['\\', other]),
                 None => return None,
             },
-            '[' if in_class && chars.peek() != Some(&':') => rust.push_str("\\["),
-            '[' if !in_class => {
+            '[' if in_class => match named_class(rest) {
+                Named::Is(named) => {
+                    rust.extend(["[", named]);
+                    chars = rest.get(named.len()..)?.chars();
+                }
+                Named::Unknown => return None,
+                Named::No => rust.push_str("\\["),
+            },
+            '[' => {
                 in_class = true;
                 rust.push('[');
-                if chars.peek() == Some(&'^') {
-                    rust.extend(chars.next());
+                if let Some(rest) = rest.strip_prefix('^') {
+                    rust.push('^');
+                    chars = rest.chars();
                 }
-                if chars.peek() == Some(&']') {
-                    chars.next();
+                if let Some(rest) = chars.as_str().strip_prefix(']') {
                     rust.push_str("\\]");
+                    chars = rest.chars();
                 }
-            }
-            ':' if in_class && chars.peek() == Some(&']') && rust.contains("[:") => {
-                rust.push(':');
-                rust.extend(chars.next());
             }
             ']' if in_class => {
                 in_class = false;
@@ -143,6 +148,34 @@ fn translated(pattern: &str) -> Option<String> {
         }
     }
     Some(rust)
+}
+
+/// What Go knows by a name within a class, as `[:alpha:]`; each also with `^` before it.
+const CLASSES: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
+    "space", "upper", "word", "xdigit",
+];
+
+/// What a bracket within a class begins.
+enum Named<'p> {
+    /// A class with a name: what of it stands behind the bracket.
+    Is(&'p str),
+    /// The same with a name that there is not.
+    Unknown,
+    /// Nothing: it stands for itself.
+    No,
+}
+
+fn named_class(behind: &str) -> Named<'_> {
+    let name = behind.strip_prefix(':');
+    let Some((name, _)) = name.and_then(|name| name.split_once(":]")) else {
+        return Named::No;
+    };
+    let known = CLASSES.contains(&name.strip_prefix('^').unwrap_or(name));
+    match behind.get(..name.len() + 3) {
+        Some(named) if known => Named::Is(named),
+        _ => Named::Unknown,
+    }
 }
 
 #[cfg(test)]
@@ -161,6 +194,14 @@ mod tests {
             (r"^[^/]+$", "a/b", false),
             (r"^(a|b)?\/c$", "/c", true),
             (r"^[]a]+$", "]a", true),
+            // What looks like the end of a name ends only what began as one.
+            (r"^[[:alpha:]][a:][b]$", "x:b", true),
+            (r"^[[:alpha:]][a:][b]$", "xab", true),
+            (r"^[[:alpha:]][a:][b]$", "x]b", false),
+            (r"^[[:^digit:]x]+$", "a:x", true),
+            (r"^[[:]+$", "[:", true),
+            (r"^[[:a]+$", "a:[", true),
+            (r"^[a:]+[:b]$", "a::", true),
         ];
         for (pattern, text, matches) in cases {
             let pattern = pattern.replace("\\\\", "\\");
@@ -170,6 +211,8 @@ mod tests {
                 "{pattern}"
             );
         }
-        assert_eq!(Pattern::new("(").matches("x"), None);
+        for pattern in ["(", "[[:nothing:]]", "[[:a]b:]", "[a", "\\"] {
+            assert_eq!(Pattern::new(pattern).matches("x"), None, "{pattern}");
+        }
     }
 }

@@ -10,15 +10,17 @@ pub(crate) mod old;
 
 use super::rules::Rules;
 use super::{Kind, Schema};
-use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind, quote};
+use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind, FieldErrors};
+use crate::go::quote;
 use old::Old;
 use serde_json::{Map, Number, Value, json};
+use std::collections::HashSet;
 
 /// What came of a look at one value. The number of checks passed decides which of several
 /// alternatives is told.
 #[derive(Debug, Default)]
 struct Outcome {
-    errors: Vec<FieldError>,
+    errors: FieldErrors,
     checks: usize,
 }
 
@@ -37,9 +39,9 @@ impl Outcome {
 #[derive(Debug, Default)]
 pub struct Verdict {
     /// What is wrong with it.
-    pub errors: Vec<FieldError>,
+    pub errors: FieldErrors,
     /// Rules that do not hold for what did not change.
-    pub forgiven: Vec<FieldError>,
+    pub forgiven: FieldErrors,
 }
 
 impl Schema {
@@ -48,7 +50,7 @@ impl Schema {
         let errors = check(self, value, Old::root(self, value, old), "").errors;
         let mut verdict = Verdict {
             errors,
-            forgiven: Vec::new(),
+            forgiven: FieldErrors::new(),
         };
         embedded::check(self, value, "", true, &mut verdict.errors);
         self.check_lists_and_rules(value, old, &mut verdict);
@@ -61,7 +63,7 @@ impl Schema {
         if let (Some(status), Some(child)) = (value.get("status"), self.child("status")) {
             let before = Old::root(self, value, Some(old)).key("status", child, status);
             verdict.errors = check(child, status, before, "").errors;
-            for error in &mut verdict.errors {
+            for error in verdict.errors.iter_mut() {
                 error.path = match error.path.as_str() {
                     "<nil>" => "status".to_owned(),
                     below => format!("status.{below}"),
@@ -74,10 +76,10 @@ impl Schema {
 
     fn check_lists_and_rules(&self, value: &Value, old: Option<&Value>, verdict: &mut Verdict) {
         let errors = &mut verdict.errors;
-        let mut lists = Vec::new();
+        let mut lists = FieldErrors::new();
         lists::check(self, value, "", &mut lists);
         if !lists.is_empty() {
-            let mut before = Vec::new();
+            let mut before = FieldErrors::new();
             if let Some(old) = old {
                 lists::check(self, old, "", &mut before);
             }
@@ -86,7 +88,7 @@ impl Schema {
             }
         }
         if self.has_rules() {
-            if errors.iter().any(blocks) {
+            if errors.more() > 0 || errors.iter().any(blocks) {
                 errors.push(FieldError::invalid(
                     "<nil>",
                     Value::Null,
@@ -409,30 +411,29 @@ fn check_list<'a>(
     path: &str,
     outcome: &mut Outcome,
 ) {
-    if let Some(items) = schema.items() {
+    let length = u64::try_from(list.len()).unwrap_or(u64::MAX);
+    // A list that is longer than it may be is refused whatever is in it.
+    let most = rules.max_items.filter(|max| length > *max);
+    if let Some(items) = schema.items().filter(|_| most.is_none()) {
         let before = old.items(schema);
         for (at, item) in list.iter().enumerate() {
             let below = before.of(at, items, item);
             outcome.merge(check(items, item, below, &format!("{path}[{at}]")));
         }
     }
-    let length = u64::try_from(list.len()).unwrap_or(u64::MAX);
     if let Some(min) = rules.min_items.filter(|min| length < *min) {
         let detail = format!("{path} in body should have at least {min} items");
         let error = FieldError::invalid(shown_path(path), json!(length), detail);
         outcome.errors.push(error);
     }
-    if let Some(max) = rules.max_items.filter(|max| length > *max) {
+    if let Some(max) = most {
         let max = usize::try_from(max).unwrap_or(usize::MAX);
         let error = FieldError::too_many(shown_path(path), list.len(), max);
         outcome.errors.push(error);
     }
-    if rules.unique_items {
-        let twice = list
-            .iter()
-            .enumerate()
-            .any(|(at, item)| list[..at].contains(item));
-        if twice {
+    if rules.unique_items && most.is_none() {
+        let mut seen = HashSet::with_capacity(list.len());
+        if !list.iter().all(|item| seen.insert(item)) {
             let detail = format!("{path} in body shouldn't contain duplicates");
             let error = FieldError::invalid(shown_path(path), json!(""), detail);
             outcome.errors.push(error);

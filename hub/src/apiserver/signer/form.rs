@@ -1,7 +1,7 @@
 //! Whether the bytes of a certificate request are one, signed by the key that it names, and those of a
 //! certificate are one.
 
-use crate::apiserver::error::quote;
+use crate::go::quote;
 use ring::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::{FromDer, X509Certificate};

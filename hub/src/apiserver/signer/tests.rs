@@ -1,7 +1,7 @@
 use super::*;
 use common::time::{Clock, SharedClock};
-use rcgen::{CertificateParams, DnType, KeyPair};
-use std::sync::Arc;
+use rcgen::{CertificateParams, DnType};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 struct Fixed;
@@ -20,7 +20,7 @@ fn csr(user: Option<&str>) -> String {
     params
         .distinguished_name
         .push(DnType::OrganizationName, "group");
-    let key = KeyPair::generate().expect("a key");
+    let key = common::chance::secret::key_pair().expect("a key");
     let request = params.serialize_request(&key).expect("a request");
     pem("CERTIFICATE REQUEST", request.der())
 }
@@ -104,4 +104,63 @@ fn nothing_is_signed_that_is_not_approved_or_not_for_clients() {
         let status = decide(&request(text, usages, &["Approved"]), &keys, now).expect("settled");
         assert_eq!(status["conditions"][1]["type"], "Failed", "{usages:?}");
     }
+}
+
+/// An API server with one approved request, which refuses the first writes as one whose disk is full.
+fn full_disk(refusals: usize) -> (Client, Arc<AtomicUsize>) {
+    let mut object = json!(request(&csr(Some("u")), &USAGES, &["Approved"]));
+    object["apiVersion"] = json!("certificates.k8s.io/v1");
+    object["kind"] = json!("CertificateSigningRequest");
+    object["metadata"]["resourceVersion"] = json!("7");
+    let writes = Arc::new(AtomicUsize::new(0));
+    let counted = writes.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (mut object, counted) = (object.clone(), counted.clone());
+        async move {
+            let uri = request.uri().to_string();
+            if uri.contains("watch=true") {
+                std::future::pending::<()>().await;
+            }
+            let (code, body) = if request.method() == http::Method::PATCH {
+                match counted.fetch_add(1, Ordering::SeqCst) {
+                    before if before < refusals => (
+                        507,
+                        json!({"kind": "Status", "status": "Failure", "code": 507,
+                            "reason": "InsufficientStorage", "message": "the disk is full"}),
+                    ),
+                    _ => (200, object),
+                }
+            } else if uri.contains("/r") && !uri.contains('?') {
+                (200, object)
+            } else {
+                object["metadata"]["managedFields"] = Value::Null;
+                (
+                    200,
+                    json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"},
+                        "items": [object]}),
+                )
+            };
+            let answer = http::Response::builder().status(code);
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            answer.body(body).map_err(std::io::Error::other)
+        }
+    });
+    (Client::new(service, "default"), writes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_could_not_be_written_is_signed_later() {
+    let (_dir, keys) = keys();
+    let (client, writes) = full_disk(3);
+    let env = Env::seeded(Arc::new(Fixed), 1);
+    let signing = tokio::spawn(run(client, keys, env));
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    while writes.load(Ordering::SeqCst) < 4 {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{writes:?} writes: it was given up"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    signing.abort();
 }

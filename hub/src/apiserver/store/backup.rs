@@ -1,8 +1,10 @@
 //! Carrying a store away and beginning anew with it.
 
-use super::disk::{Content, copy, read_copy};
+use super::disk::{Content, Edit, Restoring, check, copy, read_copy};
 use super::error::OpenError;
-use super::{DATABASE, Store, lock, private_dir};
+use super::{DATABASE, Store, directory};
+use crate::apiserver::files::give_to_owner;
+use crate::apiserver::sealing::Keyring;
 use chrono::{DateTime, Utc};
 use std::fs;
 use std::io::Write as _;
@@ -23,13 +25,49 @@ pub struct Attachment {
 }
 
 impl Store {
-    /// Writes everything as it is now to a file that is not there, for its owner only. Writes go on
-    /// meanwhile: it is made from memory.
+    /// Writes everything as it is now to a file that is not there, for its owner only, encrypted as it is
+    /// here. Writes go on meanwhile: it is made from memory.
     pub async fn backup(
         &self,
         target: &Path,
         attachments: Vec<Attachment>,
     ) -> Result<u64, OpenError> {
+        let content = self.content(attachments);
+        let revision = content.revision;
+        let target = target.to_owned();
+        let file = target.clone();
+        let written = tokio::task::spawn_blocking(move || copy(&content, &target)).await;
+        written.unwrap_or(Err(OpenError::Interrupted { file }))?;
+        Ok(revision)
+    }
+
+    /// The same as a file that has no name: when it is closed, or this process ends, nothing is left of it.
+    /// `beside` is a name for the moment in which it is written.
+    pub async fn backup_unnamed(
+        &self,
+        beside: &Path,
+        attachments: Vec<Attachment>,
+    ) -> Result<fs::File, OpenError> {
+        let content = self.content(attachments);
+        let target = beside.to_owned();
+        let file = target.clone();
+        // All of it on that thread: whoever waits may go away in between.
+        let made = tokio::task::spawn_blocking(move || {
+            copy(&content, &target)?;
+            let io = |source| OpenError::Io {
+                action: "open",
+                path: target.clone(),
+                source,
+            };
+            let opened = fs::File::open(&target);
+            let removed = fs::remove_file(&target);
+            let opened = opened.map_err(io)?;
+            removed.map_err(io).map(|()| opened)
+        });
+        made.await.unwrap_or(Err(OpenError::Interrupted { file }))
+    }
+
+    fn content(&self, attachments: Vec<Attachment>) -> Content {
         // The lock is not held while the copy is written.
         let (revision, mut resources) = {
             let state = self.inner.shared.read();
@@ -39,34 +77,78 @@ impl Store {
         };
         resources.sort_by(|(a, _), (b, _)| a.cmp(b));
         let files = attachments.into_iter().map(|a| (a.path, a.content));
-        let content = Content {
+        Content {
+            ring: self.keyring().clone(),
             revision,
             resources,
             files: files.collect(),
-        };
-        let target = target.to_owned();
-        let file = target.clone();
-        let written = tokio::task::spawn_blocking(move || copy(&content, &target)).await;
-        written.unwrap_or(Err(OpenError::Interrupted { file }))?;
-        Ok(revision)
+        }
     }
 }
 
-/// Makes a data directory of a backup, which had no store before. Revisions go on above any that was
-/// handed out since the backup, and every watch from before begins anew. Blocks meanwhile.
-pub fn restore(backup: &Path, dir: &Path, now: DateTime<Utc>) -> Result<u64, OpenError> {
-    private_dir(dir)?;
-    let _lock = lock(dir)?;
-    let seconds = u64::try_from(now.timestamp()).unwrap_or_default();
-    let begin = seconds << REVISIONS_A_SECOND;
-    read_copy(backup, &dir.join(DATABASE), begin, |files| {
-        for (path, content) in files {
-            attach(backup, dir, &path, &content)?;
-        }
-        Ok(())
-    })
+/// Refuses a file that is no backup, is damaged or not whole, or is of a later version.
+pub fn check_backup(file: &Path) -> Result<(), OpenError> {
+    check(file)
 }
 
+/// What a restore needs.
+#[derive(Debug, Clone, Copy)]
+pub struct Restore<'a> {
+    /// The backup.
+    pub backup: &'a Path,
+    /// A directory that had no store before.
+    pub dir: &'a Path,
+    /// The file of keys by which the backup is encrypted, and what is made of it; the one in `dir` unless
+    /// named.
+    pub key_file: Option<&'a Path>,
+    /// The time of day.
+    pub now: DateTime<Utc>,
+}
+
+/// Makes a data directory of a backup, of which `edit` may take something out. Revisions go on above any
+/// that was handed out since the backup, and every watch from before begins anew. Blocks meanwhile.
+pub fn restore<T>(
+    what: &Restore<'_>,
+    edit: impl FnOnce(&mut Edit<'_>) -> Result<T, OpenError>,
+) -> Result<(u64, T), OpenError> {
+    let Restore { backup, dir, .. } = *what;
+    directory::open(dir)?;
+    let _lock = directory::lock(dir)?;
+    let seconds = u64::try_from(what.now.timestamp()).unwrap_or_default();
+    let key_file = Keyring::settle(dir, what.key_file)?;
+    let restoring = Restoring {
+        backup,
+        target: &dir.join(DATABASE),
+        key_file: &key_file,
+        begin: seconds << REVISIONS_A_SECOND,
+    };
+    read_copy(
+        &restoring,
+        |transaction, ring, begin| {
+            let mut open = Edit {
+                transaction,
+                ring,
+                file: backup,
+                revision: begin,
+            };
+            let told = edit(&mut open)?;
+            Ok((open.revision, told))
+        },
+        |ring, files| {
+            for (path, content) in files {
+                attach(backup, dir, &path, &sealed(ring, &path, content)?)?;
+            }
+            Ok(())
+        },
+    )
+}
+
+/// A file of keys as it lies on disk: encrypted by the first key.
+fn sealed(ring: &Keyring, path: &str, content: Vec<u8>) -> Result<Vec<u8>, OpenError> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let sealed = ring.reseal_file(name, &content)?;
+    Ok(sealed.unwrap_or(content))
+}
 fn attach(backup: &Path, dir: &Path, path: &str, content: &[u8]) -> Result<(), OpenError> {
     let relative = PathBuf::from(path);
     let inside = relative
@@ -85,11 +167,12 @@ fn attach(backup: &Path, dir: &Path, path: &str, content: &[u8]) -> Result<(), O
         source,
     };
     if let Some(parent) = target.parent() {
-        private_dir(parent)?;
+        directory::open(parent)?;
     }
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(&target).map_err(io)?;
+    give_to_owner(&file, &target).map_err(io)?;
     file.write_all(content).map_err(io)?;
     file.sync_all().map_err(io)
 }

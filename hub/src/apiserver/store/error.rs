@@ -1,6 +1,7 @@
 //! What can go wrong with the store: one enum for writes, one for files, one for history.
 
 use super::key::Key;
+use crate::apiserver::sealing;
 use std::path::PathBuf;
 use std::sync::Arc;
 use thiserror::Error;
@@ -68,6 +69,28 @@ pub enum OpenError {
         /// ` by process 123`, where that is known.
         holder: String,
     },
+    /// Others can write into the directory.
+    #[error(
+        "everybody can write into {} (mode {mode:04o}); name a directory of its own, such as {}, or close it with chmod 700",
+        dir.display(),
+        dir.join("towline").display()
+    )]
+    Exposed {
+        /// The data directory.
+        dir: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// The directory is of something else.
+    #[error(
+        "{} holds other files and no hub, and others can look into it; name a directory of its own, such as {}",
+        dir.display(),
+        dir.join("towline").display()
+    )]
+    Elsewhere {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// A later version wrote it.
     #[error(
         "{} has format {found}, and this program knows formats up to {known}; use the version that wrote it, or a later one",
@@ -133,6 +156,9 @@ pub enum OpenError {
         /// Why not.
         source: rusqlite::Error,
     },
+    /// What is encrypted in it cannot be opened.
+    #[error(transparent)]
+    Encryption(#[from] sealing::Error),
     /// The task that did it was ended.
     #[error("the backup to {} was interrupted", file.display())]
     Interrupted {

@@ -7,7 +7,8 @@ use super::{Class, Expect};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::timeout;
 
 /// How many writes may wait; who comes then waits before the queue.
 const WAITING: usize = 1024;
@@ -33,7 +34,10 @@ pub(super) struct Job {
 /// The queue.
 pub(super) struct Inbox {
     inner: Mutex<Inner>,
+    /// Wakes a writer that is a thread.
     arrived: Condvar,
+    /// Wakes one that is a task.
+    told: Notify,
     room: Semaphore,
 }
 
@@ -41,6 +45,12 @@ pub(super) struct Inbox {
 struct Inner {
     jobs: VecDeque<Job>,
     closing: bool,
+}
+
+impl Inner {
+    fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && !self.closing
+    }
 }
 
 /// What the writer found.
@@ -55,6 +65,7 @@ impl Inbox {
         Self {
             inner: Mutex::default(),
             arrived: Condvar::new(),
+            told: Notify::new(),
             room: Semaphore::new(WAITING),
         }
     }
@@ -78,15 +89,21 @@ impl Inbox {
         let wake = inner.jobs.len() == 1;
         drop(inner);
         if wake {
-            self.arrived.notify_one();
+            self.wake();
         }
         Ok(())
     }
 
-    /// Waits for writes, as long as given or for ever, and takes what fits into a transaction.
+    fn wake(&self) {
+        self.arrived.notify_one();
+        self.told.notify_one();
+    }
+
+    /// Waits for writes, as long as given or for ever, and takes what fits into a transaction. Keeps the
+    /// thread meanwhile.
     pub(super) fn take(&self, patience: Option<Duration>) -> Taken {
         let mut inner = self.lock();
-        let nothing = |inner: &mut Inner| inner.jobs.is_empty() && !inner.closing;
+        let nothing = |inner: &mut Inner| inner.is_idle();
         inner = match patience {
             None => self
                 .arrived
@@ -97,6 +114,26 @@ impl Inbox {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
+        self.take_some(inner)
+    }
+
+    /// The same without a thread.
+    pub(super) async fn arrival(&self, patience: Option<Duration>) -> Taken {
+        let arrival = async {
+            // Whoever comes between the look and the wait has left a permit.
+            while self.lock().is_idle() {
+                self.told.notified().await;
+            }
+        };
+        match patience {
+            None => arrival.await,
+            // Whether it came or not is seen below.
+            Some(limit) => timeout(limit, arrival).await.unwrap_or_default(),
+        }
+        self.take_some(self.lock())
+    }
+
+    fn take_some(&self, mut inner: MutexGuard<'_, Inner>) -> Taken {
         let mut bytes = 0;
         let fits = inner.jobs.iter().take(BATCH).take_while(|job| {
             let before = bytes;
@@ -115,7 +152,7 @@ impl Inbox {
     pub(super) fn close(&self) {
         self.lock().closing = true;
         self.room.close();
-        self.arrived.notify_one();
+        self.wake();
     }
 
     /// Drops what waits: nobody is left who could write it.

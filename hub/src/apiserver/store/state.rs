@@ -5,7 +5,8 @@ use super::feed::{Event, Feed};
 use super::key::Key;
 use super::stored::Stored;
 use super::table::Table;
-use std::collections::HashMap;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -23,6 +24,8 @@ pub(super) struct Shared {
     state: RwLock<State>,
     /// The revision of `state`, readable without a lock.
     published: AtomicU64,
+    /// How long transactions took until they were on disk, in seconds.
+    pub(super) commits: Histogram,
 }
 
 #[derive(Default)]
@@ -32,7 +35,7 @@ pub(super) struct State {
     pub(super) begin: u64,
     /// Whether the writer has ended.
     pub(super) closed: bool,
-    pub(super) resources: HashMap<Arc<str>, Resource>,
+    pub(super) resources: BTreeMap<Arc<str>, Resource>,
 }
 
 #[derive(Clone)]
@@ -46,6 +49,8 @@ impl Shared {
         Self {
             published: AtomicU64::new(state.revision),
             state: RwLock::new(state),
+            // 0.25 ms to 4 s.
+            commits: Histogram::new(exponential_buckets(0.000_25, 2.0, 15)),
         }
     }
 

@@ -1,8 +1,12 @@
 //! The store as a whole: writes, watches, reopening, and what the files look like.
 
+mod simulated;
+
 use super::*;
-use chrono::DateTime;
+use chrono::{DateTime, Utc};
 use serde_json::json;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -191,7 +195,8 @@ async fn one_process_and_one_user() {
         assert_eq!(mode(&path), 0o600, "{}", path.display());
     }
     store.close().await;
-    open(&dir).close().await;
+    let again = Store::open(&data, Options::default()).expect("opens");
+    again.close().await;
 }
 
 #[tokio::test]
@@ -286,14 +291,17 @@ async fn a_backup_begins_anew_elsewhere() {
 
     let now = DateTime::from_timestamp(1_800_000_000, 0).expect("a time");
     let home = dir.path().join("elsewhere");
-    let begin = restore(&file, &home, now).expect("restores");
+    let begin = restored(&file, dir.path(), &home, now).expect("restores");
     assert!(begin > later.revision());
-    assert_eq!(fs::read(home.join("pki/ca.key")).expect("there"), b"secret");
+    // A private key is encrypted, whatever it was like in the backup.
+    let key = fs::read_to_string(home.join("pki/ca.key")).expect("there");
+    let opened = store_keys(dir.path()).open_file("ca.key", key.clone());
+    assert!(!key.contains("secret") && opened.is_ok_and(|plain| plain == "secret"));
     assert_eq!(
         (mode(&home.join("pki")), mode(&home.join("pki/ca.key"))),
         (0o700, 0o600)
     );
-    let occupied = restore(&file, &home, now);
+    let occupied = restored(&file, dir.path(), &home, now);
     assert!(
         matches!(occupied, Err(OpenError::Occupied { .. })),
         "{occupied:?}"
@@ -322,7 +330,9 @@ async fn a_backup_begins_anew_elsewhere() {
     store.close().await;
     let third = dir.path().join("third");
     let later = now + chrono::Duration::seconds(60);
-    assert!(restore(&file, &third, later).expect("restores") > a.revision() + (1 << 24));
+    assert!(
+        restored(&file, dir.path(), &third, later).expect("restores") > a.revision() + (1 << 24)
+    );
     // A backup is not opened in place, and a database is not restored.
     fs::copy(&file, dir.path().join("fourth.db")).expect("copies");
     let fourth = dir.path().join("fourth");
@@ -333,8 +343,30 @@ async fn a_backup_begins_anew_elsewhere() {
         matches!(in_place, Some(OpenError::Backup { .. })),
         "{in_place:?}"
     );
-    let none = restore(&home.join(DATABASE), &dir.path().join("fifth"), now);
+    let none = restored(
+        &home.join(DATABASE),
+        dir.path(),
+        &dir.path().join("fifth"),
+        now,
+    );
     assert!(matches!(none, Err(OpenError::NoBackup { .. })), "{none:?}");
+}
+
+fn store_keys(dir: &Path) -> Keyring {
+    let ring = Keyring::read(&Keyring::place(dir)).expect("read");
+    ring.expect("there")
+}
+
+/// Restores by the key of the store that the backup is of.
+fn restored(file: &Path, from: &Path, home: &Path, now: DateTime<Utc>) -> Result<u64, OpenError> {
+    let key_file = Keyring::place(from);
+    let what = Restore {
+        backup: file,
+        dir: home,
+        key_file: Some(&key_file),
+        now,
+    };
+    restore(&what, |_| Ok(())).map(|(begin, ())| begin)
 }
 
 /// What somebody would find whose process was killed now.
@@ -345,7 +377,7 @@ fn kept_now(dir: &TempDir) -> Vec<String> {
     let beginning = || fs::read(dir.path().join(log)).expect("read")[..32].to_vec();
     loop {
         let before = beginning();
-        for file in [DATABASE, log] {
+        for file in [DATABASE, log, crate::apiserver::sealing::FILE] {
             fs::copy(dir.path().join(file), copy.path().join(file)).expect("copied");
         }
         if beginning() == before {

@@ -1,21 +1,23 @@
-//! The one thread that writes: takes what waits, makes it durable in one transaction, lets readers
-//! see it, and answers.
+//! The one that writes: takes what waits, makes it durable in one transaction, lets readers see it, and
+//! answers. All of it happens in [`Writer::turn`], which waits for nothing but the disk; what runs the turns is
+//! a thread, or in a simulation a task.
 
 mod book;
 
 use super::Health;
-use super::disk::{Batch, Checkpoint, Disk, Loaded, Op};
-use super::error::Error;
+use super::disk::{Batch, Checkpoint, Disk, Op};
+use super::error::{Error, OpenError};
 use super::feed::{Feed, Limits};
-use super::inbox::{Inbox, Job};
+use super::inbox::{Inbox, Job, Taken};
 use super::state::{Resource, Shared, State};
 use super::stored::Stored;
 use book::Book;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// How many revisions are reserved at once. A disk that is full takes no further reservation, and
 /// renewals must go on meanwhile: half of this is what they have.
@@ -46,11 +48,14 @@ const PIECE: usize = 256;
 /// How many late renewals are written in one transaction: whoever comes meanwhile waits for it.
 const FEW: usize = 32;
 
-/// Everything the thread has.
+/// How long the next turn may wait until a write comes; for ever without an end.
+pub(super) type Patience = Option<Duration>;
+
+/// Everything that only the writer has.
 pub(super) struct Writer {
-    disk: Disk,
+    disk: Box<dyn Disk>,
     shared: Arc<Shared>,
-    inbox: Arc<Inbox>,
+    inbox: Abandon,
     health: watch::Sender<Health>,
     history: Limits,
     book: Book,
@@ -71,21 +76,35 @@ pub(super) struct Writer {
     giving_back: bool,
 }
 
+/// The inbox; answers who waits there when the writer ends, whatever ended it.
+struct Abandon(Arc<Inbox>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
 impl Writer {
-    /// Takes over what was read at start; the first reservation is durable when this returns.
+    /// Takes over what is on a disk; the first reservation is durable when this returns.
     pub(super) fn begin(
-        mut disk: Disk,
-        loaded: Loaded,
+        mut disk: Box<dyn Disk>,
         options: super::Options,
         inbox: Arc<Inbox>,
         health: watch::Sender<Health>,
-    ) -> Result<Self, rusqlite::Error> {
+    ) -> Result<Self, OpenError> {
+        let loaded = disk.load()?;
         // After a kill the last revision is not known, only that it is not above the reservation.
         let revision = loaded.reserved + u64::from(!loaded.clean);
         let reserved = revision + RESERVE;
-        disk.write(&Batch {
+        let written = disk.write(&Batch {
             reserve: Some(reserved),
             ..Batch::default()
+        });
+        written.map_err(|source| OpenError::Sqlite {
+            action: "write",
+            file: disk.file().to_owned(),
+            source,
         })?;
         let mut book = Book::new(revision, options.volatile);
         let mut state = State {
@@ -109,7 +128,7 @@ impl Writer {
         let mut writer = Self {
             disk,
             shared: Arc::new(Shared::new(state)),
-            inbox,
+            inbox: Abandon(inbox),
             health,
             history: options.history,
             book,
@@ -133,34 +152,67 @@ impl Writer {
         self.shared.clone()
     }
 
-    /// Works until the inbox is closed and empty.
+    /// Works on this thread until the inbox is closed and empty.
     pub(super) fn run(mut self) {
+        let mut patience = self.patience();
         loop {
-            let pages = self.disk.log_pages();
-            let pause = !self.is_full() && pages > CHECKPOINT_SOON;
-            let flushes = self.flushed.is_some();
-            let patience = match (pause, self.has_work()) {
-                _ if flushes => Some(Duration::ZERO),
-                (true, _) => Some(PAUSE),
-                (false, true) => Some(TICK),
-                (false, false) => None,
-            };
-            let taken = self.inbox.take(patience);
-            let paused = pause && !flushes && taken.jobs.is_empty();
-            if !taken.jobs.is_empty() {
-                self.write(taken.jobs);
-            }
-            if taken.last {
-                return self.end();
-            }
-            self.flush_some();
-            if paused || self.disk.log_pages() > CHECKPOINT_NOW {
-                self.checkpoint(Checkpoint::Passive);
-            }
-            if self.ticked.elapsed() >= TICK {
-                self.tick();
+            let taken = self.inbox.0.take(patience);
+            match self.turn(taken) {
+                ControlFlow::Continue(next) => patience = next,
+                ControlFlow::Break(()) => return self.end(),
             }
         }
+    }
+
+    /// The same as a task, before whose writes so much time passes as `latency` says.
+    pub(super) async fn run_as_task(mut self, latency: impl Fn() -> Duration) {
+        let mut patience = self.patience();
+        loop {
+            let taken = self.inbox.0.arrival(patience).await;
+            let passes = latency();
+            if !taken.jobs.is_empty() && !passes.is_zero() {
+                sleep(passes).await;
+            }
+            match self.turn(taken) {
+                ControlFlow::Continue(next) => patience = next,
+                ControlFlow::Break(()) => return self.end(),
+            }
+        }
+    }
+
+    /// Writes and answers what was taken, then does a little of what nobody asks for. Says how long the next
+    /// turn may wait, or that none is left and [`Writer::end`] comes.
+    pub(super) fn turn(&mut self, taken: Taken) -> ControlFlow<(), Patience> {
+        let paused = taken.jobs.is_empty() && self.pauses();
+        if !taken.jobs.is_empty() {
+            self.write(taken.jobs);
+        }
+        if taken.last {
+            return ControlFlow::Break(());
+        }
+        self.flush_some();
+        if paused || self.disk.log_pages() > CHECKPOINT_NOW {
+            self.checkpoint(Checkpoint::Passive);
+        }
+        if self.ticked.elapsed() >= TICK {
+            self.tick();
+        }
+        ControlFlow::Continue(self.patience())
+    }
+
+    pub(super) fn patience(&self) -> Patience {
+        if self.flushed.is_some() {
+            Some(Duration::ZERO)
+        } else if self.pauses() {
+            Some(PAUSE)
+        } else {
+            self.has_work().then_some(TICK)
+        }
+    }
+
+    /// Whether a moment in which nobody writes is used to checkpoint.
+    fn pauses(&self) -> bool {
+        self.flushed.is_none() && !self.is_full() && self.disk.log_pages() > CHECKPOINT_SOON
     }
 
     /// Whether there is anything to do that nobody asks for.
@@ -293,6 +345,8 @@ impl Writer {
         self.wrote = Instant::now();
         match self.disk.write(&batch) {
             Ok(()) => {
+                let took = self.wrote.elapsed().as_secs_f64();
+                self.shared.commits.observe(took);
                 self.reserved = batch.reserve.unwrap_or(self.reserved);
                 self.book.learn(&batch.resources);
                 self.forgotten.drain(..batch.forget.len());
@@ -311,7 +365,7 @@ impl Writer {
         }
     }
 
-    fn checkpoint(&self, mode: Checkpoint) {
+    fn checkpoint(&mut self, mode: Checkpoint) {
         if let Err(error) = self.disk.checkpoint(mode) {
             self.fill(&error);
         }
@@ -416,7 +470,7 @@ impl Writer {
     }
 
     /// The last transaction tells that nothing was lost; then every watcher ends.
-    fn end(mut self) {
+    pub(super) fn end(mut self) {
         let late: Vec<_> = self.late.values().cloned().collect();
         let last = Batch {
             late,

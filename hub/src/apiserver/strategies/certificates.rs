@@ -1,16 +1,20 @@
 //! CertificateSigningRequests: the server says who asks, an approval only approves, a signature only signs.
 
-use super::{Facts, Strategy};
+use super::{Facts, Strategy, warnings};
 use crate::apiserver::caller::MASTERS;
-use crate::apiserver::error::{ApiError, FieldError, quote};
-use crate::apiserver::registry::metadata;
-use crate::apiserver::registry::names::{self, NameRule};
-use crate::apiserver::registry::value::{at, copy, is_set, list, number, put, text, texts};
+use crate::apiserver::error::{ApiError, FieldError, FieldErrors};
+use crate::apiserver::metadata;
+use crate::apiserver::names::{self, NameRule};
 use crate::apiserver::signer::form;
+use crate::apiserver::value::{at, copy, is_set, list, number, put, text, texts};
+use crate::go::quote;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
+/// Groups of the tokens that Karmada makes begin with it.
+pub(super) const KARMADA_GROUP: &str = "system:bootstrappers:karmada:";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 const LIFETIME_MIN: i64 = 600;
@@ -41,6 +45,17 @@ const USAGES: [&str; 23] = [
 ];
 
 pub(super) struct Requests;
+
+/// What who asks with a token of Karmada's should know: its own controllers approve such requests, and they
+/// are seldom here.
+fn unapproved(request: &Value) -> Option<String> {
+    let groups = texts(request, &["spec", "groups"]);
+    let karmada = groups.iter().find(|one| one.starts_with(KARMADA_GROUP))?;
+    let name = metadata::name(request);
+    Some(format!(
+        "requests of {karmada} are not approved by this hub: run \"kubectl certificate approve {name}\" if the agent is to join, or register it with \"towline register\" and a token of \"towline token create\""
+    ))
+}
 
 impl Strategy for Requests {
     fn validates_anew(&self) -> bool {
@@ -88,6 +103,12 @@ impl Strategy for Requests {
         Ok(())
     }
 
+    fn warnings(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let mut all = warnings::of(facts, object, old);
+        all.extend(old.is_none().then(|| unapproved(object)).flatten());
+        all
+    }
+
     fn prepare_create(&self, facts: &Facts<'_>, object: &mut Value) {
         let caller = &facts.context.caller;
         let set = |text: &str| (!text.is_empty()).then(|| json!(text));
@@ -117,7 +138,7 @@ impl Strategy for Requests {
         }
     }
 
-    fn validate(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    fn validate(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> FieldErrors {
         let mut errors = validate_spec(object);
         errors.extend(validate_conditions(object));
         errors.extend(validate_certificate(object, old));
@@ -151,6 +172,13 @@ fn conditions<'a>(object: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a 
 /// Times that a condition does not say are now, or what they were.
 fn stamp(facts: &Facts<'_>, object: &mut Value, old: &Value) {
     let now = json!(metadata::timestamp(facts.now));
+    let mut known = BTreeMap::new();
+    for before in list(old, &["status", "conditions"]) {
+        let said = (text(before, &["type"]), text(before, &["status"]));
+        known
+            .entry(said)
+            .or_insert_with(|| at(before, &["lastTransitionTime"]));
+    }
     for condition in conditions_mut(object) {
         if !is_set(condition, &["lastUpdateTime"]) {
             put(condition, &["lastUpdateTime"], Some(now.clone()));
@@ -158,10 +186,8 @@ fn stamp(facts: &Facts<'_>, object: &mut Value, old: &Value) {
         if is_set(condition, &["lastTransitionTime"]) {
             continue;
         }
-        let kind = text(condition, &["type"]).to_owned();
-        let same = conditions(old, &kind)
-            .find(|before| text(before, &["status"]) == text(condition, &["status"]))
-            .and_then(|before| at(before, &["lastTransitionTime"]).cloned());
+        let said = (text(condition, &["type"]), text(condition, &["status"]));
+        let same = known.get(&said).and_then(|time| time.cloned());
         put(
             condition,
             &["lastTransitionTime"],
@@ -188,8 +214,8 @@ fn keep_approval(object: &mut Value, old: &Value) {
     }
 }
 
-fn validate_spec(object: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn validate_spec(object: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     if let Err(why) = form::check(&decoded(object)) {
         let value = at(object, &["spec", "request"]).cloned();
         errors.push(FieldError::invalid(
@@ -202,11 +228,12 @@ fn validate_spec(object: &Value) -> Vec<FieldError> {
     if usages.is_empty() {
         errors.push(FieldError::required("spec.usages", ""));
     }
+    let mut seen = BTreeSet::new();
     for (index, usage) in usages.iter().enumerate() {
         let path = format!("spec.usages[{index}]");
         if !USAGES.contains(usage) {
             errors.push(FieldError::not_supported(path, json!(usage), &USAGES));
-        } else if usages.iter().take(index).any(|before| before == usage) {
+        } else if !seen.insert(*usage) {
             errors.push(FieldError::duplicate(path, json!(usage)));
         }
     }
@@ -222,27 +249,22 @@ fn validate_spec(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn validate_signer(signer: &str) -> Vec<FieldError> {
+fn validate_signer(signer: &str) -> FieldErrors {
     const PATH: &str = "spec.signerName";
     let wrong = |value: &str, why: String| FieldError::invalid(PATH, json!(value), why);
     if signer == LEGACY_SIGNER {
-        return vec![wrong(
-            signer,
-            "the legacy signerName is not allowed via this API version".to_owned(),
-        )];
+        let why = "the legacy signerName is not allowed via this API version";
+        return wrong(signer, why.to_owned()).into();
     }
     if signer.is_empty() {
-        return vec![FieldError::required(PATH, "")];
+        return FieldError::required(PATH, "").into();
     }
     let parts: Vec<&str> = signer.split('/').collect();
     let [domain, path] = parts.as_slice() else {
-        return vec![wrong(
-            signer,
-            "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-                .to_owned(),
-        )];
+        let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        return wrong(signer, why.to_owned()).into();
     };
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     if domain.len() > 253 {
         errors.push(FieldError::too_long(PATH, 253));
     }
@@ -272,9 +294,9 @@ fn validate_signer(signer: &str) -> Vec<FieldError> {
     errors
 }
 
-fn validate_conditions(object: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let mut seen: Vec<&str> = Vec::new();
+fn validate_conditions(object: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let mut seen = BTreeSet::new();
     for (index, condition) in list(object, &["status", "conditions"]).iter().enumerate() {
         let path = format!("status.conditions[{index}]");
         let kind = text(condition, &["type"]);
@@ -307,17 +329,16 @@ fn validate_conditions(object: &Value) -> Vec<FieldError> {
             "Denied" => "Approved",
             _ => "",
         };
-        if !other.is_empty() && seen.contains(&other) {
+        if !other.is_empty() && seen.contains(other) {
             errors.push(FieldError::invalid(
                 "status.conditions",
                 json!(kind),
                 "Approved and Denied conditions are mutually exclusive",
             ));
         }
-        if seen.contains(&kind) {
+        if !seen.insert(kind) {
             errors.push(FieldError::duplicate(format!("{path}.type"), json!(kind)));
         }
-        seen.push(kind);
     }
     errors
 }
@@ -343,8 +364,8 @@ fn validate_certificate(object: &Value, old: Option<&Value>) -> Option<FieldErro
     ))
 }
 
-fn validate_change(facts: &Facts<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn validate_change(facts: &Facts<'_>, object: &Value, old: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     for kind in ["Approved", "Denied", "Failed"] {
         let (now, before) = (
             conditions(object, kind).count(),

@@ -2,9 +2,9 @@
 
 use super::secrets::{SIZE_MAX, decoded_len, frozen};
 use super::{Facts, Strategy};
-use crate::apiserver::error::FieldError;
-use crate::apiserver::registry::names;
-use crate::apiserver::registry::value::{at, map};
+use crate::apiserver::error::{FieldError, FieldErrors};
+use crate::apiserver::names;
+use crate::apiserver::value::{at, map};
 use serde_json::{Value, json};
 
 pub(super) struct ConfigMaps;
@@ -14,8 +14,8 @@ impl Strategy for ConfigMaps {
         true
     }
 
-    fn validate(&self, _: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, _: &Facts<'_>, object: &Value, old: Option<&Value>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
         if let Some(old) = old {
             errors.extend(frozen(object, old, &["data", "binaryData"]));
         }

@@ -1,10 +1,10 @@
 //! DaemonSets count the changes of their template in an annotation.
 
 use super::{Facts, Generation, Strategy};
-use crate::apiserver::registry::value::{put, same, text};
+use crate::apiserver::value::{put, same, text};
 use serde_json::{Value, json};
 
-/// The annotation.
+/// Counts the changes of the template, as the first versions of the kind did in a field.
 pub(crate) const TEMPLATE: &str = "deprecated.daemonset.template.generation";
 const PATH: [&str; 3] = ["metadata", "annotations", TEMPLATE];
 

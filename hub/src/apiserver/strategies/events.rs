@@ -1,10 +1,10 @@
 //! Events: one store with two faces, that of the core group and that of `events.k8s.io`.
 
 use super::{Dependents, Facts, Strategy};
-use crate::apiserver::error::FieldError;
-use crate::apiserver::registry::metadata;
-use crate::apiserver::registry::names::{self, NameRule};
-use crate::apiserver::registry::value::{is_set, text};
+use crate::apiserver::error::{FieldError, FieldErrors};
+use crate::apiserver::metadata;
+use crate::apiserver::names::{self, NameRule};
+use crate::apiserver::value::{is_set, text};
 use serde_json::{Value, json};
 
 /// Names of one field: in the core group, in `events.k8s.io`.
@@ -96,7 +96,7 @@ impl Strategy for Events {
         }
     }
 
-    fn validate(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    fn validate(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> FieldErrors {
         let new_face = facts.context.resource.group.as_ref() == "events.k8s.io";
         let core = as_core(object);
         let mut errors = validate_core(&core, new_face);
@@ -109,9 +109,9 @@ impl Strategy for Events {
     }
 }
 
-fn validate_core(event: &Value, new_face: bool) -> Vec<FieldError> {
+fn validate_core(event: &Value, new_face: bool) -> FieldErrors {
     const MAX: usize = 128;
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     let namespace = metadata::namespace(event);
     let involved = text(event, &["involvedObject", "namespace"]);
     let agrees = if involved.is_empty() {
@@ -167,8 +167,8 @@ fn validate_core(event: &Value, new_face: bool) -> Vec<FieldError> {
 }
 
 /// Of an event that was told, only how often it happened again may change.
-fn validate_change(event: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn validate_change(event: &Value, old: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     if event["series"] != old["series"] && !event["series"].is_null() {
         if event["series"]["count"].as_i64().unwrap_or_default() < 2 {
             let detail = "should be at least 2";
@@ -207,8 +207,8 @@ fn validate_change(event: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn validate_new(event: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn validate_new(event: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let name = metadata::name(event);
     for why in NameRule::Subdomain.check(name, false) {
         errors.push(FieldError::invalid("metadata.name", json!(name), why));

@@ -1,11 +1,11 @@
-//! Kinds that only differ in facts: one row each.
+//! Kinds that differ only in what a table can say: one row each.
 
 use super::{Dependents, Facts, Generation, Strategy, nodes, pods};
-use crate::apiserver::catalogue::Resource;
-use crate::apiserver::registry::DeleteOptions;
-use crate::apiserver::registry::metadata;
-use crate::apiserver::registry::names::NameRule;
-use crate::apiserver::registry::value::put;
+use crate::apiserver::metadata;
+use crate::apiserver::names::NameRule;
+use crate::apiserver::request::DeleteOptions;
+use crate::apiserver::scheme::Resource;
+use crate::apiserver::value::put;
 use serde_json::{Value, json};
 
 /// How much of the metadata a write to `/status` can change.
@@ -15,11 +15,11 @@ pub(crate) enum Meta {
     Free,
     /// All but the labels.
     Labels,
-    /// Nothing.
+    /// None of it.
     Kept,
 }
 
-/// The facts of a kind.
+/// In what a kind differs.
 #[derive(Debug)]
 pub(crate) struct Generic {
     pub(super) name: NameRule,

@@ -1,8 +1,9 @@
 //! Jobs select the pods that they make by their own uid.
 
 use super::{Dependents, Facts, Generation, Strategy};
-use crate::apiserver::registry::value::{at, copy, is_set, object_at, put};
-use crate::apiserver::registry::{DeleteOptions, metadata};
+use crate::apiserver::metadata;
+use crate::apiserver::request::DeleteOptions;
+use crate::apiserver::value::{at, copy, is_set, object_at, put};
 use serde_json::{Value, json};
 
 const UID: &str = "batch.kubernetes.io/controller-uid";

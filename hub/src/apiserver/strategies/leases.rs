@@ -1,8 +1,8 @@
 //! Leases: a PUT may make one, and it must say which version it replaces.
 
 use super::{Facts, Strategy};
-use crate::apiserver::error::FieldError;
-use crate::apiserver::registry::value::{number, put};
+use crate::apiserver::error::{FieldError, FieldErrors};
+use crate::apiserver::value::{number, put};
 use serde_json::{Value, json};
 
 pub(super) struct Leases;
@@ -24,8 +24,8 @@ impl Strategy for Leases {
         without_election(object);
     }
 
-    fn validate(&self, _: &Facts<'_>, object: &Value, _: Option<&Value>) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, _: &Facts<'_>, object: &Value, _: Option<&Value>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
         for (field, least, why) in [
             ("leaseDurationSeconds", 1, "must be greater than 0"),
             ("leaseTransitions", 0, "must be greater than or equal to 0"),

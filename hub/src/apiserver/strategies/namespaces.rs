@@ -1,11 +1,11 @@
 //! Namespaces: they end in two steps, and three of them never.
 
 use super::{Facts, Strategy};
-use crate::apiserver::error::{ApiError, FieldError};
-use crate::apiserver::registry::metadata;
-use crate::apiserver::registry::names::{self, NameRule};
-use crate::apiserver::registry::value::{at, copy, list, put, text, texts};
-use crate::apiserver::registry::{DeleteOptions, Propagation};
+use crate::apiserver::error::{ApiError, FieldError, FieldErrors};
+use crate::apiserver::metadata;
+use crate::apiserver::names::{self, NameRule};
+use crate::apiserver::request::{DeleteOptions, Propagation};
+use crate::apiserver::value::{at, copy, list, put, text, texts};
 use serde_json::{Value, json};
 
 /// These stay for ever.
@@ -67,11 +67,11 @@ impl Strategy for Namespaces {
         label(object);
     }
 
-    fn validate(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    fn validate(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> FieldErrors {
         if facts.context.subresource == "status" {
             return validate_phase(object);
         }
-        let mut errors = Vec::new();
+        let mut errors = FieldErrors::new();
         if old.is_none() || facts.context.subresource == "finalize" {
             for (index, one) in texts(object, &["spec", "finalizers"]).iter().enumerate() {
                 let path = format!("spec.finalizers[{index}]");
@@ -145,7 +145,7 @@ fn label(object: &mut Value) {
     }
 }
 
-fn validate_phase(object: &Value) -> Vec<FieldError> {
+fn validate_phase(object: &Value) -> FieldErrors {
     let phase = text(object, &["status", "phase"]);
     let (expected, why) = if metadata::is_deleting(object) {
         (
@@ -159,12 +159,9 @@ fn validate_phase(object: &Value) -> Vec<FieldError> {
         )
     };
     if phase == expected {
-        return Vec::new();
+        return FieldErrors::new();
     }
     let value = at(object, &["status", "phase"]).cloned();
-    vec![FieldError::invalid(
-        "status.Phase",
-        value.unwrap_or_else(|| json!("")),
-        why,
-    )]
+    let value = value.unwrap_or_else(|| json!(""));
+    FieldError::invalid("status.Phase", value, why).into()
 }

@@ -1,7 +1,7 @@
 //! Nodes and volumes: what the server writes beside what a body says.
 
-use crate::apiserver::registry::metadata;
-use crate::apiserver::registry::value::{copy, is_set, list, put, text};
+use crate::apiserver::metadata;
+use crate::apiserver::value::{copy, is_set, list, put, text};
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 

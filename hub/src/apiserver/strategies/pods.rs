@@ -1,10 +1,9 @@
 //! Pods: what follows from their specs when they are made.
 
-use crate::apiserver::registry::DeleteOptions;
-use crate::apiserver::registry::graceful::at_least;
-use crate::apiserver::registry::metadata;
-use crate::apiserver::registry::value::{list, number, put, text};
+use crate::apiserver::metadata::{self, at_least};
+use crate::apiserver::request::DeleteOptions;
 use crate::apiserver::schema::quantity;
+use crate::apiserver::value::{list, number, put, text};
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
 //! Roles and bindings. Whether their writer may give the rights they hold is decided by `authz`.
 
 use super::{Facts, Strategy};
-use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind};
-use crate::apiserver::registry::names::{self, NameRule};
-use crate::apiserver::registry::value::{at, is_set, list, put, text};
+use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind, FieldErrors};
+use crate::apiserver::names::{self, NameRule};
+use crate::apiserver::value::{at, is_set, list, put, text};
 use serde_json::{Value, json};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -24,9 +24,9 @@ impl Strategy for Roles {
         true
     }
 
-    fn validate(&self, facts: &Facts<'_>, object: &Value, _: Option<&Value>) -> Vec<FieldError> {
+    fn validate(&self, facts: &Facts<'_>, object: &Value, _: Option<&Value>) -> FieldErrors {
         let namespaced = facts.context.resource.namespaced;
-        let mut errors: Vec<FieldError> = list(object, &["rules"])
+        let mut errors: FieldErrors = list(object, &["rules"])
             .iter()
             .enumerate()
             .flat_map(|(index, rule)| check_rule(rule, namespaced, &format!("rules[{index}]")))
@@ -43,8 +43,8 @@ impl Strategy for Roles {
     }
 }
 
-fn check_rule(rule: &Value, namespaced: bool, path: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn check_rule(rule: &Value, namespaced: bool, path: &str) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     if !is_set(rule, &["verbs"]) {
         errors.push(FieldError::required(
             format!("{path}.verbs"),
@@ -113,9 +113,9 @@ impl Strategy for Bindings {
         }
     }
 
-    fn validate(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    fn validate(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> FieldErrors {
         let namespaced = facts.context.resource.namespaced;
-        let mut errors = Vec::new();
+        let mut errors = FieldErrors::new();
         if old.is_some_and(|old| old.get("roleRef") != object.get("roleRef")) {
             // Told in the words of the server's own type.
             let shown = ["apiGroup", "kind", "name"]
@@ -125,7 +125,7 @@ impl Strategy for Bindings {
             errors.push(FieldError::new(
                 "roleRef",
                 FieldErrorKind::Invalid,
-                BadValue::Typed(shown),
+                BadValue::Typed(shown.into()),
                 "cannot change roleRef",
             ));
         }
@@ -169,8 +169,8 @@ impl Strategy for Bindings {
     }
 }
 
-fn check_subject(subject: &Value, namespaced: bool, path: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn check_subject(subject: &Value, namespaced: bool, path: &str) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let name = text(subject, &["name"]);
     if name.is_empty() {
         errors.push(FieldError::required(format!("{path}.name"), ""));

@@ -1,10 +1,12 @@
 //! Secrets: values in base64, some types with required keys, immutable when they say so.
 
-use super::{Facts, Strategy};
-use crate::apiserver::error::FieldError;
-use crate::apiserver::registry::metadata::immutable;
-use crate::apiserver::registry::value::{at, map, object_at, put, same, text};
-use crate::apiserver::registry::{names, strict};
+use super::certificates::KARMADA_GROUP;
+use super::{Facts, Strategy, warnings};
+use crate::apiserver::error::{FieldError, FieldErrors};
+use crate::apiserver::metadata::immutable;
+use crate::apiserver::names;
+use crate::apiserver::value::{at, map, object_at, put, same, text};
+use crate::go::strict;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
@@ -39,8 +41,14 @@ impl Strategy for Secrets {
         }
     }
 
-    fn validate(&self, _: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn warnings(&self, facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let mut all = warnings::of(facts, object, old);
+        all.extend(old.is_none().then(|| unserved(object)).flatten());
+        all
+    }
+
+    fn validate(&self, _: &Facts<'_>, object: &Value, old: Option<&Value>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
         if let Some(old) = old {
             if !same(object, old, &["type"]) {
                 errors.push(immutable(object, &["type"]));
@@ -52,13 +60,28 @@ impl Strategy for Secrets {
     }
 }
 
+/// What who makes a token of Karmada's should know: with it a certificate can be asked for, which nobody here
+/// approves.
+fn unserved(secret: &Value) -> Option<String> {
+    if text(secret, &["type"]) != "bootstrap.kubernetes.io/token" {
+        return None;
+    }
+    let groups = BASE64_STANDARD.decode(text(secret, &["data", "auth-extra-groups"]));
+    let groups = String::from_utf8(groups.ok()?).ok()?;
+    let mut groups = groups.split(',').map(str::trim);
+    let karmada = groups.find(|one| one.starts_with(KARMADA_GROUP))?;
+    Some(format!(
+        "requests for certificates by a token of {karmada} are not approved by this hub: make tokens with \"towline token create\""
+    ))
+}
+
 /// What changed in an object that said that it does not change.
-pub(super) fn frozen(object: &Value, old: &Value, fields: &[&str]) -> Vec<FieldError> {
+pub(super) fn frozen(object: &Value, old: &Value, fields: &[&str]) -> FieldErrors {
     let is_frozen = |object: &Value| at(object, &["immutable"]) == Some(&Value::Bool(true));
     if !is_frozen(old) {
-        return Vec::new();
+        return FieldErrors::new();
     }
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     if !is_frozen(object) {
         errors.push(FieldError::forbidden("immutable", FROZEN));
     }
@@ -70,8 +93,8 @@ pub(super) fn frozen(object: &Value, old: &Value, fields: &[&str]) -> Vec<FieldE
     errors
 }
 
-fn contents(object: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn contents(object: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let mut size = 0;
     for (key, value) in map(object, &["data"]).into_iter().flatten() {
         for why in names::config_key(key) {

@@ -1,8 +1,8 @@
 //! Services: what follows from the address that a Service names. None is handed out here.
 
 use super::{Facts, Strategy};
-use crate::apiserver::registry::names::NameRule;
-use crate::apiserver::registry::value::{copy, is_set, list, put, same, text, texts};
+use crate::apiserver::names::NameRule;
+use crate::apiserver::value::{copy, is_set, list, put, same, text, texts};
 use serde_json::{Value, json};
 
 const IPS: [&str; 2] = ["spec", "clusterIPs"];

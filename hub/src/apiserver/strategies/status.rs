@@ -1,8 +1,8 @@
 //! The status of an object is written by itself, and by itself only.
 
 use super::Meta;
-use crate::apiserver::catalogue::Resource;
-use crate::apiserver::registry::value::{at, copy, put};
+use crate::apiserver::scheme::Resource;
+use crate::apiserver::value::{at, copy, put};
 use serde_json::{Value, json};
 
 /// A new object has the status that its kind begins with, whatever the body says.

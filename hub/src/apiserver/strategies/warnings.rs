@@ -2,13 +2,12 @@
 //! nothing any more, and values that hide each other.
 
 use super::Facts;
-use crate::apiserver::error::quote;
-use crate::apiserver::registry::metadata;
-use crate::apiserver::registry::names;
-use crate::apiserver::registry::value::{at, list, map, text};
 use crate::apiserver::schema::{quantity_above, whole_bytes};
+use crate::apiserver::value::{at, list, map, text};
+use crate::apiserver::{metadata, names};
+use crate::go::quote;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// The warnings of a built-in kind.
 pub(super) fn of(facts: &Facts<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
@@ -298,18 +297,20 @@ fn environment(container: &Value, at: &str, warnings: &mut Vec<String>) {
     }
 }
 
+/// With so many definitions of a port another one is compared, and no more are told.
+const MOST_COMPARED: usize = 100;
+
 fn ports(containers: &[(&Value, String)], warnings: &mut Vec<String>) {
-    let mut known: Vec<(&Value, String)> = Vec::new();
+    let mut known: HashMap<(&Value, &Value), Vec<(&Value, String)>> = HashMap::new();
     for (container, at) in containers {
         for (index, port) in list(container, &["ports"]).iter().enumerate() {
             let place = format!("{at}.ports[{index}]");
             let host = |port: &Value| port["hostPort"].as_i64().unwrap_or_default();
             let address = |port: &Value| text(port, &["hostIP"]).to_owned();
-            let same_port = |other: &Value| {
-                other["containerPort"] == port["containerPort"]
-                    && other["protocol"] == port["protocol"]
-            };
-            for (other, there) in known.iter().filter(|(other, _)| same_port(other)) {
+            let earlier = known
+                .entry((&port["containerPort"], &port["protocol"]))
+                .or_default();
+            for (other, there) in earlier.iter() {
                 let same_host = host(port) == host(other);
                 let (here, other_address) = (address(port), address(other));
                 let how = if same_host && here == other_address {
@@ -323,7 +324,12 @@ fn ports(containers: &[(&Value, String)], warnings: &mut Vec<String>) {
                 };
                 warnings.push(format!("{place}: {how} port definition with {there}"));
             }
-            known.push((port, place));
+            if earlier.len() < MOST_COMPARED {
+                earlier.push((port, place));
+            }
+            if warnings.len() >= MOST_COMPARED {
+                return;
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Fields of workloads that lists can select by.
 
-use crate::apiserver::registry::value::{at, list, text};
+use crate::apiserver::value::{at, list, text};
 use serde_json::Value;
 
 /// The value of a field of a selector, as the real server writes it.

@@ -1,7 +1,7 @@
 //! Rows of services and of what leads to them.
 
 use super::{Row, at, list, row_of, text, text_at};
-use crate::apiserver::catalogue::Resource;
+use crate::apiserver::scheme::Resource;
 use serde_json::Value;
 use std::collections::BTreeSet;
 

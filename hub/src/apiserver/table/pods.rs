@@ -1,7 +1,7 @@
 //! Rows of pods.
 
 use super::{Row, age, at, list, row_of, text_at};
-use crate::apiserver::catalogue::Resource;
+use crate::apiserver::scheme::Resource;
 use chrono::DateTime;
 use serde_json::{Value, json};
 

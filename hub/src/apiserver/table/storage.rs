@@ -1,7 +1,7 @@
 //! Rows of storage.
 
 use super::{Row, list, row_of};
-use crate::apiserver::catalogue::Resource;
+use crate::apiserver::scheme::Resource;
 use serde_json::Value;
 
 pub(super) fn cells(row: &Row<'_>, resource: &Resource) -> Option<Vec<Value>> {

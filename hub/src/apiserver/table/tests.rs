@@ -1,5 +1,5 @@
 use super::*;
-use crate::apiserver::catalogue::Catalogue;
+use crate::apiserver::scheme::Scheme;
 
 fn at_noon() -> DateTime<Utc> {
     DateTime::parse_from_rfc3339("2024-01-01T12:00:00Z")
@@ -10,7 +10,7 @@ fn at_noon() -> DateTime<Utc> {
 fn shown(group: &str, version: &str, plural: &str, mut object: Value) -> Value {
     object["metadata"]["name"] = json!("a");
     object["metadata"]["creationTimestamp"] = json!("2024-01-01T11:00:00Z");
-    let resource = Catalogue::new()
+    let resource = Scheme::new()
         .resource(group, version, plural)
         .expect(plural);
     json!(cells(&resource, &object, at_noon()))
@@ -133,7 +133,7 @@ fn rows_say_what_kubectl_shows() {
 
 #[test]
 fn every_built_in_kind_has_a_cell_for_each_column() {
-    for resource in Catalogue::new().all() {
+    for resource in Scheme::new().all() {
         if resource.columns.is_empty() {
             continue;
         }
@@ -149,18 +149,52 @@ fn every_built_in_kind_has_a_cell_for_each_column() {
 }
 
 #[test]
+fn a_cluster_is_shown_in_words_also_before_it_was_heard_of() {
+    use kube::CustomResourceExt as _;
+    let scheme = Scheme::new();
+    let crd = common::api::cluster::Cluster::crd();
+    let mut crd = serde_json::to_value(crd).expect("JSON");
+    crd["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+    scheme.set_crds([&crd]);
+    let resource = scheme.resource("cluster.karmada.io", "v1alpha1", "clusters");
+    let resource = resource.expect("served");
+    let shown = |object: Value| json!(cells(&resource, &object, at_noon()));
+    let made = "2024-01-01T11:00:00Z";
+    let metadata = json!({"name": "m1", "creationTimestamp": made});
+    let new =
+        json!({"metadata": metadata, "spec": {"syncMode": "Pull", "zones": [], "region": ""}});
+    assert_eq!(
+        shown(new),
+        json!([
+            "m1", null, "Pull", "Unknown", "60m", "<none>", "<none>", "<none>", null, "<none>"
+        ])
+    );
+    let known = json!({
+        "metadata": metadata,
+        "spec": {"syncMode": "Pull", "zones": ["z1", "z2"], "region": "r", "provider": "p"},
+        "status": {"kubernetesVersion": "v1.36.3", "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    assert_eq!(
+        shown(known),
+        json!([
+            "m1", "v1.36.3", "Pull", "True", "60m", "z1,z2", "r", "p", null, "<none>"
+        ])
+    );
+}
+
+#[test]
 fn custom_columns_show_what_their_paths_lead_to() {
-    let catalogue = Catalogue::new();
+    let scheme = Scheme::new();
     let column =
         |name: &str, kind: &str, path: &str| json!({"name": name, "type": kind, "jsonPath": path});
-    catalogue.set_crds([&json!({"metadata": {"name": "things.x"}, "spec": {"group": "x", "scope": "Cluster",
+    scheme.set_crds([&json!({"metadata": {"name": "things.x"}, "spec": {"group": "x", "scope": "Cluster",
         "names": {"plural": "things", "kind": "Thing"}, "versions": [{"name": "v1", "served": true, "storage": true,
         "schema": {"openAPIV3Schema": {"type": "object"}}, "additionalPrinterColumns": [
             column("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
             column("Size", "integer", ".spec.size"), column("Names", "string", ".spec.names"),
             column("When", "date", ".spec.when"), column("None", "string", ".spec.none")]}]},
         "status": {"conditions": [{"type": "Established", "status": "True"}]}})]);
-    let resource = catalogue.resource("x", "v1", "things").expect("served");
+    let resource = scheme.resource("x", "v1", "things").expect("served");
     let object = json!({"metadata": {"name": "a"}, "spec": {"size": 3, "names": ["x", "y"], "when": "2024-01-01T11:59:00Z"},
                         "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     let table = table(

@@ -1,12 +1,15 @@
-//! Whether members are fresh: Lease, Ready, certificate, the agent's own last error.
+//! Whether members are fresh and take Works: execution namespace, Lease, Ready, certificate, the agent's own
+//! last error, what is orphaned, and which reserved namespaces are open.
 
 use super::{Finding, Wrong};
 use crate::cli::{CliError, Kind};
 use chrono::{DateTime, Utc};
-use common::api::cluster::{Cluster, DUPLICATE_ID, QUARANTINED, READY};
-use common::names::{CLUSTER_NAMESPACE, ClusterName};
+use common::api::cluster::{AgentInfo, Cluster, DUPLICATE_ID, QUARANTINED, READY};
+use common::names::{CLUSTER_NAMESPACE, ClusterName, EXECUTION_PREFIX};
 use common::time::{from_micro_time, from_time};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use std::collections::BTreeMap;
@@ -16,14 +19,43 @@ const LEASE_LATE: i64 = 40;
 /// A certificate renewed at a third of its life is late when so little is left.
 const CERTIFICATE_LATE_DAYS: i64 = 7;
 
-/// Looks at one cluster step by step, or at all of them in a line each.
+/// What was found of one cluster.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Its name.
+    pub(super) name: String,
+    /// Step by step.
+    pub(super) findings: Vec<Finding>,
+}
+
+/// What is known of a cluster beside its object.
+#[derive(Debug, Clone, Default)]
+struct Around {
+    /// When its Lease was renewed last.
+    renewed: Option<DateTime<Utc>>,
+    works: Works,
+}
+
+/// The state of an execution namespace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Works {
+    /// This kubeconfig may not see.
+    Unseen,
+    #[default]
+    Missing,
+    Terminating,
+    Active,
+}
+
+/// Looks at one cluster, or at all of them.
 pub(super) async fn look(
     client: &Client,
     only: Option<&ClusterName>,
     now: DateTime<Utc>,
-) -> Result<Vec<Finding>, CliError> {
+) -> Result<Vec<Found>, CliError> {
     let clusters: Api<Cluster> = Api::all(client.clone());
     let leases: Api<Lease> = Api::namespaced(client.clone(), CLUSTER_NAMESPACE);
+    let namespaces: Api<Namespace> = Api::all(client.clone());
     if let Some(name) = only {
         let failed = |e| CliError::api(format!("failed to get Cluster {:?}", name.as_str()), e);
         let cluster = clusters.get_opt(name.as_str()).await.map_err(failed)?;
@@ -33,54 +65,154 @@ pub(super) async fn look(
                 .hint("`kubectl get clusters` lists those there are."));
         };
         let lease = leases.get_opt(name.as_str()).await.map_err(failed)?;
-        return Ok(judge(&cluster, lease.as_ref().and_then(renewed), now));
+        let namespace = name.execution_namespace();
+        let works = match namespaces.get_metadata_opt(&namespace).await {
+            Ok(found) => found.map_or(Works::Missing, |found| works_of(&found.metadata)),
+            Err(error) => unseen(&namespace, error)?,
+        };
+        let around = Around {
+            renewed: lease.as_ref().and_then(renewed),
+            works,
+        };
+        return Ok(vec![found(&cluster, &around, now)]);
     }
     let all = ListParams::default();
     let failed = |e| CliError::api("failed to list Clusters", e);
-    let found = clusters.list(&all).await.map_err(failed)?;
+    let listed = clusters.list(&all).await.map_err(failed)?;
     let leases = leases.list(&all).await.map_err(failed)?;
     let renewals: BTreeMap<_, _> = leases
         .items
         .iter()
         .filter_map(|lease| Some((lease.metadata.name.clone()?, renewed(lease)?)))
         .collect();
-    let line = |cluster: &Cluster| {
-        let name = cluster.metadata.name.clone().unwrap_or_default();
-        summary(judge(cluster, renewals.get(&name).copied(), now), name)
+    let (spaces, absent) = match namespaces.list_metadata(&all).await {
+        Ok(listed) => (listed.items, Works::Missing),
+        Err(error) => (Vec::new(), unseen("namespaces", error)?),
     };
-    Ok(found.items.iter().map(line).collect())
+    let spaces: BTreeMap<_, _> = spaces
+        .iter()
+        .filter_map(|space| Some((space.metadata.name.as_deref()?, works_of(&space.metadata))))
+        .collect();
+    let each = |cluster: &Cluster| {
+        let name = cluster.metadata.name.as_deref().unwrap_or_default();
+        let space = format!("{EXECUTION_PREFIX}{name}");
+        let around = Around {
+            renewed: renewals.get(name).copied(),
+            works: spaces.get(space.as_str()).copied().unwrap_or(absent),
+        };
+        found(cluster, &around, now)
+    };
+    Ok(listed.items.iter().map(each).collect())
+}
+
+/// A kubeconfig that may not look at namespaces sees everything else.
+fn unseen(what: &str, error: kube::Error) -> Result<Works, CliError> {
+    match error {
+        kube::Error::Api(status) if status.code == 403 => Ok(Works::Unseen),
+        error => Err(CliError::api(format!("failed to look at {what}"), error)),
+    }
+}
+
+fn works_of(namespace: &ObjectMeta) -> Works {
+    match namespace.deletion_timestamp {
+        Some(_) => Works::Terminating,
+        None => Works::Active,
+    }
 }
 
 fn renewed(lease: &Lease) -> Option<DateTime<Utc>> {
     from_micro_time(lease.spec.as_ref()?.renew_time.as_ref()?)
 }
 
-/// The first thing that is wrong stands for the cluster.
-fn summary(findings: Vec<Finding>, name: String) -> Finding {
-    let step = format!("cluster {name}");
-    let all: Vec<String> = findings
-        .iter()
-        .filter_map(|f| Some(format!("{} {}", f.step, f.seen.as_ref().ok()?)))
-        .collect();
-    let wrong = findings
-        .into_iter()
-        .find_map(|f| Some((f.step, f.seen.err()?)));
-    match wrong {
-        None => Finding::right(step, all.join(", ")),
-        Some((what, Wrong { what: why, hint })) => {
-            Finding::wrong(step, format!("{what}: {why}"), hint)
+impl Found {
+    /// One line for the cluster: the first thing that is wrong stands for it.
+    pub(super) fn summary(self) -> Finding {
+        let step = format!("cluster {}", self.name);
+        let all: Vec<String> = self
+            .findings
+            .iter()
+            .filter_map(|f| Some(format!("{} {}", f.step, f.seen.as_ref().ok()?)))
+            .collect();
+        let wrong = self
+            .findings
+            .into_iter()
+            .find_map(|f| Some((f.step, f.seen.err()?)));
+        match wrong {
+            None => Finding::right(step, all.join(", ")),
+            Some((what, Wrong { what: why, hint })) => {
+                Finding::wrong(step, format!("{what}: {why}"), hint)
+            }
         }
     }
 }
 
-fn judge(cluster: &Cluster, renewed: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Vec<Finding> {
-    vec![
-        registration(cluster),
-        lease(renewed, now),
-        ready(cluster),
-        certificate(cluster, now),
-        last_error(cluster),
-    ]
+fn found(cluster: &Cluster, around: &Around, now: DateTime<Utc>) -> Found {
+    Found {
+        name: cluster.metadata.name.clone().unwrap_or_default(),
+        findings: vec![
+            registration(cluster),
+            works(cluster, around.works),
+            lease(around.renewed, now),
+            ready(cluster),
+            certificate(cluster, now),
+            last_error(cluster),
+            orphans(cluster),
+            allowed(cluster),
+        ],
+    }
+}
+
+/// Whether Works can be written for it.
+fn works(cluster: &Cluster, works: Works) -> Finding {
+    const STEP: &str = "Works";
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let namespace = format!("{EXECUTION_PREFIX}{name}");
+    match works {
+        Works::Active => Finding::right(STEP, format!("namespace {namespace}")),
+        Works::Unseen => Finding::right(STEP, "not shown to this kubeconfig"),
+        Works::Missing => Finding::wrong(
+            STEP,
+            format!("there is no namespace {namespace}"),
+            "See that the hub's controllers run: they make it.",
+        ),
+        Works::Terminating => Finding::wrong(
+            STEP,
+            format!("namespace {namespace} is Terminating: no Work can be written"),
+            "Somebody deleted it: see by `kubectl get works -n NAMESPACE` what it waits for; the hub \
+             makes it anew when it is gone.",
+        ),
+    }
+}
+
+fn agent(cluster: &Cluster) -> Option<&AgentInfo> {
+    cluster.status.as_ref()?.agent.as_ref()
+}
+
+/// What Works left behind without having been deleted.
+fn orphans(cluster: &Cluster) -> Finding {
+    const STEP: &str = "orphans";
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    match agent(cluster).and_then(|agent| agent.orphans.as_ref()) {
+        None => Finding::right(STEP, "not reported"),
+        Some(report) if report.count == 0 => Finding::right(STEP, "none"),
+        Some(report) => Finding::wrong(
+            STEP,
+            format!("{} objects in the member have no Work", report.count),
+            format!(
+                "List them by `towline orphans {name}`, and settle them by --adopt or --delete."
+            ),
+        ),
+    }
+}
+
+/// The owner's choice, and no error; but whoever looks after the fleet should know it.
+fn allowed(cluster: &Cluster) -> Finding {
+    const STEP: &str = "reserved namespaces";
+    let allowed = agent(cluster).map_or(&[][..], |agent| &agent.allowed_namespaces);
+    match allowed {
+        [] => Finding::right(STEP, "none allowed"),
+        names => Finding::right(STEP, format!("allowed to Works: {}", names.join(", "))),
+    }
 }
 
 fn registration(cluster: &Cluster) -> Finding {
@@ -146,11 +278,8 @@ fn ready(cluster: &Cluster) -> Finding {
 
 fn certificate(cluster: &Cluster, now: DateTime<Utc>) -> Finding {
     const STEP: &str = "certificate";
-    let agent = cluster
-        .status
-        .as_ref()
-        .and_then(|status| status.agent.as_ref());
-    let ends = agent.and_then(|agent| from_time(agent.certificate_expiration_time.as_ref()?));
+    let ends =
+        agent(cluster).and_then(|agent| from_time(agent.certificate_expiration_time.as_ref()?));
     let Some(ends) = ends else {
         return Finding::right(STEP, "not reported");
     };
@@ -176,10 +305,7 @@ fn certificate(cluster: &Cluster, now: DateTime<Utc>) -> Finding {
 
 fn last_error(cluster: &Cluster) -> Finding {
     const STEP: &str = "agent";
-    let agent = cluster
-        .status
-        .as_ref()
-        .and_then(|status| status.agent.as_ref());
+    let agent = agent(cluster);
     let version = agent
         .and_then(|agent| agent.version.as_deref())
         .unwrap_or("not reported");
@@ -196,7 +322,7 @@ fn last_error(cluster: &Cluster) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common::api::cluster::{AgentInfo, ClusterStatus};
+    use common::api::cluster::{ClusterStatus, OrphanReport};
     use common::conditions;
     use common::time::to_time;
 
@@ -223,9 +349,58 @@ mod tests {
     fn first_wrong(edit: impl FnOnce(&mut Cluster), renewed: Option<i64>) -> Option<String> {
         let mut cluster = healthy();
         edit(&mut cluster);
-        let findings = judge(&cluster, renewed.map(at), at(100));
-        let line = summary(findings, "m1".into());
+        let around = Around {
+            renewed: renewed.map(at),
+            works: Works::Active,
+        };
+        let line = found(&cluster, &around, at(100)).summary();
         line.seen.err().map(|wrong| wrong.what)
+    }
+
+    #[test]
+    fn where_works_lie_is_looked_at() {
+        let namespace = |deleted: Option<i64>| ObjectMeta {
+            deletion_timestamp: deleted.map(|seconds| to_time(at(seconds))),
+            ..ObjectMeta::default()
+        };
+        assert_eq!(works_of(&namespace(None)), Works::Active);
+        let going = works_of(&namespace(Some(0)));
+        for (state, want) in [
+            (Works::Active, None),
+            (Works::Unseen, None),
+            (going, Some("namespace karmada-es-m1 is Terminating")),
+            (Works::Missing, Some("there is no namespace karmada-es-m1")),
+        ] {
+            let wrong = works(&healthy(), state).seen.err().map(|wrong| wrong.what);
+            match want {
+                None => assert_eq!(wrong, None, "{state:?}"),
+                Some(want) => assert!(wrong.is_some_and(|w| w.starts_with(want)), "{state:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_member_holds_beyond_its_works_is_told() {
+        let mut cluster = healthy();
+        let shown = |cluster: &Cluster| (orphans(cluster).seen, allowed(cluster).seen);
+        let (left, open) = shown(&cluster);
+        assert_eq!(left, Ok("not reported".into()));
+        assert_eq!(open, Ok("none allowed".into()));
+        let status = cluster.status.as_mut().expect("there");
+        let agent = status.agent.as_mut().expect("there");
+        agent.allowed_namespaces = vec!["kube-public".into(), "kube-system".into()];
+        agent.orphans = Some(OrphanReport {
+            count: 3,
+            objects: Vec::new(),
+        });
+        let (left, open) = shown(&cluster);
+        let left = left.expect_err("three are left");
+        assert!(left.what.starts_with("3 objects"), "{left:?}");
+        assert!(left.hint.contains("`towline orphans m1`"), "{left:?}");
+        assert_eq!(
+            open,
+            Ok("allowed to Works: kube-public, kube-system".into())
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The way to a hub: DNS, TCP, proxy, TLS, clock.
 //!
-//! One request is made; what it met says which steps of the way are good.
+//! One request is made; what it met says which steps of the way are good. An agent's way ends at the pin: a
+//! token's signature is the agent's own to check.
 
 use super::Finding;
 use crate::cli::{CliError, Kind};
@@ -9,7 +10,6 @@ use common::client::{HostPort, Problem, classify};
 use common::discovery::{self, CaPin};
 use common::proxy::ProxyChoice;
 use common::time::{Clock as _, SystemClock};
-use common::token::BootstrapToken;
 use http::Request;
 use http::header::DATE;
 use kube::client::Body;
@@ -150,17 +150,22 @@ pub(super) async fn to_address(
     let used = proxy
         .proxy_for(&server)
         .map_err(|e| CliError::new(Kind::Usage, e))?;
-    let token = BootstrapToken::generate(&mut rand::rng());
-    let servers = [server.clone()];
-    let met = discovery::discover(&servers, &proxy, &token, pins, Arc::new(SystemClock)).await;
+    let met = discovery::look(&server, &proxy, pins, Arc::new(SystemClock)).await;
     Ok(discovered(
         &server.to_string(),
         used.is_some(),
-        met.err().as_ref(),
+        !pins.is_empty(),
+        met.as_deref(),
     ))
 }
 
-fn discovered(address: &str, proxied: bool, met: Option<&discovery::Error>) -> Vec<Finding> {
+/// `met` are the pins of the hub's authorities, or what went wrong on the way to them.
+fn discovered(
+    address: &str,
+    proxied: bool,
+    pinned: bool,
+    met: Result<&[CaPin], &discovery::Error>,
+) -> Vec<Finding> {
     use discovery::Error;
     let past_tls = |last: Finding| {
         let mut findings = steps(address, proxied, None);
@@ -174,34 +179,46 @@ fn discovered(address: &str, proxied: bool, met: Option<&discovery::Error>) -> V
         findings
     };
     match met {
-        Some(Error::Unreachable { attempts }) => steps(
+        Err(Error::Unreachable { attempts }) => steps(
             address,
             proxied,
             attempts.first().map(|attempt| &attempt.problem),
         ),
-        Some(error @ (Error::ForeignIssuer { .. } | Error::WrongName { .. } | Error::Tls(_))) => {
+        Err(error @ (Error::ForeignIssuer { .. } | Error::WrongName { .. } | Error::Tls(_))) => {
             at_tls(
                 error.to_string(),
                 "Use an address that leads to the hub itself.",
             )
         }
-        Some(error @ Error::ClockSkew { .. }) => {
+        Err(error @ Error::ClockSkew { .. }) => {
             at_tls(error.to_string(), "Set both clocks by NTP.")
         }
-        Some(error @ Error::NotAHub { .. }) => past_tls(Finding::wrong(
+        Err(error @ Error::NotAHub { .. }) => past_tls(Finding::wrong(
             "cluster-info",
             error.to_string(),
             "Correct the address, or prepare the hub by `towline init`.",
         )),
-        // It knows nothing of a token that was just made up: as far as an agent gets without one.
-        Some(Error::JwsMissing { .. }) | None => {
-            past_tls(Finding::right("cluster-info", "the hub serves it"))
-        }
-        Some(error) => past_tls(Finding::wrong(
-            "cluster-info",
+        Err(error @ Error::PinMismatch { .. }) => past_tls(Finding::wrong(
+            "pin",
             error.to_string(),
             "Compare the pin with what `towline token create --print-register-command` prints.",
         )),
+        Err(error) => past_tls(Finding::wrong(
+            "cluster-info",
+            error.to_string(),
+            "Look at ConfigMap kube-public/cluster-info of the hub.",
+        )),
+        Ok(found) => {
+            let found: Vec<String> = found.iter().map(CaPin::to_string).collect();
+            let found = found.join(", ");
+            past_tls(match pinned {
+                true => Finding::right("pin", format!("the hub's CA has it: {found}")),
+                false => Finding::right(
+                    "cluster-info",
+                    format!("served, and not verified without a pin; it shows {found}"),
+                ),
+            })
+        }
     }
 }
 
@@ -273,22 +290,21 @@ mod tests {
     #[test]
     fn an_agents_way_is_told_apart() {
         let address = HostPort::new("hub", 6443);
-        let missing = discovery::Error::JwsMissing {
+        let pin: CaPin = format!("sha256:{}", "0".repeat(64)).parse().expect("a pin");
+        let found = [pin.clone()];
+        let shown = |pinned, met| shown(&discovered("hub", false, pinned, met));
+        assert_eq!(shown(false, Ok(&found)), "DNS TCP TLS answer cluster-info");
+        assert_eq!(shown(true, Ok(&found)), "DNS TCP TLS answer pin");
+        let mismatch = discovery::Error::PinMismatch {
             address: address.clone(),
-            token_id: "x".into(),
+            found: vec![pin],
         };
-        assert_eq!(
-            shown(&discovered("hub", false, Some(&missing))),
-            "DNS TCP TLS answer cluster-info"
-        );
+        assert_eq!(shown(true, Err(&mismatch)), "DNS TCP TLS answer !pin");
         let foreign = discovery::Error::ForeignIssuer {
             address,
             issuer: "proxy".into(),
         };
-        assert_eq!(
-            shown(&discovered("hub", false, Some(&foreign))),
-            "DNS TCP !TLS"
-        );
+        assert_eq!(shown(true, Err(&foreign)), "DNS TCP !TLS");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the demo runs: a hub, members, and an agent for each.
 
+use crate::apiserver::http::server::STRANGERS_OF_ADDRESS;
 use crate::apiserver::serve::{Options, Running};
 use crate::serve::{self, KubeconfigArgs, ServeArgs};
 use anyhow::{Context as _, bail};
@@ -7,7 +8,7 @@ use clap::Parser as _;
 use common::admin::AdminState;
 use common::client::{ClientOptions, kubeconfig_client};
 use common::discovery::CaPin;
-use common::time::SharedClock;
+use common::env::Env;
 use kube::Client;
 use std::ffi::OsString;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -21,6 +22,12 @@ use tokio_util::sync::CancellationToken;
 use super::story::{GRACE, Story};
 use super::workloads;
 
+/// The agent's user in a member, as the installation binds it, and its groups.
+const AGENT_USER: &str = "system:serviceaccount:towline-system:towline-agent";
+const AGENT_GROUPS: [&str; 2] = [
+    "system:serviceaccounts",
+    "system:serviceaccounts:towline-system",
+];
 /// How many members there are.
 const MEMBERS: usize = 3;
 
@@ -59,6 +66,8 @@ pub(super) struct Member {
     pub(super) name: String,
     /// Its administrator's kubeconfig.
     pub(super) kubeconfig: PathBuf,
+    /// Its agent's, with the rights that `towline register` gives.
+    agent_kubeconfig: PathBuf,
     /// It, with every right.
     pub(super) client: Client,
     /// Its agent, while it runs.
@@ -69,15 +78,12 @@ pub(super) struct Member {
 
 impl Fleet {
     /// Starts the hub and the members below `dir`.
-    pub(super) async fn start(
-        dir: &Path,
-        clock: SharedClock,
-        story: &Story<'_>,
-    ) -> anyhow::Result<Self> {
+    pub(super) async fn start(dir: &Path, env: Env, story: &Story<'_>) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir)
             .with_context(|| format!("failed to create {}", dir.display()))?;
         story.say(&format!(
-            "Starting a hub, and {MEMBERS} members: API servers of Towline's own, in this process."
+            "Starting a hub, and {MEMBERS} members: API servers of Towline's own, in this process. The members \
+             have no nodes: no container runs, and what a Deployment says of its pods is played."
         ))?;
         let data = dir.join("hub");
         let stop = CancellationToken::new();
@@ -97,9 +103,10 @@ impl Fleet {
             // Who waits for it may have given up.
             let _ = tell.send(());
         };
-        let hub = serve::serve(args.args, clock.clone(), stop.clone(), tell);
+        let hub = serve::serve(args.args, env.clone(), stop.clone(), tell);
         let mut serving = tokio::spawn(hub);
         tokio::select! {
+            biased;
             ended = &mut serving => {
                 ended.context("the hub failed")?.context("the hub failed")?;
                 bail!("the hub ended");
@@ -117,7 +124,7 @@ impl Fleet {
         let port = config.cluster_url.port_u16().unwrap_or(443);
         let mut members = Vec::new();
         for number in 1..=MEMBERS {
-            members.push(Member::start(dir, &format!("member{number}"), clock.clone()).await?);
+            members.push(Member::start(dir, &format!("member{number}"), env.clone()).await?);
         }
         Ok(Self {
             hub: client,
@@ -164,14 +171,14 @@ impl Fleet {
         command
             .arg("demo-agent")
             .arg("--kubeconfig")
-            .arg(&member.kubeconfig)
+            .arg(&member.agent_kubeconfig)
             .args(["--hub", &self.address, "--cluster-name", &member.name])
             .args(["--discovery-token-ca-cert-hash", &self.pin])
             .arg("--token-file")
             .arg(&file)
-            .arg("--state-dir")
-            .arg(self.dir.join(format!("agent-{}", member.name)))
             .args(["--health-probe-bind-address=0", "--metrics-bind-address=0"])
+            // A second replica there is none, and a killed one is not waited for.
+            .arg("--leader-elect=false")
             .args([
                 "--cluster-success-threshold=1s",
                 "--cluster-lease-duration=4s",
@@ -188,13 +195,8 @@ impl Fleet {
 
     /// Ends everything, agents first.
     pub(super) async fn end(self) {
-        for mut member in self.members {
-            if let Some(mut agent) = member.agent.take() {
-                // It may have ended by itself.
-                let _ = agent.kill().await;
-            }
-            member.workloads.abort();
-            member.running.end().await;
+        for member in self.members {
+            member.end().await;
         }
         self.stop.cancel();
         // How the hub ended no longer matters.
@@ -203,39 +205,65 @@ impl Fleet {
 }
 
 impl Member {
-    async fn start(dir: &Path, name: &str, clock: SharedClock) -> anyhow::Result<Self> {
+    /// Ends its agent, then itself.
+    pub(super) async fn end(mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            // It may have ended by itself.
+            let _ = agent.kill().await;
+        }
+        self.workloads.abort();
+        self.running.end().await;
+    }
+
+    async fn start(dir: &Path, name: &str, env: Env) -> anyhow::Result<Self> {
         let data = dir.join(name);
         let options = Options {
             data_dir: data.clone(),
             listen: ([127, 0, 0, 1], 0).into(),
             names: ["127.0.0.1", "localhost"].map(str::to_owned).into(),
             certificate_lifetime: chrono::Duration::days(90),
+            strangers_of_address: STRANGERS_OF_ADDRESS,
             address: String::new(),
+            key_file: None,
+            audit_log: None,
         };
-        let running = Running::begin(options, AdminState::default(), clock.clone())
+        let running = Running::begin(options, AdminState::default(), env.clone())
             .await
             .with_context(|| format!("failed to start {name}"))?;
         let server = running.address.to_string();
-        let flags: [OsString; 9] = [
-            "kubeconfig".into(),
-            "--data-dir".into(),
-            data.clone().into(),
-            "--user=towline-demo".into(),
-            "--group=system:masters".into(),
-            "--ttl".into(),
-            "24h".into(),
-            "--server".into(),
-            server.into(),
-        ];
-        let args = Kubeconfig::try_parse_from(flags).context("the demo's flags of a kubeconfig")?;
-        let text = serve::print_kubeconfig(&args.args, &clock)?;
-        let kubeconfig = dir.join(format!("{name}.kubeconfig"));
-        write_private(&kubeconfig, &text)?;
+        let issue = |file: &str, user: &str, groups: &[&str]| {
+            let flags = [
+                "kubeconfig",
+                "--ttl",
+                "24h",
+                "--server",
+                &server,
+                "--user",
+                user,
+            ];
+            let groups = groups.iter().flat_map(|group| ["--group", group]);
+            let flags = flags.into_iter().chain(groups).map(OsString::from);
+            let flags = flags.chain(["--data-dir".into(), data.clone().into()]);
+            let args =
+                Kubeconfig::try_parse_from(flags).context("the demo's flags of a kubeconfig")?;
+            let path = dir.join(file);
+            write_private(&path, &serve::print_kubeconfig(&args.args, &env.clock)?)?;
+            anyhow::Ok(path)
+        };
+        let masters = [crate::apiserver::caller::MASTERS];
+        let kubeconfig = issue(&format!("{name}.kubeconfig"), "towline-demo", &masters)?;
+        let agent = format!("agent-{name}.kubeconfig");
+        let agent_kubeconfig = issue(&agent, AGENT_USER, &AGENT_GROUPS)?;
         let client = running.router.client();
-        let workloads = tokio::spawn(workloads::run(client.clone(), clock));
+        let workloads = tokio::spawn(workloads::run(client.clone(), env.clock));
+        crate::cli::register::lay_foundation(client.clone())
+            .await
+            .map_err(|error| error.source)
+            .with_context(|| format!("failed to prepare {name} for its agent"))?;
         Ok(Self {
             name: name.to_owned(),
             kubeconfig,
+            agent_kubeconfig,
             client,
             agent: None,
             running,

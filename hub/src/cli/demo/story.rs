@@ -5,7 +5,9 @@ use crate::cli::{Output, Table};
 use anyhow::{Context as _, bail, ensure};
 use common::api::cluster::{Cluster, READY};
 use common::api::work::Work;
+use common::names::AGENT_NAMESPACE;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
@@ -113,7 +115,7 @@ impl<'a> Story<'a> {
     async fn place_work(&self, fleet: &Fleet) -> anyhow::Result<()> {
         let name = &fleet.members[0].name;
         self.say(&format!(
-            "Writing a Work for {name} on the hub: a Deployment with three replicas."
+            "Writing a Work for {name} on the hub: a Deployment with three replicas, whose pods are played."
         ))?;
         let work: Work = serde_json::from_value(json!({
             "apiVersion": "work.karmada.io/v1alpha1",
@@ -209,29 +211,47 @@ impl<'a> Story<'a> {
             Ok(clusters.get_opt(&name).await?.is_none())
         })
         .await?;
-        let agent = fleet.members[last].agent.take();
-        let mut agent = agent.context("its agent does not run")?;
+        let mut member = fleet.members.remove(last);
+        let agent = member.agent.as_mut().context("its agent does not run")?;
         until("the end of its agent", async || {
             Ok(agent.try_wait()?.is_some())
         })
         .await?;
+        let namespaces: Api<Namespace> = Api::all(member.client.clone());
+        until("the end of the agent's namespace", async || {
+            Ok(namespaces.get_opt(AGENT_NAMESPACE).await?.is_none())
+        })
+        .await?;
+        member.end().await;
         self.held(&format!(
             "nothing of {name} is left on the hub, nor of Towline in {name}"
         ))
     }
 
-    /// Says where things are.
+    /// Says where things are, and what to try.
     pub(super) fn stay(&self, fleet: &Fleet) -> anyhow::Result<()> {
-        self.say("It stays up until Ctrl-C. Look around:")?;
-        let line = |path: &std::path::Path, name: &str| {
-            let shown = format!("    export KUBECONFIG={}   # {name}", path.display());
-            self.output.print(shown).map_err(source)
-        };
-        line(&fleet.kubeconfig, "the hub")?;
+        self.say("It stays up until Ctrl-C. Kubeconfigs, each with every right:")?;
+        let print = |line: String| self.output.print(format!("    {line}")).map_err(source);
+        print(format!("{}   # the hub", fleet.kubeconfig.display()))?;
         for member in &fleet.members {
-            line(&member.kubeconfig, &member.name)?;
+            print(format!(
+                "{}   # {}",
+                member.kubeconfig.display(),
+                member.name
+            ))?;
         }
-        Ok(())
+        let member = fleet.members.first().context("no member is left")?;
+        let on = |path: &std::path::Path| format!("kubectl --kubeconfig {}", path.display());
+        let hub = on(&fleet.kubeconfig);
+        let work = format!(
+            "-n {}{} work/{WORK}",
+            common::names::EXECUTION_PREFIX,
+            member.name
+        );
+        self.say("In another terminal, the clusters, what became of the Work, and what it made:")?;
+        print(format!("{hub} get clusters"))?;
+        print(format!("{hub} get {work} -o yaml"))?;
+        print(format!("{} get deployment web", on(&member.kubeconfig)))
     }
 
     /// Nothing is left running.

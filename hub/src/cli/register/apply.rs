@@ -3,7 +3,7 @@
 use super::bootstrap::Bootstrap;
 use super::objects::{Object, name_installation, render};
 use super::settings::{Installed, Settings};
-use crate::cli::CliError;
+use crate::cli::{CliError, Kind};
 use common::names::{
     AGENT_NAME, AGENT_NAMESPACE, AGENT_WORKLOADS, BOOTSTRAP_SECRET, STATUS_CONFIG_MAP,
 };
@@ -16,9 +16,16 @@ use kube::{Api, Client};
 use std::fmt::Display;
 
 const FIELD_MANAGER: &str = "towline-register";
+/// Kind of the admission policy, with which that of its binding begins.
+const POLICY: &str = "ValidatingAdmissionPolicy";
 /// Plural names of the kinds in the files.
-const PLURALS: [(&str, &str); 7] = [
+const PLURALS: [(&str, &str); 9] = [
     ("Namespace", "namespaces"),
+    ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+    (
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+    ),
     ("ServiceAccount", "serviceaccounts"),
     ("ClusterRole", "clusterroles"),
     ("ClusterRoleBinding", "clusterrolebindings"),
@@ -26,7 +33,13 @@ const PLURALS: [(&str, &str); 7] = [
     ("RoleBinding", "rolebindings"),
     ("Deployment", "deployments"),
 ];
-const CLUSTER_WIDE: [&str; 3] = ["Namespace", "ClusterRole", "ClusterRoleBinding"];
+const CLUSTER_WIDE: [&str; 5] = [
+    "Namespace",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+];
 
 /// What became of the Deployment.
 pub(super) struct Applied {
@@ -79,17 +92,26 @@ impl Member {
         })
     }
 
-    /// Applies everything but the Deployment.
-    pub(super) async fn apply_foundation(&self, settings: &Settings) -> Result<(), CliError> {
+    /// Applies everything but the Deployment. Says whether the API server keeps the admission policy: an
+    /// old one has none, and the agent's own rule stands alone there.
+    pub(super) async fn apply_foundation(&self, settings: &Settings) -> Result<bool, CliError> {
+        let mut guarded = true;
         for object in render(settings)? {
-            match object["kind"].as_str() {
-                Some("Deployment") => continue,
-                Some("ClusterRoleBinding") => self.make_way(&object).await?,
+            let kind = object["kind"].as_str().unwrap_or_default();
+            match kind {
+                "Deployment" => continue,
+                "ClusterRoleBinding" => self.make_way(&object).await?,
                 _ => {}
             }
-            self.apply(&object).await?;
+            match self.apply(&object).await {
+                // An apply makes what is missing: only an unknown kind is not found.
+                Err(error) if error.kind == Kind::NotFound && kind.starts_with(POLICY) => {
+                    guarded = false;
+                }
+                applied => drop(applied?),
+            }
         }
-        Ok(())
+        Ok(guarded)
     }
 
     /// Applies the Deployment.
@@ -218,7 +240,7 @@ impl Member {
         applied.map_err(|error| {
             let error = CliError::api(format!("failed to apply {kind} {name:?}"), error);
             match error.kind {
-                crate::cli::Kind::Denied => error
+                Kind::Denied => error
                     .hint("Use a kubeconfig of the member that may create roles and namespaces."),
                 _ => error,
             }

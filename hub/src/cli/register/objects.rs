@@ -6,6 +6,7 @@ use super::allow;
 use super::settings::{Allowed, BOOTSTRAP_VERSION, CLUSTER_ADMIN, Settings};
 use crate::cli::{CliError, Kind};
 use common::names::{AGENT_NAME, AGENT_WORKLOADS, INSTALLATION_ANNOTATION};
+use common::reserved::ALLOW_NAMESPACE;
 use ring::digest::{SHA256, digest};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -14,10 +15,14 @@ use serde_json::{Value, json};
 pub(super) type Object = Value;
 
 /// The files, in the order in which they are applied.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     (
         "namespace.yaml",
         include_str!("../../../../manifests/agent/namespace.yaml"),
+    ),
+    (
+        "policy.yaml",
+        include_str!("../../../../manifests/agent/policy.yaml"),
     ),
     (
         "rbac.yaml",
@@ -43,6 +48,9 @@ pub(super) fn render(settings: &Settings) -> Result<Vec<Object>, CliError> {
             .to_owned();
         match (object["kind"].as_str().unwrap_or_default(), name.as_str()) {
             ("Deployment", AGENT_NAME) => set_deployment(object, settings),
+            ("ValidatingAdmissionPolicy", AGENT_NAME) => {
+                set_policy(object, &settings.reserved.allowed());
+            }
             ("ClusterRole", AGENT_WORKLOADS) => set_rules(object, &settings.allowed)?,
             ("ClusterRoleBinding", AGENT_WORKLOADS)
                 if settings.allowed == Allowed::ClusterAdmin =>
@@ -72,7 +80,7 @@ pub(super) fn yaml(objects: &[Object]) -> Result<String, CliError> {
     let mut text = String::new();
     for object in objects {
         text.push_str("---\n");
-        let object = serde_yaml::to_string(object);
+        let object = common::yaml::to_string(object);
         text.push_str(&object.map_err(|error| CliError::new(Kind::Internal, error))?);
     }
     Ok(text)
@@ -99,11 +107,26 @@ fn set_deployment(object: &mut Object, settings: &Settings) {
     object["spec"]["replicas"] = settings.replicas.into();
     let template = &mut object["spec"]["template"];
     template["spec"]["containers"][0]["image"] = settings.image.as_str().into();
+    let allowed = settings.reserved.allowed().into_iter();
+    let flags = allowed.map(|name| format!("{ALLOW_NAMESPACE}={name}"));
+    let args: Vec<String> = ["run".to_owned()].into_iter().chain(flags).collect();
+    template["spec"]["containers"][0]["args"] = args.into();
     if let Some(secret) = &settings.image_pull_secret {
         template["spec"]["imagePullSecrets"] = json!([{ "name": secret }]);
     }
     if let Some(version) = &settings.bootstrap_version {
         template["metadata"]["annotations"] = json!({ BOOTSTRAP_VERSION: version });
+    }
+}
+
+/// Has the policy allow what the agent's own flag allows.
+fn set_policy(object: &mut Object, allowed: &[String]) {
+    let quoted: Vec<String> = allowed.iter().map(|name| format!("'{name}'")).collect();
+    let variables = object["spec"]["variables"].as_array_mut();
+    for variable in variables.into_iter().flatten() {
+        if variable["name"] == "allowed" {
+            variable["expression"] = format!("[{}]", quoted.join(", ")).into();
+        }
     }
 }
 
@@ -126,6 +149,13 @@ fn set_rules(object: &mut Object, allowed: &Allowed) -> Result<(), CliError> {
 mod tests {
     use super::*;
     use crate::cli::register::settings::{IMAGE, Installed, SettingsArgs};
+    use common::labels::{FIELD_MANAGER, RETAINED_FIELD_MANAGER};
+    use common::names::{
+        AGENT_NAMESPACE, BOOTSTRAP_SECRET, CREDENTIALS_SECRET, STATUS_CONFIG_MAP,
+        WORKS_SECRET_PREFIX,
+    };
+    use common::reserved::{RESERVED_PREFIXES, Reserved};
+    use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 
     fn settings() -> Settings {
         Settings::resolve(SettingsArgs::default(), &Installed::default()).expect("valid")
@@ -195,6 +225,101 @@ mod tests {
         };
         assert_ne!(name(&base), name(&handed("7")));
         assert_ne!(name(&handed("8")), name(&handed("7")));
+    }
+
+    #[test]
+    fn the_policy_and_the_agent_are_told_the_same() {
+        let reserved = Reserved::new(AGENT_NAMESPACE, ["kube-system", "towline-demo"]);
+        let settings = Settings {
+            reserved: reserved.expect("valid"),
+            ..settings()
+        };
+        let objects = render(&settings).expect("renders");
+        let policy = find(&objects, "ValidatingAdmissionPolicy", AGENT_NAME);
+        let variables = policy["spec"]["variables"].as_array().expect("a list");
+        let allowed = variables.iter().find(|v| v["name"] == "allowed");
+        let allowed = allowed.expect("a variable");
+        assert_eq!(allowed["expression"], "['kube-system', 'towline-demo']");
+        let pod = &find(&objects, "Deployment", AGENT_NAME)["spec"]["template"]["spec"];
+        let flags = [
+            "run",
+            "--allow-namespace=kube-system",
+            "--allow-namespace=towline-demo",
+        ];
+        assert_eq!(pod["containers"][0]["args"], json!(flags));
+    }
+
+    #[test]
+    fn the_policy_names_what_the_agents_rule_names() {
+        let objects = render(&settings()).expect("renders");
+        let policy = find(&objects, "ValidatingAdmissionPolicy", AGENT_NAME);
+        let typed: ValidatingAdmissionPolicy =
+            serde_json::from_value(policy.clone()).expect("a policy");
+        let back = serde_json::to_value(typed).expect("JSON");
+        assert_eq!(&back, policy, "only fields that the API knows");
+        let binding = find(&objects, "ValidatingAdmissionPolicyBinding", AGENT_NAME);
+        assert_eq!(binding["spec"]["policyName"], AGENT_NAME);
+        assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
+        assert_eq!(policy["spec"]["failurePolicy"], "Fail");
+        let text = policy["spec"].to_string();
+        for prefix in RESERVED_PREFIXES {
+            assert!(
+                text.contains(&format!("startsWith('{prefix}')")),
+                "{prefix}"
+            );
+        }
+        for name in [AGENT_NAMESPACE, AGENT_WORKLOADS, STATUS_CONFIG_MAP] {
+            assert!(text.contains(&format!("'{name}'")), "{name}");
+        }
+        for manager in [FIELD_MANAGER, RETAINED_FIELD_MANAGER] {
+            assert!(text.contains(&format!("'{manager}'")), "{manager}");
+        }
+        let user = format!("'system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_NAME}'");
+        assert!(text.contains(&user), "{user}");
+        for secret in [BOOTSTRAP_SECRET, CREDENTIALS_SECRET, WORKS_SECRET_PREFIX] {
+            assert!(secret.starts_with("towline-agent-"), "{secret}");
+        }
+    }
+
+    /// Kinds by which whoever may write one could take the member over, from any namespace.
+    #[test]
+    fn the_default_rights_hold_no_kind_that_gives_power() {
+        let objects = render(&settings()).expect("renders");
+        let rules = &find(&objects, "ClusterRole", AGENT_WORKLOADS)["rules"];
+        let rules = rules.as_array().expect("a list");
+        let listed = |key: &str| {
+            let lists = rules.iter().filter_map(|rule| rule[key].as_array());
+            lists
+                .flatten()
+                .filter_map(Value::as_str)
+                .collect::<Vec<_>>()
+        };
+        let groups = [
+            "",
+            "apps",
+            "autoscaling",
+            "batch",
+            "networking.k8s.io",
+            "policy",
+        ];
+        assert_eq!(listed("apiGroups"), groups);
+        let resources = listed("resources");
+        let powers = [
+            "*",
+            "secrets",
+            "pods",
+            "nodes",
+            "persistentvolumes",
+            "roles",
+            "rolebindings",
+            "clusterroles",
+            "clusterrolebindings",
+            "ingressclasses",
+        ];
+        for power in powers {
+            assert!(!resources.contains(&power), "{power}");
+        }
+        assert!(resources.iter().all(|resource| !resource.contains('/')));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //!
 //! Pure.
 
-use crate::cli::CliError;
+use crate::cli::{CliError, Kind};
+use common::names::AGENT_NAMESPACE;
+use common::reserved::{ALLOW_NAMESPACE, InvalidNamespace, Reserved};
 use serde_json::Value;
 
 /// The image of this version.
@@ -35,6 +37,10 @@ pub(super) struct SettingsArgs {
         conflicts_with = "cluster_admin"
     )]
     allow: Option<Vec<String>>,
+    /// Reserved namespace (kube-*, towline-*) that Works may reach all the same; repeat for several, `none`
+    /// to allow none again. Whoever owns the hub then owns what runs there. Default: as installed.
+    #[arg(long, value_name = "NAMESPACE", value_delimiter = ',')]
+    allow_namespace: Option<Vec<String>>,
     /// Let the agent do everything in the member: whoever owns the hub then owns the member too.
     #[arg(long)]
     cluster_admin: bool,
@@ -77,6 +83,8 @@ pub(super) struct Settings {
     pub(super) replicas: u64,
     /// Rights over workloads.
     pub(super) allowed: Allowed,
+    /// Reserved namespaces that Works may reach.
+    pub(super) reserved: Reserved,
     /// See [`BOOTSTRAP_VERSION`].
     pub(super) bootstrap_version: Option<String>,
 }
@@ -113,11 +121,38 @@ impl Settings {
                 .or(installed.deployment["spec"]["replicas"].as_u64())
                 .unwrap_or(1),
             allowed,
+            reserved: allowed_namespaces(args.allow_namespace, pod)?,
             bootstrap_version: pod["metadata"]["annotations"][BOOTSTRAP_VERSION]
                 .as_str()
                 .map(str::to_owned),
         })
     }
+}
+
+/// The namespaces that the flag names, else those of the installed pods' own flag.
+fn allowed_namespaces(flag: Option<Vec<String>>, pod: &Value) -> Result<Reserved, CliError> {
+    let prefix = format!("{ALLOW_NAMESPACE}=");
+    let allowed: Vec<String> = match flag {
+        Some(names) if names == ["none"] => Vec::new(),
+        Some(names) => names,
+        None => {
+            let args = pod["spec"]["containers"][0]["args"].as_array();
+            let texts = args.into_iter().flatten().filter_map(Value::as_str);
+            let values = texts.filter_map(|text| text.strip_prefix(&prefix));
+            let names = values.flat_map(|value| value.split(','));
+            names.map(str::to_owned).collect()
+        }
+    };
+    Reserved::new(AGENT_NAMESPACE, allowed).map_err(|error| {
+        let home = matches!(error, InvalidNamespace::Home(_));
+        let error = CliError::new(Kind::Usage, error);
+        match home {
+            true => error.hint("Whoever may start a Pod there has the agent's key."),
+            false => {
+                error.hint("Reserved are namespaces whose names begin with kube- or towline-.")
+            }
+        }
+    })
 }
 
 #[cfg(test)]
@@ -131,7 +166,7 @@ mod tests {
             deployment: json!({"spec": {"replicas": 2, "template": {
                 "metadata": {"annotations": {BOOTSTRAP_VERSION: "7"}},
                 "spec": {
-                    "containers": [{"image": image}],
+                    "containers": [{"image": image, "args": ["run", "--allow-namespace=kube-system"]}],
                     "imagePullSecrets": [{"name": "pull"}],
                 },
             }}}),
@@ -167,6 +202,32 @@ mod tests {
         };
         let still = Settings::resolve(args(), &admin).expect("valid");
         assert_eq!(still.allowed, Allowed::ClusterAdmin);
+    }
+
+    #[test]
+    fn allowed_namespaces_stay_until_the_flag_names_others() {
+        let allowed = |flag: Option<&[&str]>| {
+            let args = SettingsArgs {
+                allow_namespace: flag.map(|names| names.iter().map(ToString::to_string).collect()),
+                ..SettingsArgs::default()
+            };
+            let settings = Settings::resolve(args, &installed("x"));
+            settings.map(|settings| settings.reserved.allowed())
+        };
+        let kept = allowed(None).expect("valid");
+        assert_eq!(kept, ["kube-system"]);
+        let others = allowed(Some(&["kube-public", "towline-demo"])).expect("valid");
+        assert_eq!(others, ["kube-public", "towline-demo"]);
+        assert!(allowed(Some(&["none"])).expect("valid").is_empty());
+        for (bad, want) in [
+            ("shop", "is not reserved"),
+            ("towline-system", "the agent's own"),
+            ("kube-*", "no name of a namespace"),
+        ] {
+            let error = allowed(Some(&[bad])).expect_err(bad);
+            assert_eq!(error.kind, Kind::Usage);
+            assert!(error.to_string().contains(want), "{error}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::token_secret::{
 };
 use chrono::{DateTime, SubsecRound as _, Utc};
 use common::api::cluster::Cluster;
+use common::chance::secret;
 use common::client::HostPort;
 use common::discovery::CaPin;
 use common::duration;
@@ -28,6 +29,8 @@ use std::time::Duration;
 
 /// Ids are short; a second draw finds a free one.
 const ATTEMPTS: usize = 5;
+/// Stands in the printed command for what the hub cannot know.
+const MEMBER: &str = "MEMBER";
 
 /// Arguments of `towline token create`.
 #[derive(Debug, clap::Args)]
@@ -166,7 +169,7 @@ async fn create(client: &Client, limits: &Limits) -> Result<BootstrapToken, CliE
     let secrets: Api<Secret> = Api::namespaced(client.clone(), TOKEN_NAMESPACE);
     let mut attempt = 1;
     loop {
-        let token = BootstrapToken::generate(&mut rand::rng());
+        let token = BootstrapToken::generate(&mut secret::rng());
         match secrets
             .create(&PostParams::default(), &secret(&token, limits))
             .await
@@ -261,6 +264,11 @@ fn show(
                 "good for {name}, {} use(s), expires {until}",
                 limits.uses
             ));
+            if command {
+                output.note(format!(
+                    "write the member's kubeconfig in place of {MEMBER}"
+                ));
+            }
             output.print(if command {
                 &created.register_command
             } else {
@@ -278,6 +286,8 @@ fn register_command(created: &Created) -> String {
         command.push(' ');
         command.push_str(hub);
     }
+    // Without it the kubeconfig that is set would be taken, and where this is printed that is the hub's.
+    command.push_str(&format!(" --kubeconfig {MEMBER}"));
     let name = created.cluster.as_deref().unwrap_or("NAME");
     command.push_str(&format!(" --cluster-name {name} --token-file -"));
     for pin in &created.ca_cert_hashes {
@@ -325,7 +335,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_the_hub_reads() {
-        let token = BootstrapToken::generate(&mut rand::rng());
+        let token = BootstrapToken::generate(&mut secret::rng());
         let mut secret = secret(&token, &limits());
         // What the API server makes of it.
         let data = secret.string_data.take().expect("data");
@@ -346,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_can_be_run_as_it_stands() {
+    fn the_command_can_be_run_with_the_members_kubeconfig() {
         let created = Created {
             token: "abcdef.0123456789abcdef".into(),
             cluster: Some("m1".into()),
@@ -358,7 +368,7 @@ mod tests {
         assert_eq!(
             register_command(&created),
             "echo abcdef.0123456789abcdef | towline register hub:6443 [::1]:6443 \
-             --cluster-name m1 --token-file - --discovery-token-ca-cert-hash sha256:aa"
+             --kubeconfig MEMBER --cluster-name m1 --token-file - --discovery-token-ca-cert-hash sha256:aa"
         );
     }
 }

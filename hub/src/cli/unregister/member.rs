@@ -2,6 +2,9 @@
 
 use crate::cli::{CliError, ConnectArgs, Output};
 use common::names::{AGENT_NAME, AGENT_NAMESPACE, AGENT_WORKLOADS};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -44,6 +47,11 @@ impl Member {
             delete::<ClusterRoleBinding>(&Api::all(self.client.clone()), name).await?;
             delete::<ClusterRole>(&Api::all(self.client.clone()), name).await?;
         }
+        // An old API server knows no such kind, which is as if there were none.
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
+        delete(&bindings, AGENT_NAME).await?;
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
+        delete(&policies, AGENT_NAME).await?;
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         delete(&namespaces, AGENT_NAMESPACE).await?;
         let deadline = Instant::now() + PATIENCE;

@@ -4,10 +4,13 @@ use super::Error;
 use super::decide::{ClusterChange, Effect};
 use super::observe::Observed;
 use crate::controller::events::Events;
+use crate::controller::registration::condition;
 use crate::{epoch, permissions};
-use common::api::cluster::{Cluster, Taint};
+use chrono::{DateTime, Utc};
+use common::api::cluster::{Cluster, EXECUTION_SPACE_TERMINATING, Taint};
 use common::api::work::Work;
-use common::labels::HUB_FIELD_MANAGER;
+use common::labels::{HUB_FIELD_MANAGER, UNREGISTER};
+use common::unregister::Mode;
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::DynamicObject;
@@ -18,11 +21,13 @@ use serde_json::{Map, Value, json};
 pub(super) async fn apply(
     client: &Client,
     events: &Events,
+    now: DateTime<Utc>,
     observed: &Observed,
     effects: &[Effect],
 ) -> Result<(), Error> {
     let target = Target {
         client,
+        now,
         events,
         observed,
     };
@@ -35,6 +40,7 @@ pub(super) async fn apply(
 
 struct Target<'a> {
     client: &'a Client,
+    now: DateTime<Utc>,
     events: &'a Events,
     observed: &'a Observed,
 }
@@ -64,6 +70,10 @@ impl Target<'_> {
             Effect::RemoveRights => Ok(permissions::remove(self.client, name).await?),
             Effect::CloseWatches => Ok(epoch::bump_and_wait(self.client).await?),
             Effect::DeleteNamespace => self.delete_namespace().await,
+            Effect::ReleaseBinding => {
+                Ok(permissions::release_works_binding(self.client, name).await?)
+            }
+            Effect::ShowNamespace { terminating } => self.show_namespace(*terminating).await,
             Effect::DeleteLease => Ok(permissions::remove_lease(self.client, name).await?),
             Effect::ReleaseCluster {
                 resource_version,
@@ -99,6 +109,28 @@ impl Target<'_> {
         result.map(|_| ())
     }
 
+    async fn show_namespace(&self, terminating: bool) -> Result<(), Error> {
+        let name = &self.observed.name;
+        let message = format!(
+            "Namespace {} is being deleted, and the Works in it with all they made in the member; no \
+             Work can be written until it is gone and made anew",
+            name.execution_namespace()
+        );
+        let (reason, message) = if terminating {
+            ("NamespaceTerminating", message.as_str())
+        } else {
+            ("NamespaceReady", "the execution namespace takes Works")
+        };
+        let shown = condition::Shown {
+            type_: EXECUTION_SPACE_TERMINATING,
+            status: terminating,
+            reason,
+            message,
+        };
+        let shown = condition::show(self.client, self.now, name, shown).await;
+        shown.map_err(|error| Error::Condition(Box::new(error)))
+    }
+
     async fn own_namespace(&self, namespace: &str) -> Result<bool, Error> {
         let name = &self.observed.name;
         // Whoever has rights in a namespace would read the Works that are written to it.
@@ -132,7 +164,7 @@ impl Target<'_> {
             }
             Err(error) => {
                 // A lost race is tried again at once and worth no Event.
-                if !crate::controller::Failure::is_conflict(&error) {
+                if !common::controller::Failure::is_conflict(&error) {
                     let note = common::errors::chain(&error).to_string();
                     self.events
                         .warning(&self.about(), "TaintClusterFailed", note)
@@ -147,7 +179,14 @@ impl Target<'_> {
         let name = &self.observed.name;
         let namespace = name.execution_namespace();
         let api: Api<Namespace> = Api::all(self.client.clone());
-        match api.delete(&namespace, &DeleteParams::default()).await {
+        // Nobody deletes it without having said so on it, the hub neither.
+        let said = json!({"metadata": {"annotations": {UNREGISTER: Mode::Force.as_str()}}});
+        let deleted = async {
+            api.patch_metadata(&namespace, &params(), &Patch::Merge(said))
+                .await?;
+            api.delete(&namespace, &DeleteParams::default()).await
+        };
+        match deleted.await {
             Ok(_) => {
                 let note = format!("Removed execution space for cluster({name}).");
                 self.events

@@ -11,13 +11,24 @@ pub fn check(observed: &Observed, decision: &Decision) -> Vec<&'static str> {
     let effects = &decision.effects;
     let deleted = observed.cluster.deleted_at.is_some();
     let position = |wanted: fn(&Effect) -> bool| effects.iter().position(wanted);
-    let destroys =
-        |effect: &Effect| !matches!(effect, Effect::EnsureNamespace | Effect::UpdateCluster(_));
+    let destroys = |effect: &Effect| {
+        !matches!(
+            effect,
+            Effect::EnsureNamespace
+                | Effect::UpdateCluster(_)
+                | Effect::ReleaseBinding
+                | Effect::ShowNamespace { .. }
+        )
+    };
     if !deleted && effects.iter().any(destroys) {
         broken.push("a living Cluster loses something");
     }
     if deleted && effects.iter().any(|effect| !destroys(effect)) {
         broken.push("a deleted Cluster gets something");
+    }
+    let released = position(|effect| matches!(effect, Effect::ReleaseBinding));
+    if released.is_some() && !observed.leftovers.works.is_empty() {
+        broken.push("the agent loses its rights before its Works are gone");
     }
     let rights = position(|effect| matches!(effect, Effect::RemoveRights));
     let close = position(|effect| matches!(effect, Effect::CloseWatches));

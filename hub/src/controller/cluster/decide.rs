@@ -5,9 +5,9 @@
 //! the namespace goes, then Lease and Cluster. Pure.
 
 use super::observe::{ClusterState, NamespaceState, Observed, WorkState};
-use crate::controller::Requeue;
 use chrono::{DateTime, Utc};
 use common::api::cluster::{Taint, TaintEffect};
+use common::controller::Requeue;
 use common::labels::{CLUSTER_FINALIZER, TAINT_NOT_READY, TAINT_UNREACHABLE};
 use common::time::to_time;
 use common::unregister::Mode;
@@ -60,6 +60,13 @@ pub enum Effect {
     CloseWatches,
     /// Deletes the execution namespace.
     DeleteNamespace,
+    /// Lets the RoleBinding go that outlives the Works of a namespace under a living Cluster.
+    ReleaseBinding,
+    /// Says in a condition whether the execution namespace is being deleted under a living Cluster.
+    ShowNamespace {
+        /// It is.
+        terminating: bool,
+    },
     /// Deletes the Lease.
     DeleteLease,
     /// Takes our finalizer off the Cluster.
@@ -102,14 +109,17 @@ fn decide_living(now: DateTime<Utc>, observed: &Observed) -> Decision {
             effects.push(Effect::EnsureNamespace);
             requeue = Requeue::After(POLL_FOREIGN);
         }
-        // Of an earlier Cluster of this name; it must be gone before a new one can be made.
+        // Somebody deletes it, or it is of an earlier Cluster of this name; it must be gone before a new
+        // one can be made.
         NamespaceState::Terminating => requeue = Requeue::After(POLL),
     }
     let cluster = &observed.cluster;
+    let terminating = observed.namespace == NamespaceState::Terminating;
     let change = ClusterChange {
         resource_version: cluster.resource_version.clone(),
         finalizers: with_finalizer(&cluster.finalizers),
-        taints: Some(decide_taints(now, cluster)).filter(|taints| *taints != cluster.taints),
+        taints: Some(decide_taints(now, cluster, terminating))
+            .filter(|taints| *taints != cluster.taints),
         zones: cluster
             .zone
             .as_ref()
@@ -120,6 +130,13 @@ fn decide_living(now: DateTime<Utc>, observed: &Observed) -> Decision {
     };
     if change.finalizers.is_some() || change.taints.is_some() || change.zones.is_some() {
         effects.push(Effect::UpdateCluster(Box::new(change)));
+    }
+    // The agent keeps its rights until its Works are gone; then nothing else holds the namespace.
+    if terminating && observed.leftovers.works.is_empty() {
+        effects.push(Effect::ReleaseBinding);
+    }
+    if terminating != cluster.namespace_terminating {
+        effects.push(Effect::ShowNamespace { terminating });
     }
     Decision { effects, requeue }
 }
@@ -137,9 +154,10 @@ fn with_finalizer(finalizers: &[String]) -> Option<Vec<String>> {
 }
 
 /// The taints a Cluster should have: the users' own as they are, NoExecute with the time it was added,
-/// ours by Ready.
-fn decide_taints(now: DateTime<Utc>, cluster: &ClusterState) -> Vec<Taint> {
+/// ours by Ready. A Cluster that takes no Works is not ready for them, whatever its agent says.
+fn decide_taints(now: DateTime<Utc>, cluster: &ClusterState, terminating: bool) -> Vec<Taint> {
     let (wanted, unwanted): (Option<&str>, &[&str]) = match cluster.ready.as_deref() {
+        Some("True") if terminating => (Some(TAINT_NOT_READY), &[TAINT_UNREACHABLE]),
         Some("True") => (None, &[TAINT_NOT_READY, TAINT_UNREACHABLE]),
         Some("Unknown") => (Some(TAINT_UNREACHABLE), &[TAINT_NOT_READY]),
         None | Some(_) => (Some(TAINT_NOT_READY), &[TAINT_UNREACHABLE]),
@@ -252,7 +270,8 @@ fn acknowledge_in(cluster: &ClusterState, age: Duration) -> Option<Duration> {
         // Nobody told it anything, or it is not expected to answer.
         Some(Mode::Force) | None => return None,
     }
-    if cluster.acknowledged || is_silent(cluster) {
+    // Karmada's agent acknowledges nothing; only one that registered here does.
+    if cluster.acknowledged || !cluster.acknowledges || is_silent(cluster) {
         return None;
     }
     let left = ACKNOWLEDGE_TIMEOUT.checked_sub(age)?;

@@ -1,9 +1,11 @@
 //! Reads what one decision about a Cluster needs, live and no more than needed.
 
 use super::Error;
-use common::api::cluster::{Cluster, QUARANTINED, READY, Taint, UNREGISTERING};
+use common::api::cluster::{
+    Cluster, EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, Taint, UNREGISTERING,
+};
 use common::api::work::Work;
-use common::labels::{MANAGED_VALUE, SYSTEM, UNREGISTER, WORK_FINALIZER};
+use common::labels::{MANAGED_VALUE, REGISTRATION_ID, SYSTEM, UNREGISTER, WORK_FINALIZER};
 use common::names::ClusterName;
 use common::unregister::Mode;
 use k8s_openapi::api::core::v1::Namespace;
@@ -29,7 +31,7 @@ pub struct Observed {
     pub cluster: ClusterState,
     /// Its execution namespace.
     pub namespace: NamespaceState,
-    /// Only while it is being deleted.
+    /// Only while it or its execution namespace is being deleted.
     pub leftovers: Leftovers,
 }
 
@@ -58,8 +60,13 @@ pub struct ClusterState {
     pub ready: Option<String>,
     /// Whether its agent knows that it is being deleted.
     pub acknowledged: bool,
+    /// Whether its agent is one that acknowledges: registered here, or Towline's own with credentials made
+    /// by hand.
+    pub acknowledges: bool,
     /// Whether its agent has no rights at present.
     pub quarantined: bool,
+    /// Whether its conditions say that its execution namespace is being deleted.
+    pub namespace_terminating: bool,
 }
 
 /// The execution namespace.
@@ -76,7 +83,7 @@ pub enum NamespaceState {
     Terminating,
 }
 
-/// What a Cluster that is being deleted still has.
+/// What a Cluster still has that is being deleted, or whose execution namespace is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Leftovers {
     /// Works, at most [`WORKS_PAGE`].
@@ -130,9 +137,11 @@ pub(super) async fn observe(
         return Ok(None);
     };
     let namespace = namespace(client, name, &cluster.uid).await?;
-    let leftovers = match cluster.deleted_at {
-        Some(_) => leftovers(client, name, namespace).await?,
-        None => Leftovers::default(),
+    let ends = cluster.deleted_at.is_some() || namespace == NamespaceState::Terminating;
+    let leftovers = if ends {
+        leftovers(client, name, namespace).await?
+    } else {
+        Leftovers::default()
     };
     Ok(Some(Observed {
         name: name.clone(),
@@ -240,7 +249,10 @@ impl ClusterView {
         };
         let (ready, acknowledged) = (condition(READY), condition(UNREGISTERING));
         let quarantined = condition(QUARANTINED);
+        let terminating = condition(EXECUTION_SPACE_TERMINATING);
         let annotations = self.metadata.annotations.unwrap_or_default();
+        // No other agent reports a version of its own.
+        let is_towlines = self.status["agent"]["version"].is_string();
         ClusterState {
             uid: self.metadata.uid.unwrap_or_default(),
             resource_version: self.metadata.resource_version.unwrap_or_default(),
@@ -258,7 +270,9 @@ impl ClusterView {
             taints: self.spec.taints.unwrap_or_default(),
             ready,
             acknowledged: acknowledged.as_deref() == Some("True"),
+            acknowledges: is_towlines || annotations.contains_key(REGISTRATION_ID),
             quarantined: quarantined.as_deref() == Some("True"),
+            namespace_terminating: terminating.as_deref() == Some("True"),
         }
     }
 }
@@ -284,6 +298,7 @@ mod tests {
         assert_eq!(state.mode, Some(Mode::KeepWorkloads));
         assert_eq!(state.zone.as_deref(), Some("z"));
         assert!(state.pull && !state.acknowledged && !state.quarantined);
+        assert!(!state.acknowledges, "nobody registered it");
     }
 
     #[test]

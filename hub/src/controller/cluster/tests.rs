@@ -3,9 +3,9 @@
 use super::check::check;
 use super::decide::*;
 use super::observe::*;
-use crate::controller::Requeue;
 use chrono::{DateTime, Utc};
 use common::api::cluster::{Taint, TaintEffect};
+use common::controller::Requeue;
 use common::labels::{CLUSTER_FINALIZER, TAINT_NOT_READY, TAINT_UNREACHABLE};
 use common::names::ClusterName;
 use common::time::to_time;
@@ -99,6 +99,33 @@ fn taints_follow_ready() {
 }
 
 #[test]
+fn a_cluster_whose_namespace_goes_is_not_ready_for_works() {
+    let mut observed = living(Some("True"));
+    observed.namespace = NamespaceState::Terminating;
+    let effects = decide(at(0), OPTIONS, &observed).effects;
+    assert!(effects.contains(&Effect::ShowNamespace { terminating: true }));
+    let taints = change(&observed).and_then(|change| change.taints);
+    let not_ready = taint(TAINT_NOT_READY, TaintEffect::NoSchedule, Some(0));
+    assert_eq!(taints, Some(vec![not_ready.clone()]));
+    observed.cluster.taints = vec![not_ready];
+    observed.cluster.namespace_terminating = true;
+    let effects = decide(at(0), OPTIONS, &observed).effects;
+    assert_eq!(effects, [Effect::ReleaseBinding], "nothing else holds it");
+    observed.leftovers.works = vec![WorkState {
+        name: "w".into(),
+        resource_version: "7".into(),
+        deleting: true,
+        other_finalizers: None,
+    }];
+    assert_eq!(decide(at(0), OPTIONS, &observed).effects, []);
+    observed.leftovers.works.clear();
+    observed.namespace = NamespaceState::Absent;
+    let effects = decide(at(0), OPTIONS, &observed).effects;
+    assert_eq!(effects[0], Effect::EnsureNamespace);
+    assert!(effects.contains(&Effect::ShowNamespace { terminating: false }));
+}
+
+#[test]
 fn a_new_cluster_gets_everything_in_one_write() {
     let mut observed = living(None);
     observed.cluster.finalizers = vec!["other".into()];
@@ -121,6 +148,7 @@ fn deleted(mode: Option<Mode>, ready: Option<&str>, acknowledged: bool) -> Obser
     observed.cluster.deleted_at = Some(DELETED_AT);
     observed.cluster.mode = mode;
     observed.cluster.acknowledged = acknowledged;
+    observed.cluster.acknowledges = true;
     observed.leftovers = Leftovers {
         works: vec![work("w", false, true)],
         rights: true,
@@ -144,6 +172,8 @@ fn words(observed: &Observed, seconds: i64) -> Vec<&'static str> {
     let word = |effect: &Effect| match effect {
         Effect::EnsureNamespace => "namespace",
         Effect::UpdateCluster(_) => "update",
+        Effect::ReleaseBinding => "release-binding",
+        Effect::ShowNamespace { .. } => "show-namespace",
         Effect::DeleteWorks => "delete-works",
         Effect::ReleaseWork { .. } => "release-work",
         Effect::RemoveRights => "remove-rights",
@@ -153,6 +183,16 @@ fn words(observed: &Observed, seconds: i64) -> Vec<&'static str> {
         Effect::ReleaseCluster { .. } => "release-cluster",
     };
     decision.effects.iter().map(word).collect()
+}
+
+/// Karmada's agent acknowledges nothing, and is there all the same: it finishes the Works.
+#[test]
+fn an_agent_that_never_acknowledges_is_not_waited_for() {
+    let mut observed = deleted(Some(Mode::RemoveWorkloads), Some("True"), false);
+    assert_eq!(words(&observed, 0), Vec::<&str>::new());
+    observed.cluster.acknowledges = false;
+    assert_eq!(words(&observed, 0), ["delete-works"]);
+    assert_eq!(words(&observed, 299), ["delete-works"]);
 }
 
 #[test]
@@ -274,13 +314,21 @@ fn any_observed() -> impl Strategy<Value = Observed> {
         0..=3,
     );
     let works = proptest::collection::vec((any::<bool>(), any::<bool>()), 0..4);
-    let flags = any::<[bool; 6]>();
+    let flags = any::<[bool; 7]>();
     (ready, mode, namespace, taints, works, flags).prop_map(
-        |(ready, mode, namespace, taints, works, [gone, ack, held, rights, pull, zone])| {
+        |(
+            ready,
+            mode,
+            namespace,
+            taints,
+            works,
+            [gone, ack, held, rights, pull, zone, towlines],
+        )| {
             let mut observed = living(ready);
             observed.cluster.deleted_at = gone.then_some(DELETED_AT);
             observed.cluster.mode = mode;
             observed.cluster.acknowledged = ack;
+            observed.cluster.acknowledges = towlines;
             observed.cluster.pull = pull;
             observed.cluster.taints = taints;
             observed.cluster.zone = zone.then(|| "z".to_owned());
@@ -318,6 +366,11 @@ fn model(mut observed: Observed, decision: &Decision) -> Option<Observed> {
                     cluster.zone = None;
                     cluster.zones.clone_from(zones);
                 }
+            }
+            // What else holds it is not the hub's.
+            Effect::ReleaseBinding => observed.namespace = NamespaceState::Absent,
+            Effect::ShowNamespace { terminating } => {
+                observed.cluster.namespace_terminating = *terminating;
             }
             Effect::DeleteWorks => {
                 observed

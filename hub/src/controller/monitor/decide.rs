@@ -5,6 +5,7 @@
 //! same again, as after a new list, is no sign. Each cluster has one deadline on the contact clock.
 
 use super::contact::{ContactClock, ContactTime, Moment};
+use crate::world::Condition;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,18 @@ pub struct Seen {
     pub pull: bool,
     /// Its Ready condition.
     pub ready: Option<Ready>,
+}
+
+impl Seen {
+    /// By its mode and its condition Ready.
+    pub fn of(pull: bool, ready: Option<&Condition>) -> Self {
+        let ready = ready.map(|ready| Ready {
+            unknown: ready.says_unknown,
+            by_hub: ready.says_unknown && [STOPPED, NEVER].contains(&&*ready.reason),
+            fingerprint: ready.fingerprint,
+        });
+        Self { pull, ready }
+    }
 }
 
 /// What reading Cluster and Lease told just now.
@@ -94,8 +107,6 @@ struct Record {
     timer: Option<ContactTime>,
     /// Whether it is being judged.
     judging: bool,
-    /// Whether the list under way has named it.
-    listed: bool,
 }
 
 impl Fleet {
@@ -130,22 +141,6 @@ impl Fleet {
         self.clusters.is_empty()
     }
 
-    /// A list of Clusters begins.
-    pub fn list_begins(&mut self) {
-        for record in self.clusters.values_mut() {
-            record.listed = false;
-        }
-    }
-
-    /// A list of Clusters is complete: what it did not name is gone.
-    pub fn list_ends(&mut self) {
-        let gone = self.clusters.iter().filter(|(_, record)| !record.listed);
-        let gone: Vec<Arc<str>> = gone.map(|(name, _)| Arc::clone(name)).collect();
-        for name in gone {
-            self.cluster_gone(&name);
-        }
-    }
-
     /// A Cluster was listed, watched or read.
     pub fn cluster_seen(&mut self, now: Moment, name: &str, seen: Seen) {
         let Some((key, record)) = self.clusters.get_key_value(name) else {
@@ -155,7 +150,6 @@ impl Fleet {
                 sign: self.clock.now(now),
                 timer: None,
                 judging: false,
-                listed: true,
             };
             self.clusters.insert(Arc::clone(&key), record);
             if self.begun {
@@ -173,7 +167,6 @@ impl Fleet {
         let (begun, grace) = (self.begun, self.grace);
         let record = self.record(&key);
         record.seen = seen;
-        record.listed = true;
         let at = record.deadline(grace);
         let unwatched = record.timer.is_none() && !record.judging && !record.is_silent();
         if posted || joined {
@@ -186,16 +179,8 @@ impl Fleet {
 
     /// A Cluster is there but cannot be decoded: it keeps what was known of it.
     pub fn cluster_unreadable(&mut self, now: Moment, name: &str) {
-        match self.clusters.get_mut(name) {
-            Some(record) => record.listed = true,
-            None => self.cluster_seen(
-                now,
-                name,
-                Seen {
-                    pull: true,
-                    ready: None,
-                },
-            ),
+        if !self.clusters.contains_key(name) {
+            self.cluster_seen(now, name, Seen::of(true, None));
         }
     }
 

@@ -61,6 +61,13 @@ impl Metrics {
         metrics
     }
 
+    /// Gives each a value.
+    #[cfg(test)]
+    pub(crate) fn sample(&self) {
+        self.marked("ClusterStatusUnknown", Duration::ZERO);
+        self.undecodable("Cluster");
+    }
+
     pub(super) fn fleet(&self, clusters: usize, away: bool) {
         self.clusters
             .set(i64::try_from(clusters).unwrap_or(i64::MAX));

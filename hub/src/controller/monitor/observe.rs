@@ -1,11 +1,11 @@
 //! What the monitor reads of Clusters and Leases: as little as it needs, and nothing that an agent could
 //! write so that it cannot be read.
 
-use super::decide::{NEVER, Ready, STOPPED, Seen};
+use super::decide::Seen;
+use crate::world::Condition;
 use common::api::cluster::READY;
 use serde::Deserialize;
 use serde_json::Value;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 /// A Cluster, narrowly.
 #[derive(Debug, Deserialize)]
@@ -15,7 +15,7 @@ pub(super) struct ClusterView {
     status: Option<StatusView>,
 }
 
-/// The metadata of either.
+/// Its metadata.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Meta {
@@ -40,7 +40,6 @@ struct StatusView {
 /// A Lease, narrowly.
 #[derive(Debug, Deserialize)]
 pub(super) struct LeaseView {
-    pub(super) metadata: Meta,
     spec: Option<LeaseSpecView>,
 }
 
@@ -53,18 +52,10 @@ struct LeaseSpecView {
 impl ClusterView {
     /// What matters of it.
     pub(super) fn seen(&self) -> Seen {
-        let mode = self
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.sync_mode.as_deref());
-        Seen {
-            pull: mode != Some("Push"),
-            ready: self
-                .conditions()
-                .iter()
-                .find(|c| c["type"] == READY)
-                .map(ready),
-        }
+        let spec = self.spec.as_ref();
+        let mode = spec.and_then(|spec| spec.sync_mode.as_deref());
+        let ready = Condition::find(self.conditions(), READY);
+        Seen::of(mode != Some("Push"), ready.as_ref())
     }
 
     /// Its conditions as they are stored.
@@ -81,17 +72,6 @@ impl LeaseView {
     /// The text of its `renewTime`; nobody reads a time out of it.
     pub(super) fn renewed(&self) -> Option<&str> {
         self.spec.as_ref()?.renew_time.as_deref()
-    }
-}
-
-fn ready(condition: &Value) -> Ready {
-    let unknown = condition["status"] == "Unknown";
-    let mut hasher = DefaultHasher::new();
-    condition.to_string().hash(&mut hasher);
-    Ready {
-        unknown,
-        by_hub: unknown && (condition["reason"] == STOPPED || condition["reason"] == NEVER),
-        fingerprint: hasher.finish(),
     }
 }
 

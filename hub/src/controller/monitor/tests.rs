@@ -4,6 +4,7 @@ mod world;
 
 use super::*;
 use chrono::{DateTime, Utc};
+use common::env::Env;
 use common::time::{Clock, SimClock};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -33,6 +34,8 @@ impl Clock for Jumping {
 }
 
 struct Hub {
+    /// The views.
+    _views: JoinSet<()>,
     stop: CancellationToken,
     offset: Arc<Mutex<i64>>,
     task: tokio::task::JoinHandle<()>,
@@ -45,10 +48,21 @@ fn start(world: &World) -> Hub {
         clock: SimClock::starting_at(base),
         offset: Arc::clone(&offset),
     };
-    let monitor = Monitor::new(world.client(), Arc::new(clock), GRACE, Metrics::default());
+    let env = Env::seeded(Arc::new(clock), 1);
+    let views = crate::world::World::new(&world.client(), &env.chance);
+    let monitor = Monitor::new(world.client(), env, GRACE, Metrics::default(), &views);
+    let mut running = JoinSet::new();
+    let (clusters, leases) = (views.clusters, views.leases);
+    running.spawn(async move { clusters.run().await });
+    running.spawn(async move { leases.run().await });
     let stop = CancellationToken::new();
     let task = tokio::spawn(monitor.run(stop.clone()));
-    Hub { stop, offset, task }
+    Hub {
+        _views: running,
+        stop,
+        offset,
+        task,
+    }
 }
 
 impl Hub {

@@ -5,15 +5,16 @@ use super::Error;
 use super::condition;
 use super::decide::Step;
 use super::observe::{ClusterFacts, clusters};
+use crate::approver::Denial;
 use crate::epoch;
-use crate::judge::Denial;
 use crate::permissions::{self, Grant, Registration};
 use crate::token_secret::{Placement, Reservation, TOKEN_NAMESPACE, Token};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use common::api::cluster::Cluster;
 use common::identity::{AgentSubject, RegistrationId};
 use common::labels::{
-    CLOSING_WATCHES, CLUSTER_FINALIZER, HUB_FIELD_MANAGER, REGISTRATION_ID, TOKEN_RESERVATIONS,
+    CERTIFICATE_END, CLOSING_WATCHES, CLUSTER_FINALIZER, HUB_FIELD_MANAGER, REGISTRATION_ID,
+    TOKEN_RESERVATIONS,
 };
 use common::names::ClusterName;
 use common::token::secret_name;
@@ -57,6 +58,14 @@ pub(super) async fn apply(
         Step::CloseWatches { cluster } => close_watches(client, cluster).await,
         Step::Approve { message } => {
             decide_csr(client, csr, "Approved", "AutoApproved", message).await
+        }
+        Step::NoteCertificate { cluster, end } => {
+            let end = end.to_rfc3339_opts(SecondsFormat::Secs, true);
+            let patch = json!({"metadata": {
+                "uid": cluster.uid,
+                "annotations": {CERTIFICATE_END: end},
+            }});
+            patch_cluster(client, cluster, "note a certificate on Cluster", patch).await
         }
         Step::Revoke {
             cluster,
@@ -197,6 +206,7 @@ async fn take_over(
             "annotations": {
                 REGISTRATION_ID: subject.registration.as_str(),
                 CLOSING_WATCHES: before,
+                CERTIFICATE_END: null,
             },
         },
         "spec": {"id": cluster_id, "syncMode": "Pull"},

@@ -5,9 +5,10 @@
 
 use super::Error;
 use super::observe::clusters;
-use crate::judge::Denial;
+use crate::approver::Denial;
 use chrono::{DateTime, Utc};
 use common::api::cluster::DUPLICATE_ID;
+use common::labels::HUB_FIELD_MANAGER;
 use common::names::ClusterName;
 use common::time::to_time;
 use kube::api::{Patch, PatchParams};
@@ -16,6 +17,10 @@ use serde_json::{Value, json};
 
 /// An agent writes its status every few seconds at most; five misses in a row are a fault.
 const CONFLICT_RETRIES: usize = 5;
+
+/// What is said of a cluster id that another asked for.
+const DUPLICATE_MESSAGE: &str = "another agent asked to be registered with the cluster ID of this cluster \
+     and was refused; which one, the denied CertificateSigningRequests tell: kubectl get csr";
 
 /// A condition to be shown.
 #[derive(Debug, Clone, Copy)]
@@ -31,19 +36,25 @@ pub(crate) struct Shown<'a> {
 }
 
 /// Tells the Cluster that rightfully has a cluster id that another asked for it and was refused.
+///
+/// Nothing in it is the other's choice, so it is written once, however often and under whatever names
+/// somebody asks: who it was is in the requests that were denied.
 pub(super) async fn show_duplicate(
     client: &Client,
     now: DateTime<Utc>,
     holder: &ClusterName,
     denial: &Denial,
 ) -> Result<(), Error> {
-    let shown = Shown {
+    show(client, now, holder, duplicate(denial)).await
+}
+
+fn duplicate(denial: &Denial) -> Shown<'static> {
+    Shown {
         type_: DUPLICATE_ID,
         status: true,
         reason: denial.reason.as_str(),
-        message: &format!("another registration was refused: {}", denial.message),
-    };
-    show(client, now, holder, shown).await
+        message: DUPLICATE_MESSAGE,
+    }
 }
 
 /// Sets a condition; a Cluster that is gone has none.
@@ -68,9 +79,11 @@ pub(crate) async fn show(
             "metadata": {"resourceVersion": object.resource_version()},
             "status": {"conditions": list},
         });
-        let patched = api
-            .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await;
+        let params = PatchParams {
+            field_manager: Some(HUB_FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patched = api.patch_status(name, &params, &Patch::Merge(patch)).await;
         tries -= 1;
         match patched {
             Err(kube::Error::Api(status)) if status.is_conflict() && tries > 0 => {}
@@ -118,6 +131,16 @@ mod tests {
 
     fn at(seconds: i64) -> DateTime<Utc> {
         DateTime::from_timestamp(1_700_000_000 + seconds, 0).expect("in range")
+    }
+
+    #[test]
+    fn whoever_asks_for_an_id_is_told_of_once() {
+        let asked = |name: &str| Denial {
+            reason: common::denial::DenialReason::ClusterIdTaken,
+            message: format!("the cluster ID i or the cluster name {name} has been registered"),
+        };
+        let once = with(&json!([]), at(0), duplicate(&asked("a"))).expect("set");
+        assert_eq!(with(&json!(once), at(9), duplicate(&asked("b"))), None);
     }
 
     #[test]

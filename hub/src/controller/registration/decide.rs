@@ -4,7 +4,7 @@
 //! steps goes on where it stopped. Everything that can refuse is asked before anything is written.
 
 use super::observe::{Certificate, ClusterFacts, Observed, Progress, TokenFacts};
-use crate::judge::{Denial, RegistrationRequest, Verdict};
+use crate::approver::{Denial, RegistrationRequest, Verdict};
 use crate::token_secret::{Placement, Reservation, Token};
 use chrono::{DateTime, Utc};
 use common::denial::DenialReason;
@@ -73,6 +73,13 @@ pub(super) enum Step {
     Approve {
         /// What the condition says.
         message: &'static str,
+    },
+    /// Note on the Cluster when its agent's certificate ends.
+    NoteCertificate {
+        /// The Cluster as it was read.
+        cluster: ClusterFacts,
+        /// The end.
+        end: DateTime<Utc>,
     },
     /// The signer issued something else: take the registration's rights away.
     Revoke {
@@ -316,6 +323,13 @@ fn after_signing(
             },
             None => Step::Done,
         };
+    }
+    if let (Some(end), Some(cluster)) = (observed.certificate_end, &observed.cluster)
+        && cluster.registration.as_ref() == Some(&subject.registration)
+        && cluster.certificate_end.is_none_or(|noted| noted < end)
+    {
+        let cluster = cluster.clone();
+        return Step::NoteCertificate { cluster, end };
     }
     match (&observed.token, verdict) {
         (TokenFacts::Usable(token), Verdict::Bootstrap(request))

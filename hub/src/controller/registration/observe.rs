@@ -5,13 +5,15 @@
 //! whom every write carries what it was decided from.
 
 use super::Error;
-use crate::judge::{CsrView, NotOurCertificate, Verdict, issued_subject, judge};
+use crate::approver::{CsrView, NotOurCertificate, Verdict, issued_subject, judge};
 use crate::permissions;
 use crate::token_secret::{TOKEN_NAMESPACE, Token};
 use chrono::{DateTime, Utc};
 use common::api::cluster::Cluster;
 use common::identity::{AgentSubject, RegistrationId};
-use common::labels::{CLOSING_WATCHES, CLUSTER_ID, QUARANTINED_SINCE, REGISTRATION_ID};
+use common::labels::{
+    CERTIFICATE_END, CLOSING_WATCHES, CLUSTER_ID, QUARANTINED_SINCE, REGISTRATION_ID,
+};
 use common::names::{CLUSTER_NAMESPACE, ClusterName};
 use common::time::from_time;
 use common::token::secret_name;
@@ -44,6 +46,8 @@ pub(super) struct Observed {
     pub granted: bool,
     /// Whether every registration by this token has shown a sign of life.
     pub agents_alive: bool,
+    /// When the certificate ends that was issued.
+    pub certificate_end: Option<DateTime<Utc>>,
 }
 
 /// How far a CSR has come.
@@ -92,6 +96,8 @@ pub(super) struct ClusterFacts {
     pub closing_watches: Option<String>,
     /// Its rights are withheld.
     pub quarantined: bool,
+    /// When the last certificate ends that was issued to its agent, as noted on it.
+    pub certificate_end: Option<DateTime<Utc>>,
 }
 
 /// The only part of a Cluster's content that is decoded.
@@ -146,6 +152,14 @@ pub(super) fn progress(csr: &CertificateSigningRequest) -> Progress {
     }
 }
 
+/// When the certificate ends that a request was answered with.
+fn certificate_end(csr: &CertificateSigningRequest) -> Option<DateTime<Utc>> {
+    let certificate = csr.status.as_ref()?.certificate.as_ref()?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&certificate.0).ok()?;
+    let read = pem.parse_x509().ok()?;
+    DateTime::from_timestamp(read.validity().not_after.timestamp(), 0)
+}
+
 /// Reads everything about a CSR that was judged ours.
 pub(super) async fn observe(
     client: &Client,
@@ -163,6 +177,7 @@ pub(super) async fn observe(
         namespace: None,
         granted,
         agents_alive: false,
+        certificate_end: certificate_end(csr),
     };
     let settled = matches!(observed.progress, Progress::Refused | Progress::Approved);
     let (subject, request) = match &observed.verdict {
@@ -206,6 +221,9 @@ fn cluster_facts(name: &ClusterName, object: DynamicObject) -> ClusterFacts {
         registration: annotation(REGISTRATION_ID).and_then(|id| RegistrationId::parse(&id)),
         closing_watches: annotation(CLOSING_WATCHES),
         quarantined: annotation(QUARANTINED_SINCE).is_some(),
+        certificate_end: annotation(CERTIFICATE_END)
+            .and_then(|end| DateTime::parse_from_rfc3339(&end).ok())
+            .map(|end| end.with_timezone(&Utc)),
         id: id_of(&object),
     }
 }

@@ -1,6 +1,6 @@
 use super::decide::*;
 use super::observe::{ClusterFacts, Observed, Progress, TokenFacts};
-use crate::judge::{Denial, NotOurCertificate, RegistrationRequest, Verdict};
+use crate::approver::{Denial, NotOurCertificate, RegistrationRequest, Verdict};
 use crate::token_secret::{Placement, Reservation, Token};
 use chrono::{DateTime, Duration, Utc};
 use common::denial::DenialReason;
@@ -63,6 +63,7 @@ fn cluster(registered: &str, key: Option<&[u8]>, id: Option<&str>) -> ClusterFac
         registration: key.map(RegistrationId::of_public_key),
         closing_watches: None,
         quarantined: false,
+        certificate_end: None,
     }
 }
 
@@ -78,6 +79,7 @@ fn fresh() -> Observed {
         namespace: None,
         granted: false,
         agents_alive: false,
+        certificate_end: None,
     }
 }
 
@@ -342,7 +344,11 @@ fn carry_out(world: &mut Observed, step: &Step) {
             world.progress = Progress::Issued(Ok(request.subject.clone()));
         }
         Step::DeleteToken { .. } => world.token = TokenFacts::Missing,
-        Step::Done | Step::Recheck(_) | Step::Deny { .. } | Step::Revoke { .. } => {}
+        Step::Done
+        | Step::Recheck(_)
+        | Step::Deny { .. }
+        | Step::NoteCertificate { .. }
+        | Step::Revoke { .. } => {}
     }
 }
 
@@ -357,6 +363,7 @@ fn kind(step: &Step) -> &'static str {
         Step::Grant { .. } => "grant",
         Step::CloseWatches { .. } => "close",
         Step::Approve { .. } => "approve",
+        Step::NoteCertificate { .. } => "note",
         Step::Revoke { .. } => "revoke",
         Step::DeleteToken { .. } => "delete token",
     }
@@ -608,6 +615,33 @@ fn a_certificate_that_names_another_ends_the_registration() {
         };
         assert_eq!(decide(now(), &gone), Step::Done);
     }
+}
+
+#[test]
+fn the_end_of_a_certificate_is_noted_once() {
+    let end = now() + Duration::days(60);
+    let issued = |noted, key: &[u8]| Observed {
+        progress: Progress::Issued(Ok(subject("m1", b"k1"))),
+        certificate_end: Some(end),
+        cluster: Some(ClusterFacts {
+            certificate_end: noted,
+            ..cluster("m1", Some(key), Some("id-1"))
+        }),
+        token: TokenFacts::Missing,
+        ..fresh()
+    };
+    for noted in [None, Some(end - Duration::days(1))] {
+        let step = decide(now(), &issued(noted, b"k1"));
+        assert!(
+            matches!(&step, Step::NoteCertificate { end: noted, .. } if *noted == end),
+            "{step:?}"
+        );
+    }
+    // Requests stay for an hour: an earlier one of the same agent says nothing new.
+    for noted in [Some(end), Some(end + Duration::days(1))] {
+        assert_eq!(decide(now(), &issued(noted, b"k1")), Step::Done);
+    }
+    assert_eq!(decide(now(), &issued(None, b"k2")), Step::Done, "another's");
 }
 
 #[test]

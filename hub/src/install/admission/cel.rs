@@ -5,8 +5,9 @@
 //! `object` is null on DELETE, so a guard comes first.
 
 use common::identity::{AGENT_USER_PREFIX, CERTIFICATE_LIFETIME_CAP, SIGNER};
-use common::labels::UNREGISTER;
-use common::names::EXECUTION_PREFIX;
+use common::labels::{AGENT_FIELD_MANAGERS, ANCIENT_CHANGES, UNNAMED_FIELD_MANAGER, UNREGISTER};
+use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX, SYSTEM_NAMESPACE};
+use common::unregister::Mode;
 
 /// The groups of whoever asks.
 pub(super) const GROUPS: &str = "request.userInfo.?groups.orValue([])";
@@ -20,6 +21,7 @@ pub(super) const UPDATE_LEASE: &str = "UPDATE coordination.k8s.io/leases";
 pub(super) const UPDATE_WORK: &str = "UPDATE work.karmada.io/works";
 pub(super) const UPDATE_WORK_STATUS: &str = "UPDATE work.karmada.io/works/status";
 pub(super) const CREATE_EVENT: &str = "CREATE /events";
+pub(super) const UPDATE_EVENT: &str = "UPDATE /events";
 pub(super) const CREATE_CSR: &str = "CREATE certificates.k8s.io/certificatesigningrequests";
 
 /// The agent's cluster; empty for an identity that has a group of ours and another name.
@@ -63,6 +65,23 @@ m.fieldsV1[a][b].map(c, c.size() + \
 m.fieldsV1[a][b][c].map(d, d.size() + 100000 * m.fieldsV1[a][b][c][d].size())\
 .sum()).sum()).sum()).sum()).sum() <= 8192";
 
+/// Whose a write was is told by its field manager, so an agent may write under no name but an agent's:
+/// every entry of another is as old as it was. A server's heap of old entries may move at any write.
+pub(super) fn own_manager() -> String {
+    let names = AGENT_FIELD_MANAGERS.map(|name| format!("'{name}'"));
+    format!(
+        "object.metadata.?managedFields.orValue([]).all(m, \
+         m.?manager.orValue('') in ['', '{UNNAMED_FIELD_MANAGER}', '{ANCIENT_CHANGES}'] || \
+         [{}].exists(p, m.manager.startsWith(p)) || \
+         (request.operation == 'UPDATE' && \
+         oldObject.metadata.?managedFields.orValue([]).exists(o, \
+         o.?manager.orValue('') == m.manager && o.?operation.orValue('') == m.?operation.orValue('') && \
+         o.?subresource.orValue('') == m.?subresource.orValue('') && \
+         o.?time.orValue('') == m.?time.orValue(''))))",
+        names.join(", "),
+    )
+}
+
 /// All top-level fields but metadata and `field` are as they were.
 pub(super) fn unchanged_but(field: &str) -> String {
     format!(
@@ -78,7 +97,8 @@ object.spec.all(k, k == 'renewTime' || \
 (k in oldObject.spec && object.spec[k] == oldObject.spec[k])) && \
 oldObject.spec.all(k, k == 'renewTime' || k in object.spec)";
 
-/// What an Event of an agent must be; one expression each, so that none grows past its cost.
+/// What an Event of an agent, ours or Karmada's, must be; one expression each, so that none grows past its
+/// cost.
 pub(super) const EVENT_FORM: [&str; 6] = [
     OWNERSHIP_SMALL,
     "object.involvedObject.all(k, object.involvedObject[k].size() <= 253) && \
@@ -89,12 +109,24 @@ pub(super) const EVENT_FORM: [&str; 6] = [
      object.involvedObject.?apiVersion.orValue('').startsWith('work.karmada.io/') && \
      object.involvedObject.?namespace.orValue('') == request.namespace && \
      !has(object.related)",
-    "object.?source.?component.orValue('') == 'towline-agent' && \
-     object.?reportingComponent.orValue('') in ['', 'towline-agent']",
+    "object.?source.?component.orValue('') in \
+     ['towline-agent', 'execution-controller', 'work-status-controller'] && \
+     (object.?reportingComponent.orValue('') == '' || \
+     object.reportingComponent == object.source.component)",
     "object.?message.orValue('').size() <= 1024 && object.?reason.orValue('').size() <= 128 && \
      object.?action.orValue('').size() <= 128 && \
      ['labels', 'annotations', 'finalizers', 'ownerReferences'].all(k, !(k in object.metadata))",
 ];
+
+/// An Event counts what repeats, and is about what it was about, from whom it was.
+pub(super) const EVENT_SAME: &str = "\
+object.involvedObject == oldObject.involvedObject && \
+object.?source.orValue({}) == oldObject.?source.orValue({})";
+
+/// A Work lies in the execution namespace of a cluster.
+pub(super) fn work_in_place() -> String {
+    format!("request.namespace.startsWith('{EXECUTION_PREFIX}')")
+}
 
 /// What is granted to all agents holds only for those that are still registered.
 pub(super) const READS_OWN_WORKS: &str = "\
@@ -128,5 +160,30 @@ pub(super) fn may_delete_cluster(modes: &[&str]) -> String {
          c.type == 'Ready' && c.status == 'True') || \
          oldObject.metadata.?annotations[?'{UNREGISTER}'].orValue('') in [{}]",
         modes.join(", "),
+    )
+}
+
+/// Who collects what lost its owner: a namespace whose Cluster is gone.
+pub(super) const NOT_GARBAGE_COLLECTION: &str = "!(request.userInfo.username in \
+['system:serviceaccount:kube-system:generic-garbage-collector', 'system:kube-controller-manager'])";
+
+/// The Cluster whose Works a namespace holds; empty for others. It is the namespace's owner: one that an
+/// execution namespace outlived owns it no more, for it is collected then.
+pub(super) fn cluster_of_namespace() -> String {
+    format!(
+        "oldObject.metadata.name.startsWith('{EXECUTION_PREFIX}') && \
+         oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'Cluster' && \
+         o.apiVersion.startsWith('cluster.karmada.io/')) ? oldObject.metadata.name.substring({}) : ''",
+        EXECUTION_PREFIX.len(),
+    )
+}
+
+/// A namespace of ours goes when that was said on it; every other one goes.
+pub(super) fn may_delete_namespace() -> String {
+    format!(
+        "(variables.cluster == '' && \
+         !(oldObject.metadata.name in ['{SYSTEM_NAMESPACE}', '{CLUSTER_NAMESPACE}'])) || \
+         oldObject.metadata.?annotations[?'{UNREGISTER}'].orValue('') == '{}'",
+        Mode::Force.as_str(),
     )
 }

@@ -2,6 +2,7 @@
 
 use super::token::whoami;
 use super::{Missing, PATIENCE, POLL, Reach};
+use common::chance::secret;
 use common::client::Credentials;
 use common::identity::SIGNER;
 use common::tls::CertificateSwap;
@@ -37,7 +38,7 @@ pub(super) async fn probe(reach: &Reach) -> Result<(), Missing> {
             "Report this as a defect.",
         )
     };
-    let key = KeyPair::generate().map_err(defect)?;
+    let key = secret::key_pair().map_err(defect)?;
     let request = request(&key).map_err(defect)?;
     let created = requests
         .create(&PostParams::default(), &request)

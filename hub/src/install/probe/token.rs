@@ -2,6 +2,7 @@
 
 use super::{Missing, PATIENCE, POLL, Reach};
 use crate::install::cluster_info;
+use common::chance::secret;
 use common::client::Credentials;
 use common::labels::{PART_OF, PART_OF_VALUE};
 use common::time::Clock;
@@ -34,7 +35,7 @@ pub(super) async fn probe(
     reach: &Reach,
     clock: &dyn Clock,
 ) -> (Result<(), Missing>, Result<(), Missing>) {
-    let token = BootstrapToken::generate(&mut rand::rng());
+    let token = BootstrapToken::generate(&mut secret::rng());
     let secrets: Api<Secret> = Api::namespaced(reach.client.clone(), TOKEN_NAMESPACE);
     let secret = secret(&token, clock, LIFETIME_MINUTES);
     if let Err(error) = secrets.create(&PostParams::default(), &secret).await {
@@ -52,7 +53,7 @@ pub(super) async fn probe(
 
 /// Makes a token that has expired already and waits until it is taken away.
 pub(super) async fn cleaner(client: &Client, clock: &dyn Clock) -> Result<(), Missing> {
-    let token = BootstrapToken::generate(&mut rand::rng());
+    let token = BootstrapToken::generate(&mut secret::rng());
     let secrets: Api<Secret> = Api::namespaced(client.clone(), TOKEN_NAMESPACE);
     let hint = "This user must be able to create Secrets in kube-system.";
     secrets

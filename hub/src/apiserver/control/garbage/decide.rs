@@ -1,9 +1,10 @@
 //! What becomes of an object, given how its owners stand.
 
 use super::propagation;
-use crate::apiserver::registry::Propagation;
-use crate::apiserver::registry::value::{at, text};
+use crate::apiserver::request::Propagation;
+use crate::apiserver::value::{at, text};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// An entry of `metadata.ownerReferences`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub(super) enum Fate {
     Goes(Propagation),
 }
 
-/// Decides.
+/// What becomes of an object that has these owners.
 pub(super) fn fate(
     owners: &[Owner],
     standing: impl Fn(&Owner) -> Standing,
@@ -82,6 +83,28 @@ pub(super) fn fate(
     Fate::Goes(propagation(orphan, foreground))
 }
 
+/// Of what `owner` waits for itself, something that waits, perhaps through others, for `owner`. What an
+/// object waits for is told by uid, with a place for each.
+pub(super) fn in_circle<P: Clone>(
+    owner: &str,
+    waits_for: impl Fn(&str) -> Vec<(String, P)>,
+) -> Option<P> {
+    let mut seen = BTreeSet::new();
+    let mut left: Vec<(String, Option<P>)> = vec![(owner.to_owned(), None)];
+    while let Some((uid, first)) = left.pop() {
+        for (next, place) in waits_for(&uid) {
+            let first = first.clone().unwrap_or(place);
+            if next == owner {
+                return Some(first);
+            }
+            if seen.insert(next.clone()) {
+                left.push((next, Some(first)));
+            }
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,5 +133,26 @@ mod tests {
         let one = [Owner::read(&serde_json::json!({"uid": "0"}))];
         let orphaned = fate(&one, |_| Absent, true, false, false);
         assert_eq!(orphaned, Fate::Goes(Propagation::Orphan));
+    }
+
+    #[test]
+    fn circles_are_found_and_nothing_else() {
+        let found = |edges: &[(&str, &str)]| {
+            in_circle("a", |owner| {
+                let held = edges.iter().filter(|(from, _)| *from == owner);
+                held.map(|(_, to)| ((*to).to_owned(), (*to).to_owned()))
+                    .collect()
+            })
+        };
+        let of = |name: &str| Some(name.to_owned());
+        assert_eq!(found(&[]), None);
+        assert_eq!(found(&[("a", "a")]), of("a"));
+        assert_eq!(found(&[("a", "b"), ("b", "c"), ("a", "d")]), None);
+        assert_eq!(
+            found(&[("a", "d"), ("a", "b"), ("b", "c"), ("c", "a")]),
+            of("b")
+        );
+        // A circle further down is broken by those in it.
+        assert_eq!(found(&[("a", "b"), ("b", "c"), ("c", "b")]), None);
     }
 }

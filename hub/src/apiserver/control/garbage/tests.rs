@@ -81,10 +81,38 @@ async fn in_the_foreground_the_owner_goes_last() {
     .await;
     assert!(rig.get(path).await.is_ok(), "it waits");
     let none = json!({"metadata": {"finalizers": null}});
-    let kind = crate::apiserver::registry::PatchKind::Merge;
+    let kind = crate::apiserver::request::PatchKind::Merge;
     rig.patch("v1/ns:configmaps/b", kind, none)
         .await
         .expect("released");
     until(&rig, "a", |object| object.is_none()).await;
+    task.abort();
+}
+
+#[tokio::test]
+async fn who_own_each_other_go_together() {
+    let rig = Rig::new().await;
+    let task = tokio::spawn(run(rig.registry.clone()));
+    let maps = "v1/ns:configmaps";
+    for alone in [true, false] {
+        let a = rig.create(maps, json!({"metadata": {"name": "a"}})).await;
+        let b = rig.create(maps, owned("b", &a, true)).await;
+        let c = rig.create(maps, owned("c", &b, true)).await;
+        let owner = owned("a", &c, true);
+        let kind = crate::apiserver::request::PatchKind::Merge;
+        rig.patch("v1/ns:configmaps/a", kind, owner)
+            .await
+            .expect("owned by what it owns");
+        // All of them at once as well: none is there that could still be asked.
+        for name in ["a", "b", "c"].iter().take(if alone { 1 } else { 3 }) {
+            let path = format!("v1/ns:configmaps/{name}");
+            rig.delete(&path, json!({"propagationPolicy": "Foreground"}))
+                .await
+                .expect("marked");
+        }
+        for name in ["a", "b", "c"] {
+            until(&rig, name, |object| object.is_none()).await;
+        }
+    }
     task.abort();
 }

@@ -1,9 +1,17 @@
 //! A whole server, asked in process.
 
+mod audited;
+mod floods;
+mod stages;
+mod tenant;
+
 use super::*;
+use crate::apiserver::caller::Caller;
+use crate::apiserver::http::body;
 use crate::apiserver::serve::{Options, Running};
+use crate::install::proof;
 use common::time::SystemClock;
-use http::header::CONTENT_TYPE;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Body as _;
 use serde_json::{Value, json};
@@ -25,9 +33,12 @@ impl Rig {
             names: BTreeSet::from(["localhost".to_owned()]),
             certificate_lifetime: chrono::Duration::days(1),
             address: String::new(),
+            key_file: None,
+            audit_log: None,
+            strangers_of_address: 50,
         };
-        let clock = Arc::new(SystemClock);
-        let running = Running::begin(options, AdminState::default(), clock).await;
+        let env = common::env::Env::system();
+        let running = Running::begin(options, AdminState::default(), env).await;
         Self {
             running: running.expect("serves"),
             dir,
@@ -117,7 +128,7 @@ async fn paths_and_methods_that_do_not_exist_are_told_as_kubernetes_tells_them()
         ("GET", "/api/v1/namespaces/default/foo/bar/baz", 404),
         ("GET", "/apis/none.example/v1/foos", 404),
         ("GET", "/api/v1/namespaces/a/../b/secrets", 400),
-        ("GET", "/openapi/v2", 404),
+        ("GET", "/openapi/v2", 200),
         ("DELETE", "/version", 405),
         ("GET", "/api/v1/namespaces/default/status", 200),
     ];
@@ -483,6 +494,149 @@ async fn a_fleet_at_rest_writes_nothing_into_the_log() {
         lease = now;
         let log = std::fs::read_to_string(rig.dir.path().join("audit.log")).expect("a log");
         assert_eq!(log.matches(LEASES).count(), written, "{log}");
+    }
+    rig.running.end().await;
+}
+
+#[tokio::test]
+async fn certificate_requests_of_one_user_have_a_budget() {
+    let rig = Rig::begin().await;
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let rules = json!([{"apiGroups": ["certificates.k8s.io"],
+        "resources": ["certificatesigningrequests"], "verbs": ["create", "list"]}]);
+    let (bob, eve) = (somebody("bob", &["askers"]), somebody("eve", &["askers"]));
+    allow(&rig, "askers", rules, &bob, requests).await;
+    let key = common::chance::secret::key_pair().expect("a key");
+    let params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+    let request = params.serialize_request(&key).expect("a request");
+    let request = base64::Engine::encode(
+        &base64::engine::general_purpose::STANDARD,
+        request.pem().expect("PEM"),
+    );
+    let asked = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {"request": request, "usages": ["client auth"],
+            "signerName": "example.com/nobody"}})
+    };
+    let mut made = Vec::new();
+    let refused = loop {
+        let name = format!("r{}", made.len());
+        let body = asked(&name).to_string();
+        let answer = rig.send(&bob, ("POST", requests), &[], body).await;
+        if answer.status() != 201 {
+            break answer;
+        }
+        made.push(name);
+        assert!(made.len() <= 1_000, "nobody counts");
+    };
+    assert_eq!(refused.status(), 429);
+    assert!(refused.headers().contains_key("retry-after"));
+    assert_eq!(made.len(), 100);
+    // Others have their own, and administrators are not counted.
+    assert_eq!(rig.ask(&eve, "POST", requests, &asked("e")).await.0, 201);
+    assert_eq!(
+        rig.ask(&Peer::Itself, "POST", requests, &asked("i"))
+            .await
+            .0,
+        201
+    );
+    let path = format!("{requests}/{}", made[0]);
+    assert_eq!(rig.ask(&Peer::Itself, "DELETE", &path, &NONE).await.0, 200);
+    assert_eq!(
+        rig.ask(&bob, "POST", requests, &asked("again")).await.0,
+        201
+    );
+    assert_eq!(rig.ask(&bob, "POST", requests, &asked("more")).await.0, 429);
+    rig.running.end().await;
+}
+
+#[tokio::test]
+async fn the_hubs_own_proof_of_its_rules_is_not_in_the_log() {
+    let rig = Rig::begin().await;
+    let ask = async |peer: &Peer, user: &str| {
+        let headers = [
+            ("content-type", "application/merge-patch+json"),
+            ("impersonate-user", user),
+        ];
+        let path = format!("{MAPS}/x?dryRun=All");
+        let sent = rig.send(peer, ("PATCH", &path), &headers, "{}").await;
+        assert_eq!(sent.status(), 403);
+        let log = std::fs::read_to_string(rig.dir.path().join("audit.log")).unwrap_or_default();
+        log.matches(user).count()
+    };
+    let proof = proof::AGENT_USER;
+    assert_eq!(ask(&Peer::Itself, proof).await, 0);
+    assert_eq!(ask(&Peer::Itself, "evelyn").await, 1, "anybody else's is");
+    let admin = somebody("admin", &[crate::apiserver::caller::MASTERS]);
+    assert_eq!(ask(&admin, proof).await, 1, "nobody hides behind that name");
+    rig.running.end().await;
+}
+
+/// Regenerate with `UPDATE_DOCS=1 cargo test -p hub -p agent reference_of_metrics`.
+#[tokio::test]
+async fn the_reference_of_metrics_is_what_there_is() {
+    let rig = Rig::begin().await;
+    assert_eq!(rig.ask(&Peer::Itself, "GET", MAPS, &NONE).await.0, 200);
+    let registry = &rig.running.router.parts().admin.registry;
+    crate::run::sample_metrics(registry);
+    let all = {
+        let registry = registry.lock().expect("not poisoned");
+        common::exposition::describe(&registry).expect("describes")
+    };
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+    let found = std::fs::read_to_string(path).expect("docs/metrics.md");
+    let table = common::exposition::table(&all);
+    let now = common::exposition::with_section(&found, "hub", &table);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, &now).expect("written");
+    } else {
+        assert!(
+            found == now,
+            "docs/metrics.md is not what the hub has; run UPDATE_DOCS=1 cargo test -p hub -p agent reference_of_metrics"
+        );
+    }
+    rig.running.end().await;
+}
+
+#[tokio::test]
+async fn metrics_come_in_the_form_that_is_asked_for() {
+    let rig = Rig::begin().await;
+    let open = "application/openmetrics-text; version=1.0.0";
+    for (path, accept, form) in [
+        ("/metrics", "", "text/plain; version=0.0.4; charset=utf-8"),
+        (
+            "/metrics",
+            "*/*",
+            "text/plain; version=0.0.4; charset=utf-8",
+        ),
+        (
+            "/metrics",
+            open,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        ),
+        (
+            "/metrics/slis",
+            "",
+            "text/plain; version=0.0.4; charset=utf-8",
+        ),
+    ] {
+        rig.ask(&Peer::Itself, "GET", "/readyz", &NONE).await;
+        let page = rig
+            .send(&Peer::Itself, ("GET", path), &[("accept", accept)], "")
+            .await;
+        assert_eq!(page.status(), 200, "{path}");
+        assert_eq!(page.headers()[CONTENT_TYPE], form, "{path} {accept}");
+        let page = page.into_body().collect().await.expect("a page").to_bytes();
+        let page = String::from_utf8(page.to_vec()).expect("text");
+        assert_eq!(
+            page.ends_with("# EOF\n"),
+            form.contains("openmetrics"),
+            "{path}"
+        );
+        let named = match path {
+            "/metrics" => "towline_hub_store_size_bytes{file=\"database\"}",
+            _ => "kubernetes_healthcheck{name=\"store\",type=\"readyz\"}",
+        };
+        assert!(page.contains(named), "{page}");
     }
     rig.running.end().await;
 }

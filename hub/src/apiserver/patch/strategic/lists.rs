@@ -1,9 +1,12 @@
 //! Lists in a strategic merge patch: merged by key, or as sets of scalars, and put in order.
 
 use super::directives::MARKER;
-use super::{Failed, Members, merge as merge_objects, print};
+use super::{Failed, Members, merge as merge_objects};
 use crate::apiserver::schema::{Go, Schema};
+use crate::go::print;
 use serde_json::Value;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 /// How one list is merged.
 pub(super) struct ListRule<'s> {
@@ -44,14 +47,15 @@ pub(super) fn merge(
     }
     if !check_items(&[&old, &new])? {
         if deleted {
-            return Ok(old.into_iter().filter(|item| !new.contains(item)).collect());
+            let gone: HashSet<&Value> = new.iter().collect();
+            return Ok(old
+                .into_iter()
+                .filter(|item| !gone.contains(item))
+                .collect());
         }
-        let mut merged: Vec<Value> = Vec::with_capacity(old.len() + new.len());
-        for item in old.iter().chain(&new) {
-            if !merged.contains(item) {
-                merged.push(item.clone());
-            }
-        }
+        let mut known: HashSet<&Value> = HashSet::with_capacity(old.len() + new.len());
+        let all = old.iter().chain(&new);
+        let merged = all.filter(|item| known.insert(item)).cloned().collect();
         return arrange(merged, &new, &old, None);
     }
     let Some(key) = rule.key else {
@@ -64,19 +68,31 @@ pub(super) fn merge(
     };
     let (old, new) = directives(old, new, key)?;
     let mut merged = old.clone();
+    let mut known: HashMap<&Value, usize> = HashMap::with_capacity(old.len());
+    for (at, item) in old.iter().enumerate() {
+        if let Some(value) = item.get(key) {
+            known.entry(value).or_insert(at);
+        }
+    }
     for item in &new {
         let Value::Object(item) = item else { continue };
         let Some(wanted) = item.get(key) else {
             return Err(Failed::no_merge_key(item, key));
         };
-        match find(&merged, key, wanted)? {
-            Some(at) => {
-                let Value::Object(live) = merged[at].take() else {
+        match known.entry(wanted) {
+            Entry::Occupied(at) => {
+                let Some(slot) = merged.get_mut(*at.get()) else {
                     continue;
                 };
-                merged[at] = Value::Object(merge_objects(live, item.clone(), rule.items)?);
+                let Value::Object(live) = slot.take() else {
+                    continue;
+                };
+                *slot = Value::Object(merge_objects(live, item.clone(), rule.items)?);
             }
-            None => merged.push(Value::Object(item.clone())),
+            Entry::Vacant(new) => {
+                new.insert(merged.len());
+                merged.push(Value::Object(item.clone()));
+            }
         }
     }
     arrange(merged, &new, &old, Some(key))
@@ -84,12 +100,13 @@ pub(super) fn merge(
 
 /// Follows `$patch` in items: the items that stay, and those of the patch that are no directives.
 fn directives(
-    mut old: Vec<Value>,
+    old: Vec<Value>,
     new: Vec<Value>,
     key: &str,
 ) -> Result<(Vec<Value>, Vec<Value>), Failed> {
     let mut plain = Vec::with_capacity(new.len());
     let mut replace = false;
+    let mut gone: HashSet<Value> = HashSet::new();
     for item in new {
         let Some(directive) = item.get(MARKER) else {
             plain.push(item);
@@ -101,9 +118,7 @@ fn directives(
                 let wanted = members
                     .get(key)
                     .ok_or_else(|| Failed::no_merge_key(&members, key))?;
-                while let Some(at) = find(&old, key, wanted)? {
-                    old.remove(at);
-                }
+                gone.insert(wanted.clone());
             }
             Some("replace") => replace = true,
             Some("merge") => {
@@ -116,20 +131,8 @@ fn directives(
     if replace {
         return Ok((plain, Vec::new()));
     }
-    Ok((old, plain))
-}
-
-/// Where the item is that has this value under its key.
-fn find(items: &[Value], key: &str, wanted: &Value) -> Result<Option<usize>, Failed> {
-    for (at, item) in items.iter().enumerate() {
-        let Some(members) = item.as_object() else {
-            return Err(Failed::Other(format!("value for key {at} is not a map")));
-        };
-        if members.get(key) == Some(wanted) {
-            return Ok(Some(at));
-        }
-    }
-    Ok(None)
+    let stays = |item: &Value| item.get(key).is_none_or(|value| !gone.contains(value));
+    Ok((old.into_iter().filter(stays).collect(), plain))
 }
 
 /// Whether the items are objects; all have to be of one type.
@@ -158,11 +161,24 @@ fn identity<'v>(item: &'v Value, key: Option<&str>) -> Option<&'v Value> {
     key.map_or(Some(item), |key| item.get(key))
 }
 
-fn position(order: &[Value], item: &Value, key: Option<&str>) -> Option<usize> {
-    let wanted = identity(item, key);
-    order
-        .iter()
-        .position(|other| identity(other, key) == wanted)
+/// Where each item is, by what it is known by.
+struct Places<'v> {
+    key: Option<&'v str>,
+    first: HashMap<Option<&'v Value>, usize>,
+}
+
+impl<'v> Places<'v> {
+    fn of(list: &'v [Value], key: Option<&'v str>) -> Self {
+        let mut first = HashMap::with_capacity(list.len());
+        for (at, item) in list.iter().enumerate() {
+            first.entry(identity(item, key)).or_insert(at);
+        }
+        Self { key, first }
+    }
+
+    fn place(&self, item: &Value) -> Option<usize> {
+        self.first.get(&identity(item, self.key)).copied()
+    }
 }
 
 /// Puts items into the order of the patch; those it does not know keep the order they have on the
@@ -187,11 +203,12 @@ pub(super) fn arrange(
             return Err(Failed::Other(format!("value for key {at} is not a map")));
         }
     }
+    let (wanted, on_server) = (Places::of(order, key), Places::of(on_server, key));
     let (mut named, mut others): (Vec<Value>, Vec<Value>) = items
         .into_iter()
-        .partition(|item| position(order, item, key).is_some());
-    named.sort_by_key(|item| position(order, item, key));
-    others.sort_by_key(|item| position(on_server, item, key).unwrap_or(usize::MAX));
+        .partition(|item| wanted.place(item).is_some());
+    named.sort_by_key(|item| wanted.place(item));
+    others.sort_by_key(|item| on_server.place(item).unwrap_or(usize::MAX));
     let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
     let mut arranged = Vec::with_capacity(named.len() + others.len());
     loop {
@@ -200,8 +217,8 @@ pub(super) fn arrange(
             (other, None) => other.is_some(),
             (None, Some(_)) => false,
             (Some(other), Some(named)) => {
-                let other = position(on_server, other, key);
-                let named = position(on_server, named, key);
+                let other = on_server.place(other);
+                let named = on_server.place(named);
                 matches!((other, named), (Some(other), Some(named)) if other < named)
             }
         };

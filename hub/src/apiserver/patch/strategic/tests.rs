@@ -1,11 +1,11 @@
 //! Strategic merge patches of pods and services, as a server answers them.
 
 use super::*;
-use crate::apiserver::catalogue::Catalogue;
+use crate::apiserver::scheme::Scheme;
 use serde_json::json;
 
 fn pod(live: Value, patch: Value) -> Result<Value, Failed> {
-    let pods = Catalogue::new().resource("", "v1", "pods").unwrap();
+    let pods = Scheme::new().resource("", "v1", "pods").unwrap();
     let spec = pods.schema.property("spec").unwrap();
     let (Value::Object(live), Value::Object(patch)) = (live, patch) else {
         panic!("objects");
@@ -88,7 +88,7 @@ fn objects_follow_their_directives() {
 
 #[test]
 fn sets_of_scalars_grow_and_shrink() {
-    let maps = Catalogue::new().resource("", "v1", "configmaps").unwrap();
+    let maps = Scheme::new().resource("", "v1", "configmaps").unwrap();
     let live = json!({"metadata": {"finalizers": ["a.b/x", "a.b/y"]}});
     let cases = [
         (

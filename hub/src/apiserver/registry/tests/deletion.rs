@@ -1,7 +1,7 @@
 //! Deletions, finalizers, namespaces.
 
-use crate::apiserver::registry::PatchKind;
 use crate::apiserver::registry::testing::{Rig, json_body, value};
+use crate::apiserver::request::PatchKind;
 use serde_json::json;
 
 const PATH: &str = "v1/ns:configmaps/a";

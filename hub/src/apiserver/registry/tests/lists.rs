@@ -1,7 +1,7 @@
 //! Pages, selectors, and lists as of some time.
 
-use crate::apiserver::registry::ListOptions;
 use crate::apiserver::registry::testing::{Rig, value};
+use crate::apiserver::request::ListOptions;
 use serde_json::json;
 
 fn names(list: &crate::apiserver::registry::ListResult) -> Vec<String> {

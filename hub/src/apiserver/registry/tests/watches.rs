@@ -1,7 +1,8 @@
 //! What watchers are told.
 
 use crate::apiserver::registry::testing::{Rig, value};
-use crate::apiserver::registry::{FrameKind, ListOptions, PatchKind, WatchStream};
+use crate::apiserver::registry::{FrameKind, WatchStream};
+use crate::apiserver::request::{ListOptions, PatchKind};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
@@ -124,4 +125,78 @@ async fn a_watch_from_before_history_is_told_so() {
         .err()
         .expect("no number");
     assert_eq!(error.code, 500);
+}
+
+/// Whoever gets a cluster's name after another one reads nothing of what that one was told.
+#[tokio::test]
+async fn history_of_an_execution_namespace_begins_with_its_registration() {
+    let rig = Rig::new().await;
+    let namespace = "karmada-es-m1";
+    let maps = format!("v1/{namespace}:configmaps");
+    let bindings = format!("rbac.authorization.k8s.io/v1/{namespace}:rolebindings");
+    let group = |id: &str| {
+        json!({"metadata": {"name": "towline:agent"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": id}]})
+    };
+    let read = async |version: u64| {
+        let context = rig.context(&maps);
+        let exact = ListOptions {
+            resource_version: version.to_string(),
+            resource_version_match: "Exact".to_owned(),
+            ..ListOptions::default()
+        };
+        let listed = rig.registry.list(&context, &exact).await;
+        let since = ListOptions {
+            resource_version: version.to_string(),
+            timeout_seconds: Some(1),
+            ..ListOptions::default()
+        };
+        let mut watch = rig.registry.watch(&context, &since).await.expect("begins");
+        let first = watch.next().await.map(|frame| value(&frame.object));
+        (listed.map(drop).map_err(|error| error.code), first)
+    };
+    let now = || rig.registry.store().revision();
+    rig.create("v1/namespaces", json!({"metadata": {"name": namespace}}))
+        .await;
+    rig.create(&bindings, group("first")).await;
+    let first = now();
+    let map = json!({"metadata": {"name": "secret-plan"}});
+    rig.create(&maps, map).await;
+    let (listed, told) = read(first).await;
+    assert_eq!(listed, Ok(()));
+    assert_eq!(told.map(|o| o["kind"].clone()), Some(json!("ConfigMap")));
+
+    // Another key for the same name: what was there before is none of its business.
+    let path = format!("{bindings}/towline:agent");
+    rig.patch(&path, PatchKind::Merge, group("second"))
+        .await
+        .expect("changed");
+    let (listed, told) = read(first).await;
+    assert_eq!(listed, Err(410));
+    assert_eq!(told.map(|o| o["code"].clone()), Some(json!(410)));
+    let (listed, _) = read(now()).await;
+    assert_eq!(listed, Ok(()));
+
+    // A namespace that was made anew has no past, whoever asks.
+    let second = now();
+    for (path, name) in [(&bindings, "towline:agent"), (&maps, "secret-plan")] {
+        rig.delete(&format!("{path}/{name}"), json!({}))
+            .await
+            .expect("deleted");
+    }
+    rig.delete(&format!("v1/namespaces/{namespace}"), json!({}))
+        .await
+        .expect("deleted");
+    let end = json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": namespace}, "spec": {"finalizers": []}});
+    let path = format!("v1/namespaces/{namespace}/finalize");
+    rig.update(&path, end).await.expect("ended");
+    rig.create("v1/namespaces", json!({"metadata": {"name": namespace}}))
+        .await;
+    let (listed, told) = read(second).await;
+    assert_eq!(listed, Err(410));
+    assert_eq!(told.map(|o| o["code"].clone()), Some(json!(410)));
+    let (listed, _) = read(now()).await;
+    assert_eq!(listed, Ok(()));
 }

@@ -1,7 +1,8 @@
 //! Creations, updates and patches.
 
+use crate::apiserver::registry::Effect;
 use crate::apiserver::registry::testing::{Rig, json_body, value};
-use crate::apiserver::registry::{Effect, FieldValidation, PatchKind};
+use crate::apiserver::request::{FieldValidation, PatchKind};
 use serde_json::{Value, json};
 
 fn deployment(name: &str, replicas: i64) -> Value {
@@ -16,6 +17,50 @@ fn deployment(name: &str, replicas: i64) -> Value {
             },
         },
     })
+}
+
+#[tokio::test]
+async fn tokens_and_requests_of_karmada_say_that_nobody_approves_them() {
+    let rig = Rig::new().await;
+    let group = "system:bootstrappers:karmada:default-cluster-token";
+    for (extra, warned) in [(group, true), ("system:bootstrappers:towline", false)] {
+        let context = rig.context("v1/ns:secrets");
+        let name = if warned {
+            "bootstrap-token-aaaaaa"
+        } else {
+            "bootstrap-token-bbbbbb"
+        };
+        let secret = json!({"metadata": {"name": name}, "type": "bootstrap.kubernetes.io/token",
+            "stringData": {"token-id": &name[16..], "token-secret": "0123456789abcdef", "auth-extra-groups": extra}});
+        let made = rig.registry.create(&context, json_body(&secret)).await;
+        assert!(made.is_ok());
+        let said = context.warnings.all().join(" ");
+        assert_eq!(said.contains("towline token create"), warned, "{said}");
+        let mut context = rig.context("certificates.k8s.io/v1/certificatesigningrequests");
+        let mut caller = (*context.caller).clone();
+        caller.groups = vec![extra.to_owned()];
+        context.caller = std::sync::Arc::new(caller);
+        let mut params = rcgen::CertificateParams::default();
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, "system:karmada:agent:m1");
+        let key = common::chance::secret::key_pair().expect("a key");
+        let pem = params
+            .serialize_request(&key)
+            .and_then(|it| it.pem())
+            .expect("a request");
+        let pem = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, pem);
+        let request = json!({"metadata": {"name": name}, "spec": {"request": pem,
+            "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"]}});
+        let made = rig.registry.create(&context, json_body(&request)).await;
+        assert!(made.is_ok(), "{made:?}");
+        let said = context.warnings.all().join(" ");
+        assert_eq!(
+            said.contains("kubectl certificate approve"),
+            warned,
+            "{said}"
+        );
+    }
 }
 
 #[tokio::test]

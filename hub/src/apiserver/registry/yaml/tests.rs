@@ -111,3 +111,25 @@ fn what_is_nested_too_deep_is_refused() {
         assert!(read(open.repeat(levels).as_bytes()).is_err());
     }
 }
+
+#[test]
+fn a_word_that_begins_with_an_underscore_is_text() {
+    let read = read(b"{a: _0, b: 1_0, c: -_1}").expect("read");
+    assert_eq!(read.value, json!({"a": "_0", "b": 10, "c": -1}));
+}
+
+proptest::proptest! {
+    #[test]
+    fn what_is_written_is_read_as_it_was(
+        texts in proptest::collection::vec("[ -~\\n\\té\u{85}\u{2028}]{0,12}|[0-9_:.eExo+-]{1,8}|yes|No|ON|y|null|~", 1..8),
+    ) {
+        let mut map = Map::new();
+        for (index, text) in texts.iter().enumerate() {
+            map.insert(text.clone(), json!([text, {text: index}]));
+        }
+        let map = Value::Object(map);
+        let document = common::yaml::document(&map);
+        let read = read(document.as_bytes());
+        proptest::prop_assert_eq!(read.map(|read| read.value), Ok(map), "{}", document);
+    }
+}

@@ -80,6 +80,10 @@ pub(super) fn meant(word: &str) -> Option<Value> {
         "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => return Some(Value::Bool(false)),
         _ => {}
     }
+    // Underscores part digits; a word that begins with one is text.
+    if word.starts_with('_') {
+        return None;
+    }
     let digits = word.replace('_', "");
     let (sign, rest) = match digits.strip_prefix('-') {
         Some(rest) => (-1, rest),

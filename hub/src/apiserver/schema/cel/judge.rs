@@ -1,4 +1,4 @@
-//! What a rule is found to be when its definition is made, without any object.
+//! What a rule is found to be when its CRD is made, without any object.
 
 use super::check::Checked;
 use super::declared::Declared;

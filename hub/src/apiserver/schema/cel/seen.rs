@@ -2,8 +2,8 @@
 
 use super::run::Lists;
 use super::{parser, values};
-use crate::apiserver::patch::print::type_of;
 use crate::apiserver::schema::{Go, Kind, Schema};
+use crate::go::print::type_of;
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};

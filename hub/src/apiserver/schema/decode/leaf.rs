@@ -1,7 +1,7 @@
 //! Types that read and write themselves: times, durations, quantities, bytes.
 
 use super::quantity;
-use crate::apiserver::error::quote;
+use crate::go::quote;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, SecondsFormat, Utc};

@@ -1,9 +1,9 @@
-use crate::apiserver::facts::facts;
 use crate::apiserver::schema::Schema;
+use crate::apiserver::schema::builtin::schemas;
 use serde_json::{Value, json};
 
 fn schema(kind: &str) -> Schema {
-    let kinds = &facts().kinds;
+    let kinds = &schemas().kinds;
     let found = kinds.iter().find(|known| known.kind == kind).expect(kind);
     Schema::built_in(found.definition)
 }

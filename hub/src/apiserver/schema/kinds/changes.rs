@@ -4,7 +4,7 @@ use super::check::{Errors, amount, has, list, map, number, text};
 use super::pods;
 use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 const FIXED: &str = "field is immutable";
 
@@ -103,7 +103,8 @@ fn tolerations(spec: &Value, before: &Value, errors: &mut Errors) {
         keep(&mut toleration, &Value::Null, "tolerationSeconds");
         toleration
     };
-    let now: Vec<Value> = list(spec, "tolerations").iter().map(without_time).collect();
+    let all = list(spec, "tolerations").iter();
+    let now: HashSet<Value> = all.map(without_time).collect();
     let mut then = list(before, "tolerations").iter().map(without_time);
     if !then.all(|toleration| now.contains(&toleration)) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
@@ -240,7 +241,7 @@ fn node_affinity(new: &Value, old: &Value, errors: &mut Errors) {
     }
     if bare(new) != bare(&renamed) {
         let detail = "field is immutable, except for updating from beta label to GA";
-        let shown = BadValue::Typed(typed_affinity(new));
+        let shown = BadValue::Typed(typed_affinity(new).into());
         let error = FieldError::new("nodeAffinity", FieldErrorKind::Invalid, shown, detail);
         errors.push(error);
     }
@@ -309,7 +310,7 @@ pub(super) fn failure_policy(new: &Value, old: &Value, errors: &mut Errors) {
         policy => format!("{{\"Rules\":{}}}", typed_list(policy, "rules", rule)),
     };
     let at = "spec.podFailurePolicy";
-    let shown = BadValue::Typed(shown);
+    let shown = BadValue::Typed(shown.into());
     errors.push(FieldError::new(at, FieldErrorKind::Invalid, shown, FIXED));
 }
 
@@ -347,9 +348,9 @@ pub(super) fn service(new: &Value, old: &Value, errors: &mut Errors) {
 
 pub(super) fn node(new: &Value, old: &Value, errors: &mut Errors) {
     super::limits::node_resources(new, errors);
-    let mut addresses: Vec<&Value> = Vec::new();
+    let mut addresses: HashSet<&Value> = HashSet::new();
     for (index, address) in list(&new["status"], "addresses").iter().enumerate() {
-        if addresses.contains(&address) {
+        if !addresses.insert(address) {
             let shown = super::check::typed(&[
                 ("Type", &address["type"]),
                 ("Address", &address["address"]),
@@ -357,7 +358,6 @@ pub(super) fn node(new: &Value, old: &Value, errors: &mut Errors) {
             let at = format!("status.addresses[{index}]");
             errors.push(FieldError::new(at, FieldErrorKind::Duplicate, shown, ""));
         }
-        addresses.push(address);
     }
     let (spec, before) = (&new["spec"], &old["spec"]);
     let (now, then) = (list(spec, "podCIDRs"), list(before, "podCIDRs"));

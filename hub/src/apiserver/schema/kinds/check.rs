@@ -1,13 +1,13 @@
 //! Checks that many kinds share.
 
 use super::meta::each;
-use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind};
-use crate::apiserver::registry::names;
+use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind, FieldErrors};
+use crate::apiserver::names;
 use crate::apiserver::schema::decode::quantity;
 use core::net::IpAddr;
 use serde_json::{Map, Value, json};
 
-pub(super) type Errors = Vec<FieldError>;
+pub(super) type Errors = FieldErrors;
 
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
@@ -72,7 +72,7 @@ pub(super) fn typed(fields: &[(&str, &Value)]) -> BadValue {
         .iter()
         .map(|(name, value)| format!("{}:{value}", json!(name)))
         .collect();
-    BadValue::Typed(format!("{{{}}}", fields.join(",")))
+    BadValue::Typed(format!("{{{}}}", fields.join(",")).into())
 }
 
 /// A value of a shape that only a typed server has is not shown.

@@ -7,7 +7,7 @@ use super::check::{
 use super::meta::each;
 use super::pods::{handler, id};
 use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind};
-use crate::apiserver::registry::names;
+use crate::apiserver::names;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

@@ -3,8 +3,7 @@
 mod pods;
 mod workloads;
 
-use crate::apiserver::facts;
-use crate::apiserver::schema::Schema;
+use crate::apiserver::schema::{Schema, builtin};
 use serde_json::{Map, Value, json};
 
 /// Puts defaults into an object of a built-in kind, from the outside in.
@@ -12,7 +11,7 @@ pub(super) fn apply(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(object) => {
             if let Some(number) = schema.definition() {
-                let name = &facts::definition(number).name;
+                let name = &builtin::definition(number).name;
                 let short = name.strip_prefix("io.k8s.api.").unwrap_or(name);
                 by_type(short, object);
             }
@@ -152,7 +151,7 @@ fn by_type(name: &str, object: &mut Map<String, Value>) {
             }
             fill(object, "protocol", "TCP");
         }
-        DEFINITION => definition(object),
+        CRD => crd(object),
         "rbac.v1.RoleRef" => fill(object, "apiGroup", "rbac.authorization.k8s.io"),
         "rbac.v1.Subject" => {
             if matches!(text(object, "kind"), "User" | "Group") {
@@ -163,11 +162,11 @@ fn by_type(name: &str, object: &mut Map<String, Value>) {
     }
 }
 
-const DEFINITION: &str =
+const CRD: &str =
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
 
 /// Names that follow from the kind, no conversion, and the version that is stored first.
-fn definition(object: &mut Map<String, Value>) {
+fn crd(object: &mut Map<String, Value>) {
     let Some(spec) = inner(object, "spec") else {
         return;
     };

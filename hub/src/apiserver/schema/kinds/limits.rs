@@ -7,7 +7,7 @@ use super::meta::each;
 use super::network::NO_CIDR;
 use super::pods;
 use crate::apiserver::error::FieldError;
-use crate::apiserver::registry::names;
+use crate::apiserver::names;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -54,6 +54,10 @@ pub(super) fn quota(object: &Value, errors: &mut Errors) {
     ];
     let scopes = list(&object["spec"], "scopes");
     for scope in scopes {
+        // Each shows all of them.
+        if errors.is_full() {
+            return;
+        }
         if !scope.as_str().is_some_and(|scope| SCOPES.contains(&scope)) {
             let detail = "unsupported scope";
             errors.push(FieldError::invalid("spec.scopes", json!(scopes), detail));

@@ -1,7 +1,7 @@
 //! Names, labels and annotations, wherever in an object they stand.
 
-use crate::apiserver::error::FieldError;
-use crate::apiserver::registry::names;
+use crate::apiserver::error::{FieldError, FieldErrors};
+use crate::apiserver::names;
 use crate::apiserver::schema::Schema;
 use crate::apiserver::schema::build::object_meta;
 use serde_json::{Value, json};
@@ -13,14 +13,14 @@ pub(crate) use names::label_1035 as dns1035_label;
 pub(crate) use names::subdomain as dns1123_subdomain;
 
 /// One error for each of several complaints about one value.
-pub(crate) fn each(path: &str, value: &str, wrong: Vec<String>) -> Vec<FieldError> {
+pub(crate) fn each(path: &str, value: &str, wrong: Vec<String>) -> FieldErrors {
     let told = wrong.into_iter();
     told.map(|why| FieldError::invalid(path, json!(value), why))
         .collect()
 }
 
 /// What is wrong with labels.
-pub(crate) fn check_labels(labels: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+pub(crate) fn check_labels(labels: Option<&Value>, path: &str, errors: &mut FieldErrors) {
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
         errors.extend(each(path, key, names::qualified(key)));
         let value = value.as_str().unwrap_or_default();
@@ -29,7 +29,7 @@ pub(crate) fn check_labels(labels: Option<&Value>, path: &str, errors: &mut Vec<
 }
 
 /// What is wrong with annotations.
-pub(crate) fn check_annotations(given: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+pub(crate) fn check_annotations(given: Option<&Value>, path: &str, errors: &mut FieldErrors) {
     let mut size = 0;
     for (key, value) in given.and_then(Value::as_object).into_iter().flatten() {
         errors.extend(each(path, key, names::qualified(&key.to_lowercase())));
@@ -41,7 +41,7 @@ pub(crate) fn check_annotations(given: Option<&Value>, path: &str, errors: &mut 
 }
 
 /// What is wrong with the metadata of an object within an object, which needs no name.
-pub(crate) fn check_embedded(metadata: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub(crate) fn check_embedded(metadata: &Value, path: &str, errors: &mut FieldErrors) {
     if let Some(number) = object_meta() {
         let mut read = metadata.clone();
         if let Err(why) = Schema::built_in(number).coerce(&mut read) {

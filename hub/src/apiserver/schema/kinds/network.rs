@@ -6,7 +6,7 @@ use super::check::{
 };
 use super::meta::each;
 use crate::apiserver::error::FieldError;
-use crate::apiserver::registry::names;
+use crate::apiserver::names;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -6,7 +6,7 @@ use super::check::{
 use super::meta::{check_annotations, check_labels, each};
 use super::{containers, volumes};
 use crate::apiserver::error::{FieldError, FieldErrorKind};
-use crate::apiserver::registry::names;
+use crate::apiserver::names;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

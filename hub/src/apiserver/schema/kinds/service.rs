@@ -7,9 +7,9 @@ use super::check::{
 use super::meta::{check_labels, each};
 use super::network::{NO_CIDR, PROTOCOLS, app_protocol};
 use crate::apiserver::error::{FieldError, FieldErrorKind};
-use crate::apiserver::registry::names;
+use crate::apiserver::names;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 const OF_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
 
@@ -36,6 +36,7 @@ pub(super) fn addresses(object: &Value) -> Errors {
     let told = |detail: &str| FieldError::invalid(at, json!(all), detail);
     errors.extend(wrong.map(told));
     let families = list(spec, "ipFamilies");
+    let mut earlier = HashSet::new();
     for (index, family) in families.iter().enumerate() {
         let at = format!("spec.ipFamilies[{index}]");
         if !matches!(family.as_str(), Some("IPv4" | "IPv6")) {
@@ -46,7 +47,7 @@ pub(super) fn addresses(object: &Value) -> Errors {
                 &words,
             ));
         }
-        if families.iter().take(index).any(|earlier| earlier == family) {
+        if !earlier.insert(family) {
             errors.push(FieldError::duplicate(at, family.clone()));
         }
     }

@@ -4,9 +4,9 @@ use super::check::{Errors, amount, has, list, map, one_of, required, selector, t
 use super::meta::each;
 use super::volumes;
 use crate::apiserver::error::FieldError;
-use crate::apiserver::registry::names;
+use crate::apiserver::names;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 const MODES: [&str; 4] = [
     "ReadOnlyMany",
@@ -182,8 +182,9 @@ fn topologies(all: &[Value], errors: &mut Errors) {
             if values.is_empty() {
                 errors.push(required(format!("{at}.values"), ""));
             }
+            let mut earlier = HashSet::with_capacity(values.len());
             for (index, value) in values.iter().enumerate() {
-                if values.iter().take(index).any(|earlier| earlier == value) {
+                if !earlier.insert(value) {
                     let at = format!("{at}.values[{index}]");
                     errors.push(FieldError::duplicate(at, value.clone()));
                 }

@@ -1,12 +1,10 @@
-use crate::apiserver::catalogue::Catalogue;
+use crate::apiserver::scheme::Scheme;
 use serde_json::{Value, json};
 
 fn told(path: &str, mut object: Value, old: Option<Value>) -> Vec<String> {
     let (group, plural) = path.rsplit_once('/').unwrap_or(("", path));
     let version = if group == "autoscaling" { "v2" } else { "v1" };
-    let resource = Catalogue::new()
-        .resource(group, version, plural)
-        .expect(path);
+    let resource = Scheme::new().resource(group, version, plural).expect(path);
     let ready = |object: &mut Value| {
         resource.decode(object).expect("reads");
         resource.apply_defaults(object);
@@ -204,7 +202,7 @@ fn what_may_not_change_is_told() {
     );
 }
 
-fn definition(a: Value) -> Value {
+fn crd(a: Value) -> Value {
     json!({"metadata": {"name": "foos.x.io"}, "spec": {"group": "x.io", "scope": "Namespaced",
         "names": {"plural": "foos", "kind": "Foo"}, "versions": [{"name": "v1", "served": true, "storage": true,
             "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object",
@@ -212,7 +210,7 @@ fn definition(a: Value) -> Value {
 }
 
 #[test]
-fn definitions_have_structural_schemas() {
+fn crds_have_structural_schemas() {
     let kind = "apiextensions.k8s.io/customresourcedefinitions";
     let at = "spec.validation.openAPIV3Schema.properties[spec].properties[a]";
     let cases = [
@@ -262,9 +260,9 @@ fn definitions_have_structural_schemas() {
     ];
     for (a, want) in cases {
         let want: Vec<String> = want.iter().map(|want| format!("{at}.{want}")).collect();
-        assert_eq!(told(kind, definition(a.clone()), None), want, "{a}");
+        assert_eq!(told(kind, crd(a.clone()), None), want, "{a}");
     }
-    let mut none = definition(json!({"type": "string"}));
+    let mut none = crd(json!({"type": "string"}));
     none["spec"]["versions"][0]["storage"] = json!(false);
     let found = told(kind, none, None);
     assert!(
@@ -273,7 +271,7 @@ fn definitions_have_structural_schemas() {
             .any(|one| one.ends_with("must have exactly one version marked as storage version")),
         "{found:?}"
     );
-    let mut webhook = definition(json!({"type": "string"}));
+    let mut webhook = crd(json!({"type": "string"}));
     webhook["spec"]["conversion"] = json!({"strategy": "Webhook"});
     assert!(told(kind, webhook, None)[0].starts_with("spec.conversion.strategy: Forbidden"));
 }

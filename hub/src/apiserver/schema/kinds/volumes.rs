@@ -3,7 +3,7 @@
 use super::check::{Errors, amount, has, list, number, required, text};
 use super::meta::each;
 use crate::apiserver::error::FieldError;
-use crate::apiserver::registry::names;
+use crate::apiserver::names;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

@@ -7,7 +7,7 @@ use super::check::{
 use super::meta::each;
 use super::{cron, pods, storage};
 use crate::apiserver::error::{BadValue, FieldError, FieldErrorKind};
-use crate::apiserver::registry::names;
+use crate::apiserver::names;
 use serde_json::{Value, json};
 
 /// The selector of a workload, and its template that it has to select.

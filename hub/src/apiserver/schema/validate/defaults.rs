@@ -2,7 +2,7 @@
 
 use super::old::Old;
 use super::{Verdict, check, embedded};
-use crate::apiserver::error::FieldError;
+use crate::apiserver::error::{FieldError, FieldErrors};
 use crate::apiserver::schema::{Schema, cel};
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ impl Schema {
         &self,
         value: &Value,
         path: &str,
-    ) -> Vec<FieldError> {
+    ) -> FieldErrors {
         let below = |error: FieldError| {
             let path = match error.path.as_str() {
                 "<nil>" => path.to_owned(),
@@ -22,7 +22,7 @@ impl Schema {
             };
             FieldError { path, ..error }
         };
-        let mut errors = Vec::new();
+        let mut errors = FieldErrors::new();
         embedded::check(self, value, "", false, &mut errors);
         if !errors.is_empty() {
             return errors.into_iter().map(below).collect();

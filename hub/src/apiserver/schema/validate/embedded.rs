@@ -1,7 +1,7 @@
 //! Objects within an object have a kind, a version and metadata that would do by themselves.
 
 use super::super::kinds::meta;
-use crate::apiserver::error::FieldError;
+use crate::apiserver::error::{FieldError, FieldErrors};
 use crate::apiserver::schema::Schema;
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ pub(super) fn check(
     value: &Value,
     path: &str,
     root: bool,
-    errors: &mut Vec<FieldError>,
+    errors: &mut FieldErrors,
 ) {
     match value {
         Value::Object(object) => {
@@ -41,7 +41,7 @@ pub(super) fn check(
     }
 }
 
-fn whole(object: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn whole(object: &Map<String, Value>, path: &str, errors: &mut FieldErrors) {
     for name in ["apiVersion", "kind"] {
         let at = format!("{path}.{name}");
         match object.get(name) {

@@ -1,9 +1,10 @@
 //! Formats of strings.
 
 use super::shown_path;
-use crate::apiserver::error::{FieldError, quote};
+use crate::apiserver::error::FieldError;
 use crate::apiserver::schema::kinds::meta;
 use crate::apiserver::schema::rules::compile;
+use crate::go::quote;
 use chrono::{DateTime, NaiveDate};
 use regex::Regex;
 use serde_json::json;

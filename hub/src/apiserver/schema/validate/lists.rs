@@ -1,10 +1,11 @@
 //! Lists that are sets or maps hold nothing twice.
 
-use crate::apiserver::error::FieldError;
+use crate::apiserver::error::{FieldError, FieldErrors};
 use crate::apiserver::schema::{Kind, ListType, Schema};
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 
-pub(super) fn check(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn check(schema: &Schema, value: &Value, path: &str, errors: &mut FieldErrors) {
     match value {
         Value::Object(object) => {
             for (key, inner) in object {
@@ -35,7 +36,7 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &str, errors: &mut Vec
     }
 }
 
-fn keyed(schema: &Schema, list: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+fn keyed(schema: &Schema, list: &[Value], path: &str, errors: &mut FieldErrors) {
     let stray = list
         .iter()
         .position(|item| !item.is_object() && !item.is_null());
@@ -57,17 +58,14 @@ fn keyed(schema: &Schema, list: &[Value], path: &str, errors: &mut Vec<FieldErro
 }
 
 /// Each value that occurs again is told once, where it does so first.
-fn twice(
-    list: &[Value],
-    path: &str,
-    errors: &mut Vec<FieldError>,
-    identity: impl Fn(&Value) -> Value,
-) {
+fn twice(list: &[Value], path: &str, errors: &mut FieldErrors, identity: impl Fn(&Value) -> Value) {
     let known: Vec<Value> = list.iter().map(identity).collect();
+    let mut seen: HashMap<&Value, usize> = HashMap::with_capacity(known.len());
     for (at, one) in known.iter().enumerate() {
-        let before = known[..at].iter().filter(|other| *other == one).count();
-        if before == 1 {
+        let before = seen.entry(one).or_default();
+        if *before == 1 {
             errors.push(FieldError::duplicate(format!("{path}[{at}]"), one.clone()));
         }
+        *before += 1;
     }
 }

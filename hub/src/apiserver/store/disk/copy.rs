@@ -2,14 +2,18 @@
 
 use super::super::error::OpenError;
 use super::super::table::Table;
-use super::{number, revision, schema, text};
-use rusqlite::{Connection, OpenFlags, params};
+use super::sqlite::{number, revision};
+use super::{schema, sealed};
+use crate::apiserver::sealing::Keyring;
+use rusqlite::{Connection, OpenFlags, Transaction, params};
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a backup holds: everything that is served, and files that belong to it.
+/// What a backup holds: everything that is served, encrypted as it is here, and files that belong to it.
 pub(in super::super) struct Content {
+    /// What seals.
+    pub(in super::super) ring: Keyring,
     /// The newest revision in it.
     pub(in super::super) revision: u64,
     pub(in super::super) resources: Vec<(Arc<str>, Table)>,
@@ -76,6 +80,10 @@ fn fill(connection: &mut Connection, content: &Content) -> Result<(), rusqlite::
             transaction.prepare("INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)")?;
         set.execute(params!["reserved", number(content.revision)])?;
         set.execute(params!["backup", 1])?;
+        transaction.execute(
+            "INSERT INTO encryption VALUES (?1)",
+            [content.ring.first().to_string()],
+        )?;
         transaction.execute_batch(
             "CREATE TABLE file (name TEXT PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID",
         )?;
@@ -98,7 +106,7 @@ fn fill(connection: &mut Connection, content: &Content) -> Result<(), rusqlite::
                     stored.namespace(),
                     stored.name(),
                     number(stored.revision()),
-                    text(stored)
+                    sealed::column(&content.ring, name, stored)?
                 ])?;
             }
         }
@@ -106,14 +114,29 @@ fn fill(connection: &mut Connection, content: &Content) -> Result<(), rusqlite::
     transaction.commit()
 }
 
-/// Makes a database of a backup. Its revisions go on from `begin` at least; the files that belong to
-/// it are handed to `keep` before it can be opened.
-pub(in super::super) fn read_copy(
-    backup: &Path,
-    target: &Path,
-    begin: u64,
-    keep: impl FnOnce(Vec<(String, Vec<u8>)>) -> Result<(), OpenError>,
-) -> Result<u64, OpenError> {
+/// What a backup becomes.
+pub(in super::super) struct Restoring<'a> {
+    /// The backup.
+    pub(in super::super) backup: &'a Path,
+    /// The database that is made.
+    pub(in super::super) target: &'a Path,
+    /// Its keys.
+    pub(in super::super) key_file: &'a Path,
+    /// Its revisions go on from here at least.
+    pub(in super::super) begin: u64,
+}
+
+/// Files of a backup: names and contents.
+pub(in super::super) type Files = Vec<(String, Vec<u8>)>;
+
+/// Makes a database of a backup. `edit` may change what is in it, from a revision on, and tells how far it
+/// came; the files that belong to it are handed to `keep` before it can be opened.
+pub(in super::super) fn read_copy<T>(
+    what: &Restoring<'_>,
+    edit: impl FnOnce(&Transaction<'_>, &Keyring, u64) -> Result<(u64, T), OpenError>,
+    keep: impl FnOnce(&Keyring, Files) -> Result<(), OpenError>,
+) -> Result<(u64, T), OpenError> {
+    let Restoring { backup, target, .. } = *what;
     check(backup)?;
     if target.exists() {
         return Err(OpenError::Occupied {
@@ -128,21 +151,29 @@ pub(in super::super) fn read_copy(
     let partial = partial(target);
     let _ = fs::remove_file(&partial);
     schema::private_file(&partial)?;
-    let mut from = File::open(backup).map_err(io)?;
-    let mut into = fs::OpenOptions::new()
-        .write(true)
-        .open(&partial)
-        .map_err(io)?;
-    std::io::copy(&mut from, &mut into).map_err(io)?;
-    drop(into);
-    let (begin, files) = begin_anew(&partial, begin)?;
-    keep(files)?;
-    settle(&partial, target)?;
-    Ok(begin)
+    let made = (|| {
+        schema::give_to_owner_of_folder(&partial)?;
+        let mut from = File::open(backup).map_err(io)?;
+        let mut into = fs::OpenOptions::new()
+            .write(true)
+            .open(&partial)
+            .map_err(io)?;
+        std::io::copy(&mut from, &mut into).map_err(io)?;
+        drop(into);
+        let (done, ring, files) = begin_anew(&partial, what, edit)?;
+        keep(&ring, files)?;
+        settle(&partial, target)?;
+        Ok(done)
+    })();
+    if made.is_err() {
+        // It may be of a time when nothing was encrypted.
+        let _ = fs::remove_file(&partial);
+    }
+    made
 }
 
 /// Refuses what is no backup, is damaged, or is of a later version.
-fn check(backup: &Path) -> Result<(), OpenError> {
+pub(in super::super) fn check(backup: &Path) -> Result<(), OpenError> {
     let sqlite = |source| schema::error("read", backup, source);
     let connection =
         Connection::open_with_flags(backup, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(sqlite)?;
@@ -174,35 +205,42 @@ fn check(backup: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-type Files = Vec<(String, Vec<u8>)>;
-
-fn begin_anew(file: &Path, begin: u64) -> Result<(u64, Files), OpenError> {
+fn begin_anew<T>(
+    file: &Path,
+    what: &Restoring<'_>,
+    edit: impl FnOnce(&Transaction<'_>, &Keyring, u64) -> Result<(u64, T), OpenError>,
+) -> Result<((u64, T), Keyring, Files), OpenError> {
     let sqlite = |source| schema::error("write", file, source);
     let mut connection = schema::connect(file)?;
-    let result = (|| {
-        let transaction = connection.transaction()?;
-        let reserved = schema::value(&transaction, "reserved")?.unwrap_or_default();
-        let begin = begin.max(revision(reserved) + 1);
-        {
-            let mut set =
-                transaction.prepare("INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)")?;
-            set.execute(params!["reserved", number(begin)])?;
-            set.execute(params!["begin", number(begin)])?;
-            set.execute(params!["clean", 1])?;
-        }
-        let files: Files = transaction
-            .prepare("SELECT name, content FROM file ORDER BY name")?
-            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-            .collect::<Result<_, _>>()?;
-        transaction.execute_batch(
-            "DELETE FROM meta WHERE name = 'backup'; DROP TABLE file; DELETE FROM log;",
-        )?;
-        transaction.commit()?;
-        Ok((begin, files))
-    })();
-    let (begin, files) = result.map_err(sqlite)?;
+    schema::upgrade(&mut connection, file)?;
+    let ring = sealed::keys(&connection, what.backup, what.key_file)?;
+    let transaction = connection.transaction().map_err(sqlite)?;
+    let reserved = schema::value(&transaction, "reserved").map_err(sqlite)?;
+    let begin = what.begin.max(revision(reserved.unwrap_or_default()) + 1);
+    let (begin, told) = edit(&transaction, &ring, begin)?;
+    let files = finish(&transaction, begin).map_err(sqlite)?;
+    transaction.commit().map_err(sqlite)?;
+    sealed::converge(&mut connection, file, &ring)?;
     let merged = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     merged.map_err(sqlite)?;
     connection.close().map_err(|(_, e)| sqlite(e))?;
-    Ok((begin, files))
+    Ok(((begin, told), ring, files))
+}
+
+fn finish(transaction: &Transaction<'_>, begin: u64) -> Result<Files, rusqlite::Error> {
+    let mut set =
+        transaction.prepare("INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)")?;
+    set.execute(params!["reserved", number(begin)])?;
+    set.execute(params!["begin", number(begin)])?;
+    set.execute(params!["clean", 1])?;
+    let files: Files = transaction
+        .prepare("SELECT name, content FROM file ORDER BY name")?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    transaction.execute_batch(
+        "DELETE FROM meta WHERE name = 'backup'; DROP TABLE file; DELETE FROM log;",
+    )?;
+    // What is dropped here stays in no page.
+    sealed::dirty(transaction)?;
+    Ok(files)
 }

@@ -1,17 +1,23 @@
 //! How the file is opened: its settings, its tables, its format and what becomes of older ones.
 
 use super::super::error::OpenError;
+use crate::apiserver::files::give_to_owner;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// From format 1 on, what makes the next one of each. A step is never changed once it was released.
-const STEPS: &[&str] = &[];
+const STEPS: &[&str] = &[
+    "CREATE TABLE encryption (key TEXT PRIMARY KEY) WITHOUT ROWID; INSERT INTO encryption VALUES ('none')",
+];
 
 /// The format that this program writes.
 #[expect(clippy::cast_possible_wrap, reason = "there are few")]
 pub(super) const FORMAT: i64 = 1 + STEPS.len() as i64;
+
+/// From this format on Secrets are sealed; no copy is kept of what was not.
+const SEALED_SINCE: i64 = 2;
 
 /// `TOWL`, in the file's header: a file of something else is never taken for ours.
 const APPLICATION: i64 = 0x544f_574c;
@@ -64,6 +70,9 @@ pub(super) fn open(file: &Path) -> Result<Connection, OpenError> {
 fn open_with(file: &Path, steps: &[&str]) -> Result<Connection, OpenError> {
     let sqlite = |source| error("open", file, source);
     let fresh = private_file(file)?;
+    if fresh {
+        give_to_owner_of_folder(file)?;
+    }
     let mut connection = connect(file)?;
     if is_empty(&connection).map_err(sqlite)? {
         make(&mut connection).map_err(sqlite)?;
@@ -86,7 +95,9 @@ fn open_with(file: &Path, steps: &[&str]) -> Result<Connection, OpenError> {
         });
     }
     if found < newest {
-        keep_copy(&connection, file, found)?;
+        if found >= SEALED_SINCE {
+            keep_copy(&connection, file, found)?;
+        }
         migrate(&mut connection, steps, found).map_err(|e| error("migrate", file, e))?;
     }
     Ok(connection)
@@ -113,7 +124,15 @@ pub(super) fn make(connection: &mut Connection) -> Result<(), rusqlite::Error> {
     transaction.execute_batch(TABLES)?;
     transaction.pragma_update(None, "application_id", APPLICATION)?;
     migrate_in(&transaction, STEPS, 1)?;
+    // Nothing is in it that was not sealed.
+    transaction.execute("DELETE FROM encryption", [])?;
     transaction.commit()
+}
+
+/// Brings a database that was carried here to the format that this program writes.
+pub(super) fn upgrade(connection: &mut Connection, file: &Path) -> Result<(), OpenError> {
+    let found = format(connection, file)?;
+    migrate(connection, STEPS, found).map_err(|e| error("migrate", file, e))
 }
 
 /// Makes a file before SQLite does, for nobody else may read it; SQLite gives the files beside it
@@ -130,6 +149,12 @@ pub(super) fn private_file(file: &Path) -> Result<bool, OpenError> {
         }
         Err(e) => Err(io("create", file)(e)),
     }
+}
+
+/// Gives a file of the data directory to the owner of that; SQLite gives the files beside it to the same.
+pub(super) fn give_to_owner_of_folder(file: &Path) -> Result<(), OpenError> {
+    let made = File::open(file).and_then(|made| give_to_owner(&made, file));
+    made.map_err(io("give away", file))
 }
 
 /// Makes durable that a file is there.
@@ -204,6 +229,7 @@ fn keep_copy(connection: &Connection, file: &Path, found: i64) -> Result<PathBuf
         return Err(io("replace", &copy)(e));
     }
     private_file(&copy)?;
+    give_to_owner_of_folder(&copy)?;
     let sqlite = |source| error("copy", file, source);
     let target = copy.to_string_lossy();
     connection
@@ -269,12 +295,10 @@ mod tests {
             .execute("INSERT INTO resource VALUES (1, 'before', 0)", [])
             .expect("writes");
         drop(connection);
-        let bad = open_with(&file, &["UPDATE resource SET name = 'after'", "no SQL"]);
+        let next = "UPDATE resource SET name = 'after'";
+        let bad = open_with(&file, &[STEPS, &[next, "no SQL"]].concat());
         assert!(matches!(bad, Err(OpenError::Sqlite { .. })), "{bad:?}");
-        let steps = [
-            "UPDATE resource SET name = 'after'",
-            "CREATE TABLE more (x)",
-        ];
+        let steps = [STEPS, &[next, "CREATE TABLE more (x)"]].concat();
         let name = |connection: &Connection| {
             let sql = "SELECT name FROM resource";
             connection
@@ -283,14 +307,14 @@ mod tests {
         };
         let connection = open_with(&file, &steps).expect("migrates");
         assert_eq!(name(&connection), "after");
-        assert_eq!(format(&connection, &file).expect("reads"), 3);
+        assert_eq!(format(&connection, &file).expect("reads"), FORMAT + 2);
         drop(connection);
         let refused = open(&file).expect_err("refused");
         assert!(
-            matches!(refused, OpenError::Newer { found: 3, .. }),
+            matches!(refused, OpenError::Newer { found, .. } if found == FORMAT + 2),
             "{refused}"
         );
-        let copy = dir.path().join("hub.db.format-1");
+        let copy = dir.path().join(format!("hub.db.format-{FORMAT}"));
         let mode = fs::metadata(&copy).expect("kept").permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
         assert_eq!(name(&open(&copy).expect("opens")), "before");

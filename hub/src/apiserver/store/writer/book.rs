@@ -8,13 +8,13 @@ use super::super::inbox::Job;
 use super::super::state::State;
 use super::super::table::Table;
 use super::super::{Class, Expect};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The state after everything that was decided.
 pub(super) struct Book {
     revision: u64,
-    pages: HashMap<Arc<str>, Page>,
+    pages: BTreeMap<Arc<str>, Page>,
     volatile: BTreeSet<String>,
     last_row: i64,
 }
@@ -33,7 +33,7 @@ impl Book {
     pub(super) fn new(revision: u64, volatile: BTreeSet<String>) -> Self {
         Self {
             revision,
-            pages: HashMap::new(),
+            pages: BTreeMap::new(),
             volatile,
             last_row: 0,
         }

@@ -80,9 +80,7 @@ fn verdict_after(first: Seen, steps: &[Step]) -> Option<(u64, &'static str)> {
                 last = *to;
             }
             Relist(at, now) => {
-                fleet.list_begins();
                 fleet.cluster_seen(s(*at), "c", now.clone());
-                fleet.list_ends();
                 (seen, last) = (now.clone(), *at);
             }
         }
@@ -325,11 +323,9 @@ proptest! {
                 }
                 Random::Idle => {}
                 Random::Relist => {
-                    fleet.list_begins();
                     for (name, m) in NAMES.iter().zip(&model) {
                         fleet.cluster_seen(s(now), name, m.seen());
                     }
-                    fleet.list_ends();
                 }
             }
             tick(&mut fleet, &mut model, &NAMES, now)?;

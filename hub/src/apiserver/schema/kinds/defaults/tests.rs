@@ -1,10 +1,8 @@
-use crate::apiserver::catalogue::Catalogue;
+use crate::apiserver::scheme::Scheme;
 use serde_json::{Value, json};
 
 fn made(group: &str, plural: &str, mut object: Value) -> Value {
-    let resource = Catalogue::new()
-        .resource(group, "v1", plural)
-        .expect(plural);
+    let resource = Scheme::new().resource(group, "v1", plural).expect(plural);
     resource.decode(&mut object).expect("reads");
     resource.apply_defaults(&mut object);
     object

@@ -1,0 +1,614 @@
+//! Bringing one object to what its manifest wants.
+
+use crate::drift::Fights;
+use crate::execution::Scope;
+use crate::execution::brakes::is_guarded;
+use crate::execution::conflict::{self, Answer};
+use crate::execution::decide::{Decision, Live, Observed, Owner, Refusal, Waiting, decide};
+use crate::execution::desired::Desired;
+use crate::execution::errors;
+use crate::execution::fields;
+use crate::execution::manifest::Manifest;
+use crate::execution::persist::Persister;
+use crate::execution::state::{Fields, LiveRecord, Marks, ObjectKey, Shared};
+use crate::execution::wire::LiveMeta;
+use crate::member::api::Member;
+use chrono::{DateTime, Utc};
+use common::gvk::Gvk;
+use common::interpreter::has_no_status;
+use common::interpreter::retain;
+use common::labels::{ADOPTED, FIELD_MANAGER, RETAINED_FIELD_MANAGER};
+use common::mapper::Resource;
+use common::queue::Queue;
+use common::rest::{APPLY_PATCH, Call, Error, JSON, JSON_PATCH, MERGE_PATCH, METADATA_ONLY, Reply};
+use common::time::SharedClock;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How often an object is judged anew when it changed under our hands.
+const JUDGEMENTS: usize = 4;
+
+/// What became of a manifest.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The object is as wanted.
+    Done,
+    /// It is not, and the condition should say why.
+    Failed(String),
+    /// It was not tried now.
+    Later(DateTime<Utc>, Waiting),
+    /// The member does not answer.
+    Outage(Error),
+}
+
+/// One manifest of one Work.
+pub struct Task<'a> {
+    /// Its name.
+    pub work: &'a Arc<str>,
+    /// What is wanted.
+    pub manifest: &'a Manifest,
+    /// How its kind is served.
+    pub resource: &'a Arc<Resource>,
+    /// The object.
+    pub key: Arc<ObjectKey>,
+    /// What is applied.
+    pub desired: Desired,
+    /// The manifest as it was applied last, if that is known.
+    pub before: Option<&'a Value>,
+    /// Not before then.
+    pub retry_at: Option<DateTime<Utc>>,
+}
+
+/// An object as a live read found it.
+struct Found {
+    meta: LiveMeta,
+    object: Value,
+}
+
+/// Brings objects to what their manifests want.
+pub struct ObjectApplier {
+    pub(crate) scope: Scope,
+    pub(crate) member: Arc<Member>,
+    pub(crate) state: Shared,
+    pub(crate) queue: Queue<Arc<str>>,
+    pub(crate) persister: Arc<Persister>,
+    pub(crate) fights: Mutex<Fights<Arc<ObjectKey>>>,
+    pub(crate) clock: SharedClock,
+}
+
+impl ObjectApplier {
+    /// Judges and acts until the object is as wanted or someone else must act.
+    pub async fn apply(&self, task: &Task<'_>) -> Outcome {
+        for judgement in 0..JUDGEMENTS {
+            match self.judge_and_act(task, judgement == 0).await {
+                Ok(Some(outcome)) => return outcome,
+                // Something changed in between.
+                Ok(None) => {}
+                Err(error) if error.is_outage() => return Outcome::Outage(error),
+                Err(error) => {
+                    return Outcome::Failed(errors::refused(
+                        &error,
+                        &task.manifest.target,
+                        task.resource,
+                    ));
+                }
+            }
+        }
+        Outcome::Failed(format!(
+            "{}: it changes faster than it can be judged",
+            task.manifest.target
+        ))
+    }
+
+    async fn judge_and_act(&self, task: &Task<'_>, first: bool) -> Result<Option<Outcome>, Error> {
+        let known = self.known(task);
+        if known.is_none() && first && task.retry_at.is_none() && !task.desired.overwrite {
+            // Most objects that no watch knows are not there. Whatever is there in spite of that comes
+            // back as a conflict, untouched, and is read and judged then.
+            return self.create(task, &create_only(&task.desired.full)).await;
+        }
+        let found = if known.is_none() {
+            self.read_live(task).await?
+        } else {
+            None
+        };
+        let live = known.or_else(|| found.as_ref().map(|f| self.judge(task, f)));
+        let live_uid = live.as_ref().map(|live| live.uid.clone());
+        let observed = Observed {
+            live,
+            overwrite: task.desired.overwrite,
+            retry_at: task.retry_at,
+        };
+        match decide(self.clock.now(), &observed) {
+            Decision::InSync => {
+                self.claim(task, live_uid.as_deref().unwrap_or_default());
+                Ok(Some(Outcome::Done))
+            }
+            Decision::Wait(at, why) => Ok(Some(Outcome::Later(at, why))),
+            Decision::Refuse(refusal) => Ok(Some(self.refuse(task, refusal, found.as_ref()))),
+            Decision::Create => self.create(task, &task.desired.full).await,
+            Decision::Apply { uid, adopt } => {
+                if !adopt && let Err(until) = self.may_heal(task) {
+                    return Ok(Some(Outcome::Later(until, Waiting::Fight)));
+                }
+                self.update(task, &uid, adopt, found.as_ref()).await
+            }
+        }
+    }
+
+    /// Whether drift may be healed now; a manifest that changed is no drift.
+    fn may_heal(&self, task: &Task<'_>) -> Result<(), DateTime<Utc>> {
+        if !self.is_drift(task) {
+            return Ok(());
+        }
+        tracing::info!(object = %task.manifest.target, work = %task.work, "healing drift");
+        let mut fights = self.fights.lock().unwrap_or_else(PoisonError::into_inner);
+        fights.heal(&task.key, self.clock.now())
+    }
+
+    /// Whether the object carries the mark of the very manifest that is wanted.
+    fn is_drift(&self, task: &Task<'_>) -> bool {
+        self.state
+            .lock()
+            .live(&task.key)
+            .is_some_and(|live| live.hash == Some(task.desired.hash))
+    }
+
+    /// What the watches know of the object, if they know it at all.
+    fn known(&self, task: &Task<'_>) -> Option<Live> {
+        let mut state = self.state.lock();
+        let record = state.objects.get_mut(&task.key)?.live.as_mut()?;
+        let as_wanted = match &record.fields {
+            Fields::Verified(_) => record.hash == Some(task.desired.hash),
+            Fields::Seen(text) => {
+                let fields: Value = serde_json::from_str(text).unwrap_or_default();
+                let met = task.desired.is_met(record.hash, &fields);
+                if met {
+                    record.fields = Fields::Verified(fields::hash(&fields));
+                }
+                met
+            }
+        };
+        let live = Live {
+            uid: record.uid.to_string(),
+            owner: Owner::Unmanaged,
+            deleting: record.deleting.is_some(),
+            as_wanted,
+            hold_until: record.hold_until,
+        };
+        let named = record.work.clone();
+        Some(Live {
+            owner: state.owner(
+                task.work,
+                &task.key,
+                &marks(&live.uid, true, named.as_deref()),
+            ),
+            ..live
+        })
+    }
+
+    async fn read_live(&self, task: &Task<'_>) -> Result<Option<Found>, Error> {
+        let accept = if has_no_status(&task.resource.gvk) && !task.desired.retains {
+            METADATA_ONLY
+        } else {
+            JSON
+        };
+        match self.member.ask(Call::get(&uri(task), accept)).await {
+            Ok(reply) => {
+                let object: Value = reply.json()?;
+                let meta = LiveMeta::read(&object);
+                Ok(Some(Found { meta, object }))
+            }
+            Err(error) if error.code() == Some(404) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn judge(&self, task: &Task<'_>, found: &Found) -> Live {
+        let meta = &found.meta;
+        let mut state = self.state.lock();
+        let named = meta
+            .work
+            .as_ref()
+            .filter(|(ns, _)| *ns == *self.scope.namespace);
+        let named = named.map(|(_, name)| name.as_str());
+        let marks = marks(&meta.uid, meta.managed, named);
+        let owner = state.owner(task.work, &task.key, &marks);
+        if owner != Owner::Unmanaged {
+            // The watch of the kind will say the same; until then this stands for it.
+            let gvk = &task.resource.gvk;
+            let mut live = LiveRecord::new(
+                gvk,
+                &found.object,
+                meta.clone(),
+                &self.scope.namespace,
+                false,
+            );
+            live.bound(true);
+            state.set_live(&task.key, Some(live));
+        }
+        Live {
+            uid: meta.uid.clone(),
+            owner,
+            deleting: meta.deleting,
+            as_wanted: task.desired.is_met(meta.hash, &meta.fields),
+            hold_until: meta.hold_until,
+        }
+    }
+
+    fn refuse(&self, task: &Task<'_>, refusal: Refusal, found: Option<&Found>) -> Outcome {
+        let detail = {
+            let state = self.state.lock();
+            let live = state.live(&task.key);
+            match refusal {
+                Refusal::Unmanaged => String::new(),
+                Refusal::OtherWork => live
+                    .and_then(|live| live.work.as_deref())
+                    .map(|work| format!("{}/{work}", self.scope.namespace))
+                    .unwrap_or_default(),
+                Refusal::Deleting => {
+                    let finalizers = found
+                        .map(|f| f.meta.finalizers.join(", "))
+                        .or_else(|| Some(live?.deleting.as_ref()?.join(", ")))
+                        .unwrap_or_default();
+                    if finalizers.is_empty() {
+                        finalizers
+                    } else {
+                        format!("; it waits for the finalizers {finalizers}")
+                    }
+                }
+            }
+        };
+        Outcome::Failed(refusal.text(&task.manifest.target, &self.scope.cluster, &detail))
+    }
+
+    async fn create(&self, task: &Task<'_>, body: &Value) -> Result<Option<Outcome>, Error> {
+        let reply = match self.send(task, body, FIELD_MANAGER, false).await {
+            Ok(reply) => reply,
+            // Someone made it, with other values or before we came.
+            Err(error) if error.code() == Some(409) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let object: Value = reply.json()?;
+        if !reply.created && has_other_appliers(&object) {
+            // Someone made it meanwhile, with the same values: give back what we just claimed.
+            let mut empty = task.desired.full.clone();
+            if let Some(map) = empty.as_object_mut() {
+                map.retain(|key, _| matches!(key.as_str(), "apiVersion" | "kind" | "metadata"));
+            }
+            if let Some(metadata) = empty.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.retain(|key, _| matches!(key.as_str(), "name" | "namespace"));
+                metadata.insert("uid".into(), object["metadata"]["uid"].clone());
+            }
+            self.send(task, &empty, FIELD_MANAGER, false).await?;
+            self.state.lock().set_live(&task.key, None);
+            return Ok(None);
+        }
+        self.settle(task, object).await
+    }
+
+    async fn update(
+        &self,
+        task: &Task<'_>,
+        uid: &str,
+        adopt: bool,
+        found: Option<&Found>,
+    ) -> Result<Option<Outcome>, Error> {
+        if adopt {
+            self.take_over(task, uid, found).await?;
+        }
+        if task.desired.retains {
+            // Before we let go of a field, someone else must hold it.
+            match self.read_live(task).await? {
+                Some(found) => {
+                    self.merge(task, &found.object).await?;
+                    self.hand_on(task, &found.object).await?;
+                }
+                None => return Ok(None),
+            }
+        }
+        let mut body = task.desired.owned.clone();
+        body["metadata"]["uid"] = uid.into();
+        // With the same manifest as last time every conflict is drift.
+        let drift = !adopt && self.is_drift(task);
+        let mut force = drift || task.desired.overwrite;
+        loop {
+            match self.send(task, &body, FIELD_MANAGER, force).await {
+                Ok(reply) => return self.settle(task, reply.json()?).await,
+                Err(Error::Refused {
+                    code: 409, status, ..
+                }) => {
+                    let conflicts = conflict::read(&status);
+                    if conflicts.is_empty() || force {
+                        // Another object by that name, or none: judge what is there now.
+                        self.state.lock().set_live(&task.key, None);
+                        return Ok(None);
+                    }
+                    let last = task.before.filter(|_| !adopt);
+                    match conflict::answer(&conflicts, false, last) {
+                        Answer::Force => force = true,
+                        Answer::Yield(foreign) => {
+                            let text = errors::conflicts(&task.manifest.target, &foreign);
+                            return Ok(Some(Outcome::Failed(text)));
+                        }
+                    }
+                }
+                Err(error) if error.code() == Some(404) && !adopt => {
+                    self.state.lock().set_live(&task.key, None);
+                    return Err(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Makes the fields of an earlier deliverer ours, so that those which the manifest lacks go.
+    async fn take_over(
+        &self,
+        task: &Task<'_>,
+        uid: &str,
+        found: Option<&Found>,
+    ) -> Result<(), Error> {
+        let read;
+        let object = match found {
+            Some(found) => &found.object,
+            None => match self.read_live(task).await? {
+                Some(found) => {
+                    read = found;
+                    &read.object
+                }
+                None => return Ok(()),
+            },
+        };
+        let entries = object["metadata"]["managedFields"]
+            .as_array()
+            .map_or(&[][..], Vec::as_slice);
+        if let Some(entries) = fields::take_over(entries, FIELD_MANAGER) {
+            let version = &object["metadata"]["resourceVersion"];
+            let patch = json!([
+                {"op": "test", "path": "/metadata/uid", "value": uid},
+                {"op": "replace", "path": "/metadata/managedFields", "value": entries},
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+            ]);
+            self.member
+                .ask(Call::patch(&uri(task), JSON_PATCH, &patch).metadata_only())
+                .await?;
+        }
+        if is_guarded(&task.resource.gvk) {
+            // What it holds is not ours: it will be kept when the Work goes.
+            let patch = json!({"metadata": {"uid": uid, "annotations": {ADOPTED: "true"}}});
+            let uri = format!("{}?fieldManager={RETAINED_FIELD_MANAGER}", uri(task));
+            self.member
+                .ask(Call::patch(&uri, MERGE_PATCH, &patch).metadata_only())
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Adds what a list lacks that nobody has alone.
+    async fn merge(&self, task: &Task<'_>, object: &Value) -> Result<(), Error> {
+        let (full, paths) = (&task.desired.full, &task.desired.paths);
+        if let Some(merged) = retain::merged(full, object, paths)
+            && let Some(kept) = retain::retained_object(full, &merged, paths)
+        {
+            // What others put there stays in it.
+            self.send(task, &kept, RETAINED_FIELD_MANAGER, true).await?;
+        }
+        Ok(())
+    }
+
+    /// Hands retained fields that we own to the manager that keeps them.
+    async fn hand_on(&self, task: &Task<'_>, object: &Value) -> Result<(), Error> {
+        let paths = &task.desired.paths;
+        if !retain::owned(&LiveMeta::read(object).fields, paths) {
+            return Ok(());
+        }
+        if let Some(kept) = retain::retained_object(&task.desired.full, object, paths) {
+            match self.send(task, &kept, RETAINED_FIELD_MANAGER, false).await {
+                Ok(_) => {}
+                // Someone owns it already: then it will not fall back to a default.
+                Err(error) if error.code() == Some(409) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands retained fields on, and takes note of the object.
+    async fn settle(&self, task: &Task<'_>, object: Value) -> Result<Option<Outcome>, Error> {
+        let mut object = object;
+        if task.desired.retains {
+            let meta = LiveMeta::read(&object);
+            if retain::owned(&meta.fields, &task.desired.paths) {
+                self.hand_on(task, &object).await?;
+                let mut body = task.desired.owned.clone();
+                body["metadata"]["uid"] = meta.uid.into();
+                object = self.send(task, &body, FIELD_MANAGER, true).await?.json()?;
+            }
+        }
+        self.note_applied(task, &object);
+        Ok(Some(Outcome::Done))
+    }
+
+    /// Takes note that this very object is the Work's own, whatever its labels will say.
+    fn claim(&self, task: &Task<'_>, uid: &str) {
+        let changed = self.state.lock().claim(task.work, &task.key, uid);
+        for work in &changed {
+            self.persister.touch(work);
+        }
+    }
+
+    fn note_applied(&self, task: &Task<'_>, object: &Value) {
+        let meta = LiveMeta::read(object);
+        self.claim(task, &meta.uid);
+        let mut state = self.state.lock();
+        let newer = state
+            .live(&task.key)
+            .is_some_and(|live| *live.uid == *meta.uid && live.version > meta.version);
+        if newer {
+            return;
+        }
+        let gvk: &Gvk = &task.resource.gvk;
+        let live = LiveRecord::new(gvk, object, meta, &self.scope.namespace, true);
+        let before = state.live(&task.key);
+        let changed_hands = before.is_some_and(|before| before.work != live.work);
+        state.set_live(&task.key, Some(live));
+        let others = if changed_hands {
+            state.interested(&task.key)
+        } else {
+            Vec::new()
+        };
+        drop(state);
+        for other in others.into_iter().filter(|other| other != task.work) {
+            // The watch will say nothing that we do not know by now.
+            self.queue.add(other);
+        }
+    }
+
+    async fn send(
+        &self,
+        task: &Task<'_>,
+        body: &Value,
+        manager: &str,
+        force: bool,
+    ) -> Result<Reply, Error> {
+        let uri = format!("{}?fieldManager={manager}&force={force}", uri(task));
+        let call = Call::patch(&uri, APPLY_PATCH, body);
+        // Metadata says all there is to know of kinds without a status, unless values are handed on.
+        let call = if has_no_status(&task.resource.gvk) && !task.desired.retains {
+            call.metadata_only()
+        } else {
+            call
+        };
+        self.member.ask(call).await
+    }
+}
+
+/// An apply that makes an object and never changes one: no object is at the first version of a store,
+/// while an object that is made has none yet and so cannot be at another.
+fn create_only(full: &Value) -> Value {
+    let mut body = full.clone();
+    body["metadata"]["resourceVersion"] = "1".into();
+    body
+}
+
+fn marks<'a>(uid: &'a str, managed: bool, work: Option<&'a str>) -> Marks<'a> {
+    Marks { uid, managed, work }
+}
+
+fn uri(task: &Task<'_>) -> String {
+    task.resource.object(&task.key.namespace, &task.key.name)
+}
+
+/// Whether anybody but us has written fields of a fresh object.
+fn has_other_appliers(object: &Value) -> bool {
+    object["metadata"]["managedFields"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|entry| {
+            let manager = entry["manager"].as_str().unwrap_or_default();
+            let sub = entry["subresource"].as_str().unwrap_or_default();
+            sub.is_empty() && manager != FIELD_MANAGER && manager != RETAINED_FIELD_MANAGER
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::execution::desired::WorkRef;
+    use crate::execution::manifest::read_all;
+    use crate::execution::testing::{Handles, lines, map, marked, refusal, scripted, wire};
+
+    const CREATE: &str = "PATCH /api/v1/namespaces/n/configmaps/a?fieldManager=towline&force=false";
+    const READ: &str = "GET /api/v1/namespaces/n/configmaps/a";
+
+    /// Applies the ConfigMap `a` for the Work `w`.
+    async fn apply(parts: &Handles) -> Outcome {
+        let objects = ObjectApplier {
+            scope: parts.scope.clone(),
+            member: parts.member.clone(),
+            state: parts.state.clone(),
+            queue: parts.queue.clone(),
+            persister: parts.persister.clone(),
+            fights: Mutex::default(),
+            clock: parts.clock.clone(),
+        };
+        let work = parts.knows(&wire("w", "1", &[map("a")]));
+        let text = map("a").to_string();
+        let manifest = read_all(&[&text]).remove(0).expect("sound");
+        let gvk = &manifest.target.gvk;
+        let resource = parts.member.resolve(gvk).await.expect("answers");
+        let named = WorkRef {
+            namespace: &parts.scope.namespace,
+            name: &work,
+        };
+        let task = Task {
+            work: &work,
+            manifest: &manifest,
+            resource: &resource.expect("served"),
+            key: parts.state.lock().key_of(&manifest.target, "n"),
+            desired: Desired::new(&manifest, named, true, false),
+            before: None,
+            retry_at: None,
+        };
+        objects.apply(&task).await
+    }
+
+    fn applied_by(manager: &str) -> Value {
+        let mut object = marked("a", "o", "w");
+        object["metadata"]["managedFields"] = json!([{"manager": manager, "operation": "Apply"}]);
+        object
+    }
+
+    #[tokio::test]
+    async fn what_is_not_there_is_created_and_claimed_by_one_request() {
+        let (member, asked) = scripted(|_| Some((201, applied_by("towline"))));
+        let parts = Handles::new(scripted(|_| None).0, member).await;
+        assert!(matches!(apply(&parts).await, Outcome::Done));
+        let asked = asked.lock().expect("sound");
+        assert_eq!(asked.len(), 1);
+        assert_eq!(asked[0].0, CREATE);
+        // No object is at this version: nothing that is there is changed.
+        assert_eq!(asked[0].1["metadata"]["resourceVersion"], "1");
+        let mut state = parts.state.lock();
+        let kind = state.kind(&Gvk::new("v1", "ConfigMap").expect("sound"));
+        let key = state.key(kind, "n", "a");
+        assert!(state.has_claim("w", &key, "o"));
+    }
+
+    #[tokio::test]
+    async fn what_is_someones_is_left_to_them() {
+        let (member, asked) = scripted(|line| match line {
+            CREATE => Some(refusal(409, "Conflict")),
+            _ => Some((200, map("a"))),
+        });
+        let parts = Handles::new(scripted(|_| None).0, member).await;
+        let Outcome::Failed(text) = apply(&parts).await else {
+            panic!("it was taken over");
+        };
+        assert!(text.contains("already exists in the cluster m1"), "{text}");
+        assert_eq!(lines(&asked), [CREATE, READ]);
+    }
+
+    #[tokio::test]
+    async fn what_someone_made_meanwhile_is_given_back() {
+        let (member, asked) = scripted(|line| match line {
+            CREATE => Some((200, applied_by("someone"))),
+            _ => Some((200, map("a"))),
+        });
+        let parts = Handles::new(scripted(|_| None).0, member).await;
+        assert!(matches!(apply(&parts).await, Outcome::Failed(_)));
+        assert_eq!(lines(&asked), [CREATE, CREATE, READ]);
+        let body = &asked.lock().expect("sound")[1].1;
+        let metadata = json!({"namespace": "n", "name": "a", "uid": "o"});
+        assert_eq!(body["metadata"], metadata);
+    }
+
+    #[tokio::test]
+    async fn a_member_that_is_away_says_nothing_of_the_object() {
+        let (member, _) = scripted(|_| Some(refusal(503, "ServiceUnavailable")));
+        let parts = Handles::new(scripted(|_| None).0, member).await;
+        assert!(matches!(apply(&parts).await, Outcome::Outage(_)));
+    }
+}

@@ -1,0 +1,311 @@
+//! The hub's Works, as their watch tells.
+
+use crate::context::ErrorReport;
+use crate::execution::contact::Contact;
+use crate::execution::events::{Events, Kind};
+use crate::execution::persist::Persister;
+use crate::execution::prune::orphans::Orphans;
+use crate::execution::state::{News, Shared};
+use crate::execution::wire::WireWork;
+use crate::hub::HubHandle;
+use common::api::work::Work;
+use common::chance::Chance;
+use common::queue::{Priority, Queue};
+use common::watch::{Collection, Event, WatchConfig, watch};
+use futures::StreamExt as _;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the hub may be silent after a start before the stored set alone counts.
+const GRACE: Duration = Duration::from_secs(10);
+/// The part's name in the agent's errors.
+const PART: &str = "works";
+
+/// Takes in the hub's Works.
+pub struct WorkSource {
+    pub(crate) state: Shared,
+    pub(crate) queue: Queue<Arc<str>>,
+    pub(crate) persister: Arc<Persister>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) contact: Arc<Contact>,
+    pub(crate) orphans: Arc<Orphans>,
+    pub(crate) errors: ErrorReport,
+    pub(crate) chance: Chance,
+}
+
+impl WorkSource {
+    /// Watches the Works of `namespace` for ever, anew after every change of credentials or addresses.
+    pub async fn run(&self, hub: &HubHandle, namespace: &str) {
+        let mut generation = hub.generation();
+        loop {
+            generation.mark_unchanged();
+            let works = watch::<WireWork>(
+                hub.client(),
+                Collection::of::<Work>(Some(namespace)),
+                WatchConfig::new(&self.chance),
+            );
+            let mut works = pin!(works);
+            loop {
+                tokio::select! {
+                    biased;
+                    changed = generation.changed() => {
+                        if changed.is_err() {
+                            std::future::pending::<()>().await;
+                        }
+                        break;
+                    }
+                    event = works.next() => match event {
+                        Some(event) => self.handle(event),
+                        None => break,
+                    },
+                }
+            }
+        }
+    }
+
+    /// Goes by the stored set once the hub has been silent for a while; never ends.
+    pub async fn await_hub(&self) {
+        tokio::time::sleep(GRACE).await;
+        self.stand_alone();
+        std::future::pending::<()>().await;
+    }
+
+    /// The hub does not answer: Works of the stored set are worked on without it.
+    fn stand_alone(&self) {
+        if !self.contact.stand_alone() {
+            return;
+        }
+        let unconfirmed: Vec<Arc<str>> = {
+            let state = self.state.lock();
+            let works = state.works.iter().filter(|(_, record)| !record.confirmed);
+            works.map(|(name, _)| name.clone()).collect()
+        };
+        if !unconfirmed.is_empty() {
+            let count = unconfirmed.len();
+            tracing::warn!(count, "the hub does not answer: going by the stored Works");
+        }
+        for work in unconfirmed {
+            self.queue.add_with(work, Priority::Backlog);
+        }
+    }
+
+    fn handle(&self, event: Event<WireWork>) {
+        match event {
+            Event::Restarted => {
+                self.contact.answered();
+                self.state.lock().list_begins();
+            }
+            Event::Applied(wire) => self.work_seen(&wire),
+            Event::Undecodable(broken) => {
+                // It counts as there: what it brought before stays.
+                self.state.lock().seen(&broken.key.name);
+                tracing::warn!(
+                    work = broken.key.name,
+                    error = broken.error,
+                    "a Work cannot be read"
+                );
+            }
+            Event::Deleted(key) => self.work_gone(&key.name, &key.uid),
+            Event::Listed { .. } => {
+                self.listed();
+                self.errors.clear(PART);
+            }
+            Event::Disconnected { problem, .. } => {
+                self.contact.lost();
+                self.stand_alone();
+                self.errors.report(PART, &problem);
+            }
+            Event::Resumed { .. } => {
+                self.contact.answered();
+                self.errors.clear(PART);
+            }
+        }
+    }
+
+    /// The list of our Works is complete.
+    fn listed(&self) {
+        let missing = self.state.lock().list_ends();
+        if let Some(first) = missing.vanished.first() {
+            tracing::warn!(
+                count = missing.vanished.len(),
+                %first,
+                "Works are gone from the hub without having been deleted; their objects stay as orphans"
+            );
+        }
+        for name in &missing.vanished {
+            self.persister.touch(name);
+        }
+        for name in missing.deleting.into_iter().chain(missing.others) {
+            self.queue.add(name);
+        }
+        self.contact.permit_alone();
+        self.persister.healing_goes_on();
+        self.contact.answered();
+        self.orphans.look();
+    }
+
+    fn work_seen(&self, wire: &WireWork) {
+        let (name, news, first) = {
+            let mut state = self.state.lock();
+            let first = state.is_listing() && !state.listed;
+            let (name, news) = state.upsert(wire);
+            (name, news, first)
+        };
+        match news {
+            News::Nothing => {}
+            News::Changed if first => self.queue.add_with(name.clone(), Priority::Backlog),
+            News::Changed => self.queue.add(name.clone()),
+            News::Restored => {
+                let generation = wire.metadata.generation;
+                tracing::warn!(work = %name, generation, "the hub went back in time: it was restored");
+                let message = format!(
+                    "The hub went back to generation {generation} of this Work, as a restored one does. \
+                     It is followed; objects that the Work does not name any more stay as orphans."
+                );
+                let uid = &wire.metadata.uid;
+                self.events.add(&name, uid, Kind::WentBack, message);
+                self.queue.add(name.clone());
+                self.orphans.look();
+            }
+        }
+        if news != News::Nothing {
+            if wire.metadata.deletion_timestamp.is_some() {
+                self.persister.touch_deletion(&name);
+            } else {
+                self.persister.touch(&name);
+            }
+        }
+    }
+
+    fn work_gone(&self, name: &str, uid: &str) {
+        let mut state = self.state.lock();
+        let Some(record) = state.works.get(name).filter(|r| *r.uid == *uid) else {
+            return;
+        };
+        if record.deleting && record.has_finalizer() {
+            // Either we let it go and its end comes before the answer, or someone took our finalizer off. The
+            // hub's word to delete stands.
+            tracing::debug!(work = name, "the Work is gone while it is being deleted");
+            return;
+        }
+        let Some((name, _)) = state.works.get_key_value(name) else {
+            return;
+        };
+        let name = name.clone();
+        let others = state.vanish(&name);
+        drop(state);
+        tracing::warn!(work = %name, "a Work is gone without having been deleted; its objects stay as orphans");
+        self.persister.touch(&name);
+        self.orphans.look();
+        for other in others {
+            self.queue.add(other);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::execution::testing::{Handles, map, wire};
+    use common::client::Problem;
+    use common::watch::ObjectKey;
+    use tokio::sync::watch::Sender;
+    use tokio::time::Instant;
+
+    fn source(parts: &Handles) -> WorkSource {
+        let orphans = Orphans::new(
+            parts.member.clone(),
+            parts.state.clone(),
+            parts.persister.clone(),
+            parts.pruner.clone(),
+            Sender::new(None),
+        );
+        WorkSource {
+            state: parts.state.clone(),
+            queue: parts.queue.clone(),
+            persister: parts.persister.clone(),
+            events: parts.events.clone(),
+            contact: parts.contact.clone(),
+            orphans: Arc::new(orphans),
+            errors: parts.errors.clone(),
+            chance: Chance::seeded(1),
+        }
+    }
+
+    fn key(name: &str, uid: &str) -> ObjectKey {
+        ObjectKey {
+            namespace: None,
+            name: name.into(),
+            uid: uid.into(),
+            resource_version: "9".into(),
+        }
+    }
+
+    fn cut_off() -> Event<WireWork> {
+        Event::Disconnected {
+            since: Instant::now(),
+            problem: Problem::Api {
+                code: 503,
+                reason: "ServiceUnavailable".into(),
+                message: "away".into(),
+                retry_after: None,
+            },
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn news_go_before_the_backlog_of_a_start() {
+        let parts = Handles::alone().await;
+        let source = source(&parts);
+        source.handle(Event::Restarted);
+        source.handle(Event::Applied(wire("old", "1", &[map("a")])));
+        source.handle(Event::Listed { gap: None });
+        source.handle(Event::Applied(wire("new", "2", &[map("b")])));
+        // An echo is no news.
+        source.handle(Event::Applied(wire("new", "2", &[map("b")])));
+        assert_eq!(parts.queued(), ["new", "old"]);
+        assert!(parts.contact.is_alone());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_gone_without_a_word_is_orphaned_and_what_wants_the_same_is_told() {
+        let parts = Handles::alone().await;
+        let source = source(&parts);
+        for (name, uid) in [("w", "1"), ("other", "2")] {
+            source.handle(Event::Applied(wire(name, uid, &[map("a")])));
+        }
+        parts.queued();
+        for name in ["w", "other"] {
+            parts.queue.done(&name.into());
+        }
+        source.handle(Event::Deleted(key("w", "another uid")));
+        assert_eq!(parts.queued(), [""; 0]);
+        source.handle(Event::Deleted(key("w", "1")));
+        assert_eq!(parts.queued(), ["other"]);
+        let state = parts.state.lock();
+        assert!(state.orphaned.contains_key("w") && !state.works.contains_key("w"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_hub_the_stored_works_are_worked_on_once() {
+        let parts = Handles::alone().await;
+        let name = parts.knows(&wire("w", "1", &[map("a")]));
+        if let Some(record) = parts.state.lock().works.get_mut(&name) {
+            record.confirmed = false;
+        }
+        let source = source(&parts);
+        source.handle(cut_off());
+        assert_eq!(parts.queued(), ["w"]);
+        parts.queue.done(&name);
+        assert!(parts.contact.rests_until().is_some());
+        assert!(parts.errors.text().is_some());
+        source.handle(cut_off());
+        assert_eq!(parts.queued(), [""; 0]);
+        source.handle(Event::Resumed {
+            gap: Duration::from_secs(9),
+        });
+        assert!(parts.contact.rests_until().is_none());
+        assert_eq!(parts.errors.text(), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! The end of a Work: its objects go, then its finalizer.
+
+use super::Error;
+use super::job::Job;
+use crate::context::ClusterView;
+use crate::execution::conditions;
+use crate::execution::order::rank;
+use crate::execution::persist::Persister;
+use crate::execution::prune::{Gone, Pruner};
+use crate::execution::report::reporter::Reporter;
+use crate::execution::state::{ObjectKey, Order, Shared};
+use crate::execution::writes::WorkWriter;
+use chrono::Duration as Span;
+use common::errors::chain;
+use common::queue::Queue;
+use common::time::SharedClock;
+use common::unregister::Mode;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// After that long, what a deletion waits for is reported.
+const BLOCKED_AFTER: Span = Span::seconds(5);
+/// How often a deletion that waits is looked at without news, until then and after.
+const LOOK: Duration = Duration::from_secs(1);
+const RECHECK: Duration = Duration::from_secs(10);
+/// When it is looked at again after the member did not answer.
+const OUTAGE: Duration = Duration::from_secs(2);
+
+/// Ends Works.
+pub struct Deletion {
+    pub(crate) state: Shared,
+    pub(crate) queue: Queue<Arc<str>>,
+    pub(crate) persister: Arc<Persister>,
+    pub(crate) pruner: Arc<Pruner>,
+    pub(crate) works: Arc<WorkWriter>,
+    pub(crate) reporter: Arc<Reporter>,
+    /// Our Cluster: whether it is being unregistered, and how.
+    pub(crate) view: watch::Receiver<Option<ClusterView>>,
+    pub(crate) clock: SharedClock,
+}
+
+impl Deletion {
+    /// Whether the cluster is being unregistered with its workloads left in place. The hub deletes the
+    /// Works only after this was seen and acknowledged.
+    fn keeps_workloads(&self) -> bool {
+        let view = self.view.borrow();
+        view.as_ref()
+            .is_some_and(|view| view.deleting && view.unregister == Some(Mode::KeepWorkloads))
+    }
+
+    /// Deletes the objects of a Work, then lets the Work go.
+    pub async fn delete_work(&self, name: &Arc<str>) -> Result<Option<Duration>, Error> {
+        let Some(job) = Job::read(&self.state.lock(), name) else {
+            return Ok(None);
+        };
+        let (preserve, foreground, finalizer) = {
+            let state = self.state.lock();
+            let Some(record) = state.works.get(name) else {
+                return Ok(None);
+            };
+            let preserve = record.preserve || self.keeps_workloads();
+            (preserve, record.foreground, record.has_finalizer())
+        };
+        let mut keys = self.keys_of(&job).await;
+        let past = {
+            let state = self.state.lock();
+            let record = state.works.get(name);
+            let asks = record.is_some_and(|r| r.order != Order::default());
+            let past = record
+                .filter(|_| !asks)
+                .map(|r| [&r.leaving[..], &r.left].concat());
+            past.unwrap_or_default()
+        };
+        for target in &past {
+            let key = self.pruner.key_of(target).await;
+            keys.entry(rank(&target.gvk)).or_default().push(key);
+        }
+        {
+            let state = self.state.lock();
+            let known: BTreeSet<Arc<ObjectKey>> = keys.values().flatten().cloned().collect();
+            // A Work that carries an order was made to settle orphans: those are not its own.
+            let asks = state
+                .works
+                .get(name)
+                .is_some_and(|r| r.order != Order::default());
+            let stray = match asks {
+                true => Vec::new(),
+                false => state.strays(name, &known),
+            };
+            for key in stray {
+                keys.entry(0).or_default().push(key);
+            }
+        }
+        let mut blockers = Vec::new();
+        let mut outage = None;
+        // What was applied last goes first; a rank that waits holds back those before it.
+        for group in keys.into_values().rev() {
+            let fates = futures::future::join_all(group.iter().map(|key| async move {
+                if preserve {
+                    self.pruner
+                        .release_object(name, key)
+                        .await
+                        .map(|()| Gone::Yes)
+                } else {
+                    self.pruner.delete_object(name, key, foreground).await
+                }
+            }))
+            .await;
+            for fate in fates {
+                match fate {
+                    Ok(Gone::Yes) => {}
+                    Ok(Gone::Waits(text)) => blockers.push(text),
+                    Err(error) if error.is_outage() => outage = Some(error),
+                    Err(error) => blockers.push(chain(&error).to_string()),
+                }
+            }
+            if !blockers.is_empty() || outage.is_some() {
+                break;
+            }
+        }
+        if let Some(error) = outage {
+            tracing::warn!(work = %name, error = %chain(&error), "the member does not answer");
+            return Ok(Some(OUTAGE));
+        }
+        if !blockers.is_empty() {
+            return Ok(self.wait_for(name, &blockers).await);
+        }
+        if !finalizer {
+            self.forget_work(name);
+            return Ok(None);
+        }
+        if !self.persister.deletion_is_stored(name).await {
+            let what = "the agent's store of Works in the member, to take note of it";
+            return Ok(self.wait_for(name, &[what.to_owned()]).await);
+        }
+        match self.works.write_finalizer(name, false).await {
+            Ok(true) => self.forget_work(name),
+            // It is gone, or another one by that name.
+            Ok(false) => self.drop_work(name),
+            Err(not) => return not.again(),
+        }
+        Ok(None)
+    }
+
+    /// Its objects are gone; it stays known while others keep it.
+    fn forget_work(&self, name: &Arc<str>) {
+        let kept = self
+            .state
+            .lock()
+            .works
+            .get(name)
+            .is_some_and(|r| !r.finalizers.is_empty());
+        if !kept {
+            self.drop_work(name);
+        }
+    }
+
+    fn drop_work(&self, name: &Arc<str>) {
+        let others = self.state.lock().forget(name);
+        self.persister.touch(name);
+        for other in others {
+            self.queue.add(other);
+        }
+    }
+
+    /// Tells what a deletion waits for, and when to look again.
+    async fn wait_for(&self, name: &Arc<str>, blockers: &[String]) -> Option<Duration> {
+        let now = self.clock.now();
+        let since = {
+            let mut state = self.state.lock();
+            let record = state.works.get_mut(name)?;
+            *record.deleting_since.get_or_insert(now)
+        };
+        if now - since < BLOCKED_AFTER {
+            return Some(LOOK);
+        }
+        let verdict = conditions::deletion_blocked(blockers);
+        self.reporter.set_verdicts(name, vec![verdict]);
+        self.reporter.report(name).await;
+        Some(RECHECK)
+    }
+
+    /// The objects of a Work by rank, also when it was never worked on by this process.
+    async fn keys_of(&self, job: &Job) -> BTreeMap<u8, Vec<Arc<ObjectKey>>> {
+        let mut keys: BTreeMap<u8, Vec<Arc<ObjectKey>>> = BTreeMap::new();
+        for manifest in job.manifests.iter().flatten() {
+            let target = &manifest.target;
+            let key = self.pruner.key_of(target).await;
+            let _ = self.state.lock().want(&key, &job.name);
+            keys.entry(rank(&target.gvk)).or_default().push(key);
+        }
+        keys
+    }
+}

@@ -1,0 +1,249 @@
+//! What a pod asks of its node, from the few fields of a pod that decide it.
+//!
+//! Pure. Kubernetes' rule: containers and sidecars run together; an ordinary init container runs
+//! alone beside the sidecars started before it, so only its excess over the rest counts, per pod.
+
+use crate::quantity::Quantity;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// The fields of a pod that count; everything else is skipped while decoding.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Pod {
+    /// Identity.
+    #[serde(default)]
+    pub metadata: Name,
+    /// What it runs and where.
+    #[serde(default)]
+    pub spec: PodSpec,
+    /// Whether it still runs.
+    #[serde(default)]
+    pub status: PodStatus,
+}
+
+/// The identifying part of an object's metadata.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Name {
+    /// Name.
+    #[serde(default)]
+    pub name: String,
+    /// Namespace; empty for nodes.
+    #[serde(default)]
+    pub namespace: String,
+}
+
+/// The fields of a pod's spec that count.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSpec {
+    /// Empty until scheduled.
+    #[serde(default)]
+    pub node_name: String,
+    #[serde(default)]
+    containers: Vec<Container>,
+    #[serde(default)]
+    init_containers: Vec<Container>,
+    #[serde(default)]
+    overhead: Option<List>,
+    #[serde(default)]
+    resources: Option<Resources>,
+}
+
+/// The fields of a pod's status that count.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct PodStatus {
+    /// `Succeeded` and `Failed` free what was asked.
+    #[serde(default)]
+    pub phase: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Container {
+    #[serde(default)]
+    resources: Option<Resources>,
+    #[serde(default)]
+    restart_policy: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct Resources {
+    #[serde(default)]
+    requests: Option<List>,
+}
+
+/// Resource name to quantity text.
+pub type List = BTreeMap<String, String>;
+
+/// Resource name to thousandths; sums cannot overflow.
+pub type Amounts = BTreeMap<String, i128>;
+
+impl Pod {
+    /// Whether the pod has ended, so that it asks for nothing any more.
+    pub fn ended(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// What the pod asks for, in thousandths; without the pod itself.
+    pub fn requests(&self) -> Amounts {
+        let mut running = Amounts::new();
+        for container in &self.spec.containers {
+            add(&mut running, &container.requests());
+        }
+        let mut sidecars = Amounts::new();
+        let mut starting = Amounts::new();
+        for container in &self.spec.init_containers {
+            let own = container.requests();
+            if container.restart_policy.as_deref() == Some("Always") {
+                add(&mut running, &own);
+                add(&mut sidecars, &own);
+                raise(&mut starting, &sidecars);
+            } else {
+                let mut alone = sidecars.clone();
+                add(&mut alone, &own);
+                raise(&mut starting, &alone);
+            }
+        }
+        raise(&mut running, &starting);
+        if let Some(list) = self
+            .spec
+            .resources
+            .as_ref()
+            .and_then(|r| r.requests.as_ref())
+        {
+            // Requests of the pod as a whole replace what its containers add up to.
+            running.extend(amounts(list));
+        }
+        if let Some(overhead) = &self.spec.overhead {
+            add(&mut running, &amounts(overhead));
+        }
+        running
+    }
+}
+
+impl Container {
+    fn requests(&self) -> Amounts {
+        self.resources
+            .as_ref()
+            .and_then(|r| r.requests.as_ref())
+            .map(amounts)
+            .unwrap_or_default()
+    }
+}
+
+/// A list as numbers. An entry that is no quantity cannot come from an API server and is left out.
+pub fn amounts(list: &List) -> Amounts {
+    list.iter()
+        .filter_map(|(name, text)| Some((name.clone(), Quantity::parse(text).ok()?.milli_ceil())))
+        .collect()
+}
+
+fn add(to: &mut Amounts, more: &Amounts) {
+    for (name, value) in more {
+        *to.entry(name.clone()).or_default() += value;
+    }
+}
+
+fn raise(to: &mut Amounts, floor: &Amounts) {
+    for (name, value) in floor {
+        let entry = to.entry(name.clone()).or_default();
+        *entry = (*entry).max(*value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn requests(spec: Value) -> Vec<(String, i128)> {
+        let pod: Pod = serde_json::from_value(json!({ "spec": spec })).expect("a pod");
+        pod.requests().into_iter().collect()
+    }
+
+    fn cpu(milli: u32) -> Value {
+        json!({ "resources": { "requests": { "cpu": format!("{milli}m") } } })
+    }
+
+    fn sidecar(milli: u32) -> Value {
+        let mut value = cpu(milli);
+        value["restartPolicy"] = json!("Always");
+        value
+    }
+
+    #[test]
+    fn requests_follow_the_scheduler() {
+        let cases: [(&str, Value, i128); 7] = [
+            (
+                "containers add up",
+                json!({"containers": [cpu(100), cpu(200)]}),
+                300,
+            ),
+            (
+                "the largest init container, when larger",
+                json!({"containers": [cpu(100)], "initContainers": [cpu(50), cpu(400), cpu(20)]}),
+                400,
+            ),
+            (
+                "a small init container costs nothing",
+                json!({"containers": [cpu(100), cpu(100)], "initContainers": [cpu(150)]}),
+                200,
+            ),
+            (
+                "a sidecar runs beside everything",
+                json!({"containers": [cpu(100)], "initContainers": [sidecar(30)]}),
+                130,
+            ),
+            (
+                "an init container after a sidecar carries it",
+                json!({"containers": [cpu(10)], "initContainers": [sidecar(30), cpu(200), sidecar(5)]}),
+                230,
+            ),
+            (
+                "an init container before a sidecar does not",
+                json!({"containers": [cpu(10)], "initContainers": [cpu(200), sidecar(30)]}),
+                200,
+            ),
+            (
+                "pod level requests replace the sum, overhead is added",
+                json!({"containers": [cpu(10)], "resources": {"requests": {"cpu": "1"}}, "overhead": {"cpu": "5m"}}),
+                1005,
+            ),
+        ];
+        for (name, spec, want) in cases {
+            assert_eq!(requests(spec), vec![("cpu".to_owned(), want)], "{name}");
+        }
+        assert_eq!(
+            requests(json!({"containers": [{}], "overhead": null})),
+            vec![]
+        );
+    }
+
+    #[test]
+    fn nulls_and_unknown_fields_are_skipped() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "namespace": "d", "uid": "x", "labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1"}}}], "nodeName": "n"},
+            "status": {"phase": "Failed", "conditions": []},
+        }))
+        .expect("a pod");
+        assert!(pod.ended());
+        assert!(pod.requests().is_empty());
+    }
+
+    proptest! {
+        /// Order of containers never matters, and a pod never asks for less than its containers.
+        #[test]
+        fn containers_commute(mut milli in proptest::collection::vec(0u32..5000, 0..6)) {
+            let spec = |list: &[u32]| {
+                json!({ "containers": list.iter().map(|m| cpu(*m)).collect::<Vec<_>>() })
+            };
+            let forward = requests(spec(&milli));
+            milli.reverse();
+            prop_assert_eq!(&forward, &requests(spec(&milli)));
+            let sum: u64 = milli.iter().map(|m| u64::from(*m)).sum();
+            prop_assert_eq!(forward.iter().map(|(_, v)| *v).sum::<i128>(), i128::from(sum));
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! From kinds to resources, by what an API server itself says.
+//!
+//! Each group version is asked for once and kept; a kind that is not in it makes it be asked again, for a
+//! CustomResourceDefinition may have come.
+
+use crate::gvk::Gvk;
+use crate::rest::{Call, Error, JSON, Reply};
+use kube::core::ApiResource;
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How a kind is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resource {
+    /// The kind.
+    pub gvk: Gvk,
+    /// Plural name, as in URLs.
+    pub plural: String,
+    /// Whether its objects lie in namespaces.
+    pub namespaced: bool,
+}
+
+impl Resource {
+    /// `resource.group`, as roles and `--allow` name it.
+    pub fn qualified(&self) -> String {
+        if self.gvk.group.is_empty() {
+            self.plural.clone()
+        } else {
+            format!("{}.{}", self.plural, self.gvk.group)
+        }
+    }
+
+    /// The URL of the collection over all namespaces.
+    pub fn collection(&self) -> String {
+        format!(
+            "{}/{}",
+            group_version_path(&self.gvk.api_version()),
+            self.plural
+        )
+    }
+
+    /// The URL of the collection in one namespace.
+    pub fn collection_in(&self, namespace: &str) -> String {
+        let base = group_version_path(&self.gvk.api_version());
+        format!("{base}/namespaces/{namespace}/{}", self.plural)
+    }
+
+    /// As kube names it.
+    pub fn api_resource(&self) -> ApiResource {
+        ApiResource {
+            group: self.gvk.group.clone(),
+            version: self.gvk.version.clone(),
+            api_version: self.gvk.api_version(),
+            kind: self.gvk.kind.clone(),
+            plural: self.plural.clone(),
+        }
+    }
+
+    /// The URL of an object.
+    pub fn object(&self, namespace: &str, name: &str) -> String {
+        let base = group_version_path(&self.gvk.api_version());
+        if self.namespaced {
+            format!("{base}/namespaces/{namespace}/{}/{name}", self.plural)
+        } else {
+            format!("{base}/{}/{name}", self.plural)
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ApiResources {
+    #[serde(default)]
+    resources: Vec<ApiResourceEntry>,
+}
+
+#[derive(Deserialize)]
+struct ApiResourceEntry {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    namespaced: bool,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+/// A resource, and what can be done with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// The resource.
+    pub resource: Resource,
+    /// Verbs, as `list` and `patch`.
+    pub verbs: Vec<String>,
+}
+
+impl Served {
+    /// Whether it knows a verb.
+    pub fn can(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|known| known == verb)
+    }
+}
+
+/// Where the resources of a group version are told.
+pub fn group_version_path(api_version: &str) -> String {
+    if api_version.contains('/') {
+        format!("/apis/{api_version}")
+    } else {
+        format!("/api/{api_version}")
+    }
+}
+
+/// The resources that are told there, without subresources.
+pub fn resources(api_version: &str, reply: &Reply) -> Result<Vec<Served>, Error> {
+    let list: ApiResources = reply.json()?;
+    let main = list.resources.into_iter().filter(|r| !r.name.contains('/'));
+    let served = main.filter_map(|entry| {
+        Some(Served {
+            resource: Resource {
+                gvk: Gvk::new(api_version, &entry.kind)?,
+                plural: entry.name,
+                namespaced: entry.namespaced,
+            },
+            verbs: entry.verbs,
+        })
+    });
+    Ok(served.collect())
+}
+
+/// The kinds of one API server, as far as they were asked for.
+#[derive(Debug, Default)]
+pub struct RestMapper {
+    known: Mutex<HashMap<Gvk, Arc<Resource>>>,
+}
+
+impl RestMapper {
+    /// A kind that was resolved before.
+    pub fn known(&self, gvk: &Gvk) -> Option<Arc<Resource>> {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(gvk)
+            .cloned()
+    }
+
+    /// Forgets a kind that turned out to be gone.
+    pub fn forget(&self, gvk: &Gvk) {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(gvk);
+    }
+
+    /// Resolves a kind; none when the member does not serve it now.
+    pub async fn resolve(
+        &self,
+        client: &kube::Client,
+        gvk: &Gvk,
+    ) -> Result<Option<Arc<Resource>>, Error> {
+        if let Some(known) = self.known(gvk) {
+            return Ok(Some(known));
+        }
+        let api_version = gvk.api_version();
+        let uri = group_version_path(&api_version);
+        let reply = match Call::get(&uri, JSON).send(client).await {
+            Ok(reply) => reply,
+            Err(error) if error.code() == Some(404) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // What cannot be patched cannot be delivered.
+        let mut served = resources(&api_version, &reply)?.into_iter();
+        let found = served.find(|served| served.resource.gvk == *gvk && served.can("patch"));
+        Ok(found.map(|found| {
+            let resource = Arc::new(found.resource);
+            self.known
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(gvk.clone(), resource.clone());
+            resource
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let resource = |version: &str, kind: &str, plural: &str, namespaced| Resource {
+            gvk: Gvk::new(version, kind).expect("sound"),
+            plural: plural.into(),
+            namespaced,
+        };
+        let cm = resource("v1", "ConfigMap", "configmaps", true);
+        assert_eq!(cm.object("n", "a"), "/api/v1/namespaces/n/configmaps/a");
+        assert_eq!(cm.qualified(), "configmaps");
+        let role = resource(
+            "rbac.authorization.k8s.io/v1",
+            "ClusterRole",
+            "clusterroles",
+            false,
+        );
+        assert_eq!(
+            role.object("", "system:x"),
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:x"
+        );
+        assert_eq!(role.qualified(), "clusterroles.rbac.authorization.k8s.io");
+    }
+}

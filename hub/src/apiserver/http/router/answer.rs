@@ -1,0 +1,70 @@
+//! What happens to an answer that is there: it counts until it was sent, and goes on only while it is allowed.
+
+use super::super::respond::Body;
+use super::super::sending::{is_one_piece, kept, while_holds};
+use super::super::shares::Tickets;
+use super::super::standing::{Allowed, Judges, Standing};
+use super::authorize::attributes;
+use super::{Asked, READS, Router};
+use crate::apiserver::caller::Caller;
+use crate::apiserver::error::ApiError;
+use http::Response;
+use hyper::body::Body as _;
+use std::sync::Arc;
+
+impl Router {
+    pub(super) fn sent(
+        &self,
+        response: Response<Body>,
+        asked: &Asked<'_>,
+        caller: &Arc<Caller>,
+        tickets: Tickets,
+    ) -> Result<Response<Body>, ApiError> {
+        if !READS.contains(&asked.info.verb.as_str()) {
+            // What is done is done, and its answer is no larger than what was sent.
+            return Ok(response.map(|body| kept(body, tickets)));
+        }
+        let response = self.while_allowed(response, asked, caller);
+        self.shares.sending(response, caller, tickets)
+    }
+
+    /// A long answer goes on only as long as whoever asked would get it.
+    fn while_allowed(
+        &self,
+        response: Response<Body>,
+        asked: &Asked<'_>,
+        caller: &Arc<Caller>,
+    ) -> Response<Body> {
+        if is_one_piece(&response.body().size_hint()) {
+            return response;
+        }
+        match self.standing(asked, caller) {
+            Some(standing) => response.map(|body| while_holds(body, move || standing.holds())),
+            None => response,
+        }
+    }
+
+    /// What tells whether a request would still be allowed.
+    pub(in crate::apiserver::http) fn standing(
+        &self,
+        asked: &Asked<'_>,
+        caller: &Arc<Caller>,
+    ) -> Option<Arc<Standing>> {
+        let parts = &self.parts;
+        let judges = Judges {
+            authenticator: parts.authenticator.clone(),
+            authorizer: parts.authorizer.clone(),
+            impersonators: self.impersonators.clone(),
+            changes: parts.changes.clone(),
+        };
+        let allowed = Allowed {
+            connection: asked.connection,
+            peer: asked.peer,
+            headers: asked.headers,
+            real: asked.real,
+            caller,
+            wanted: attributes(asked.info),
+        };
+        Standing::of(judges, allowed)
+    }
+}

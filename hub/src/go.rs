@@ -1,0 +1,11 @@
+//! What Go's standard library reads and writes, where clients know API servers by it: quoted strings,
+//! numbers, values in messages, and what is wrong with a text that is not JSON. Pure.
+
+mod number;
+pub(crate) mod print;
+mod quote;
+pub(crate) mod strict;
+pub(crate) mod syntax;
+
+pub(crate) use number::settle as settle_numbers;
+pub(crate) use quote::{escape_html, quote};

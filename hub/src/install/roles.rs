@@ -1,0 +1,93 @@
+//! What people get who have `view`, `edit` or `admin`: Kubernetes gathers these roles into those.
+//!
+//! A Work may hold Secrets in plain, so `view`, which reads no Secrets, reads no Works. Whoever writes Works
+//! in an execution namespace does in that member what its agent may do there: `edit` of that namespace, or
+//! of all by a ClusterRoleBinding, is for those alone. Clusters and what is said for all namespaces are read
+//! here, by a ClusterRoleBinding, and written by administrators of the hub.
+
+use super::object::Desired;
+use serde_json::{Value, json};
+
+const READ: [&str; 3] = ["get", "list", "watch"];
+const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
+
+/// The roles.
+pub fn desired() -> Vec<Desired> {
+    let policies = &["propagationpolicies", "overridepolicies"][..];
+    let view = json!([
+        rule("policy.karmada.io", policies, &READ),
+        rule(
+            "policy.karmada.io",
+            &["clusterpropagationpolicies", "clusteroverridepolicies"],
+            &READ
+        ),
+        rule(
+            "work.karmada.io",
+            &["resourcebindings", "clusterresourcebindings"],
+            &READ
+        ),
+        rule("cluster.karmada.io", &["clusters"], &READ),
+    ]);
+    let edit = json!([
+        rule("policy.karmada.io", policies, &WRITE),
+        rule("work.karmada.io", &["works"], &[&READ[..], &WRITE].concat()),
+    ]);
+    let admin = json!([rule(
+        "work.karmada.io",
+        &["resourcebindings"],
+        &["delete", "deletecollection", "patch", "update"]
+    )]);
+    [("view", view), ("edit", edit), ("admin", admin)]
+        .map(|(into, rules)| role(into, rules))
+        .into()
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
+fn role(into: &str, rules: Value) -> Desired {
+    let gathered = format!("rbac.authorization.k8s.io/aggregate-to-{into}");
+    Desired::new(json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": format!("towline-{into}"), "labels": {gathered: "true"}},
+        "rules": rules,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_is_of_a_kind_that_is_served() {
+        let served: Vec<String> = super::super::crds::desired()
+            .iter()
+            .map(|definition| definition.key().name)
+            .collect();
+        for role in desired() {
+            for rule in role.value()["rules"].as_array().expect("rules") {
+                let group = rule["apiGroups"][0].as_str().expect("a group");
+                for resource in rule["resources"].as_array().expect("resources") {
+                    let name = format!("{}.{group}", resource.as_str().expect("a name"));
+                    assert!(served.contains(&name), "{name} is no kind of ours");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_writes_a_status_or_a_cluster() {
+        for role in desired() {
+            let text = role.value()["rules"].to_string();
+            assert!(!text.contains("/status") && !text.contains('*'), "{text}");
+            for rule in role.value()["rules"].as_array().expect("rules") {
+                let resources = rule["resources"].to_string();
+                let cluster_wide = resources.contains("cluster");
+                let writes = rule["verbs"].to_string().contains("patch");
+                assert!(!(cluster_wide && writes), "{rule}");
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! `towline-hub revoke`: shuts out certificates whose authority is still trusted, a lost kubeconfig's for one.
+
+use super::beside::Beside;
+use super::kubeconfig::{ADMIN_FILE, renew_admin};
+use crate::apiserver::authn::serial;
+use crate::apiserver::keys::revoked::{Entry, Revoked, Whom};
+use crate::apiserver::keys::{FOLDER, Keys};
+use anyhow::{Context as _, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use chrono::Duration;
+use clap::Args;
+use common::time::SharedClock;
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// By how much certificates are dated back: what was issued until now began before this.
+const BACKDATE: Duration = Duration::minutes(5);
+
+/// Flags of `towline-hub revoke`.
+#[derive(Debug, Args)]
+pub struct RevokeArgs {
+    /// The hub's data directory
+    #[arg(long, value_name = "DIR", env = "TOWLINE_HUB_DATA_DIR")]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    which: Which,
+    /// Take it off the list again
+    #[arg(long, conflicts_with = "list")]
+    undo: bool,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Which {
+    /// Every certificate of this user that was issued until now
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// The certificate of this serial number, in hex
+    #[arg(long, value_name = "HEX")]
+    serial: Option<String>,
+    /// The certificate in this kubeconfig
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Print what is on the list
+    #[arg(long)]
+    list: bool,
+}
+
+/// Changes the list, and says what follows. A hub that runs reads it every second.
+pub fn revoke(args: &RevokeArgs, clock: &SharedClock) -> anyhow::Result<String> {
+    Beside::open(&args.data_dir)?;
+    let keys = Keys::existing(&args.data_dir)?;
+    let folder = args.data_dir.join(FOLDER);
+    if args.which.list {
+        return Ok(shown(&Revoked::read(&folder)?));
+    }
+    let now = clock.now();
+    let (whom, what) = args.which.whom()?;
+    if args.undo {
+        let mut found = false;
+        Revoked::change(&folder, |revoked| found = revoked.remove(&whom))?;
+        return match found {
+            true => Ok(format!("{what} counts again.")),
+            false => bail!("{what} is not on the list; `--list` prints what is"),
+        };
+    }
+    let begun_by = match whom {
+        // One certificate, whenever it began.
+        Whom::Serial(_) => None,
+        Whom::User(_) | Whom::Group(_) => Some(now - BACKDATE),
+    };
+    let entry = Entry {
+        whom,
+        begun_by,
+        until: None,
+    };
+    Revoked::change(&folder, |revoked| revoked.add(entry, now))?;
+    keys.reload_revoked()?;
+    let mut said = format!(
+        "{what} is revoked: a hub that runs refuses it within a second, on open connections too."
+    );
+    // Dated a second on: what was issued until now began earlier.
+    if renew_admin(
+        &args.data_dir.join(ADMIN_FILE),
+        &keys,
+        now + Duration::seconds(1),
+    )? {
+        let _ = write!(said, " {ADMIN_FILE} was made anew: fetch it again.");
+    }
+    Ok(said)
+}
+
+impl Which {
+    fn whom(&self) -> anyhow::Result<(Whom, String)> {
+        if let Some(user) = &self.user {
+            let what = format!("every certificate of user {user:?} issued until now");
+            return Ok((Whom::User(user.clone()), what));
+        }
+        let serial = match (&self.serial, &self.kubeconfig) {
+            (Some(given), _) => {
+                normal(given).with_context(|| format!("--serial {given:?} is no number in hex"))?
+            }
+            (None, Some(path)) => serial_in(path)?,
+            (None, None) => bail!("name --user, --serial or --kubeconfig"),
+        };
+        let what = format!("the certificate of serial number {serial}");
+        Ok((Whom::Serial(serial), what))
+    }
+}
+
+/// A serial number as it is compared: openssl prints it in upper case, others with colons.
+fn normal(text: &str) -> Option<String> {
+    let digits = text.trim().trim_start_matches("0x").replace(':', "");
+    let digits = digits.trim_start_matches('0').to_lowercase();
+    let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (is_hex && !digits.is_empty()).then_some(digits)
+}
+
+fn serial_in(path: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path);
+    let text = text.with_context(|| format!("failed to read {}", path.display()))?;
+    let none = || format!("{} holds no client certificate", path.display());
+    let config: Value = serde_yaml::from_str(&text).with_context(none)?;
+    let encoded = config["users"][0]["user"]["client-certificate-data"].as_str();
+    let pem = STANDARD
+        .decode(encoded.with_context(none)?)
+        .with_context(none)?;
+    let chain = common::tls::certificates(&pem).with_context(none)?;
+    let leaf = chain.first().with_context(none)?;
+    let (_, certificate) = X509Certificate::from_der(leaf).with_context(none)?;
+    Ok(serial(&certificate))
+}
+
+fn shown(revoked: &Revoked) -> String {
+    let mut text = String::new();
+    for entry in revoked.entries() {
+        let what = match &entry.whom {
+            Whom::Serial(serial) => format!("serial {serial}"),
+            Whom::User(user) => match entry.begun_by {
+                Some(by) => format!("user {user}, issued until {}", by + BACKDATE),
+                None => format!("user {user}"),
+            },
+            Whom::Group(group) => format!("group {group}"),
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{what}");
+    }
+    if text.is_empty() {
+        text.push_str("nothing is revoked");
+    }
+    text.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apiserver::authn::Peer;
+    use crate::apiserver::caller::MASTERS;
+    use crate::apiserver::keys::client;
+    use common::time::SystemClock;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_lost_kubeconfig_is_shut_out_and_the_administrator_gets_another() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let clock: SharedClock = Arc::new(SystemClock);
+        let keys = Keys::open(dir.path(), &clock).expect("made");
+        let now = clock.now();
+        let admin = dir.path().join(ADMIN_FILE);
+        super::super::kubeconfig::ensure_admin(
+            &admin,
+            &keys,
+            "https://a:1",
+            Duration::days(365),
+            now,
+        )
+        .expect("made");
+        let lost = dir.path().join("lost.kubeconfig");
+        std::fs::copy(&admin, &lost).expect("copied");
+        let run = |which: Which, undo: bool| {
+            let data_dir = dir.path().to_owned();
+            revoke(
+                &RevokeArgs {
+                    data_dir,
+                    which,
+                    undo,
+                },
+                &clock,
+            )
+        };
+        let which = || Which {
+            user: None,
+            serial: None,
+            kubeconfig: None,
+            list: false,
+        };
+        let holds = |path: &Path| {
+            let config: Value =
+                serde_yaml::from_str(&std::fs::read_to_string(path).expect("there")).expect("YAML");
+            let pem = config["users"][0]["user"]["client-certificate-data"].as_str();
+            let pem = STANDARD
+                .decode(pem.expect("a certificate"))
+                .expect("base64");
+            let chain = common::tls::certificates(&pem).expect("PEM");
+            let keys = Keys::existing(dir.path()).expect("there");
+            let peer = Peer::of(&chain, &keys.authorities(), &keys.revoked(), clock.now());
+            matches!(peer, Peer::Known { .. })
+        };
+        assert!(holds(&lost) && holds(&admin));
+        let by_file = || Which {
+            kubeconfig: Some(lost.clone()),
+            ..which()
+        };
+        let said = run(by_file(), false).expect("revoked");
+        assert!(said.contains("made anew"), "{said}");
+        assert!(!holds(&lost) && holds(&admin));
+        run(by_file(), true).expect("undone");
+        assert!(holds(&lost));
+        assert!(run(by_file(), true).is_err(), "it is not there any more");
+        let by_name = Which {
+            user: Some("towline-admin".to_owned()),
+            ..which()
+        };
+        run(by_name, false).expect("revoked");
+        assert!(
+            !holds(&lost) && holds(&admin),
+            "the new one has the same name"
+        );
+        let listed = run(
+            Which {
+                list: true,
+                ..which()
+            },
+            false,
+        )
+        .expect("listed");
+        assert!(
+            listed.starts_with("user towline-admin, issued until"),
+            "{listed}"
+        );
+        // Others keep their names and their certificates.
+        let groups = [MASTERS.to_owned()];
+        let until = now + Duration::hours(1);
+        let authorities = keys.authorities();
+        let (pem, _) =
+            client::issue(&authorities.signer(), "b", &groups, now, until).expect("made");
+        let chain = common::tls::certificates(pem.as_bytes()).expect("PEM");
+        let revoked = Keys::existing(dir.path()).expect("there").revoked();
+        let peer = Peer::of(&chain, &authorities, &revoked, now);
+        assert!(matches!(peer, Peer::Known { .. }));
+    }
+
+    #[test]
+    fn serial_numbers_are_read_as_tools_print_them() {
+        assert_eq!(normal("40:FF:0A").as_deref(), Some("40ff0a"));
+        assert_eq!(normal("0x00ab").as_deref(), Some("ab"));
+        assert_eq!(normal("x"), None);
+        assert_eq!(normal("0"), None);
+    }
+}

@@ -1,0 +1,164 @@
+//! What the controllers look at: each collection of the hub watched once, and kept as what decisions need of it.
+//!
+//! A [`View`] is one collection. It holds a narrow [`Record`] for each object, tells every change as (old, new),
+//! also what went while nobody watched, keeps [`Index`]es, and can be asked whether it has caught up with a
+//! write. A term of leadership begins with an empty world and drops it at its end.
+
+mod cluster;
+mod held;
+mod index;
+mod metrics;
+mod records;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+mod view;
+pub mod writers;
+
+pub use cluster::Cluster;
+pub use held::{Change, Object, ObjectName, Told};
+pub use index::Index;
+pub use metrics::Sizes;
+pub use records::{Condition, Event, Lease, Marker, Owned, Status, Work};
+pub use view::{Record, View};
+
+use common::chance::Chance;
+use common::controller::{Metrics, keep_up};
+use common::identity::SIGNER;
+use common::labels::{HUB_FIELD_MANAGER, MANAGED_BY, MANAGED_VALUE, SYSTEM};
+use common::names::CLUSTER_NAMESPACE;
+use common::watch::{Collection, WatchConfig};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease as CoreLease;
+use k8s_openapi::api::core::v1::{Event as CoreEvent, Namespace};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::{Client, Resource};
+use std::ops::ControlFlow;
+use tokio::task::JoinSet;
+
+/// Objects of one page of a list.
+const PAGE: u32 = 500;
+/// The same of those that agents fill: full statuses of so many are some megabytes.
+const PAGE_OF_LARGE: u32 = 200;
+
+/// Every collection that controllers look at; clones share it.
+#[derive(Clone)]
+pub struct World {
+    /// Clusters.
+    pub clusters: View<Cluster>,
+    /// The Leases of agents.
+    pub leases: View<Lease>,
+    /// Works.
+    pub works: View<Work>,
+    /// Events in execution namespaces.
+    pub events: View<Event>,
+    /// Execution namespaces.
+    pub namespaces: View<Marker>,
+    /// Certificate requests for our signer.
+    pub requests: View<Marker>,
+    /// What carries the rights of agents, by kind.
+    pub rights: [View<Owned>; 4],
+}
+
+impl World {
+    /// A world in which nothing was seen yet. Listeners are added before [`World::run`].
+    pub fn new(client: &Client, chance: &Chance) -> Self {
+        let large = || WatchConfig {
+            page_size: PAGE_OF_LARGE,
+            ..WatchConfig::new(chance)
+        };
+        let narrow = || WatchConfig {
+            page_size: PAGE,
+            ..large()
+        };
+        let requests = WatchConfig {
+            field_selector: Some(format!("spec.signerName={SIGNER}")),
+            metadata_only: true,
+            ..narrow()
+        };
+        let namespaces = WatchConfig {
+            label_selector: Some(format!("{SYSTEM}={MANAGED_VALUE}")),
+            metadata_only: true,
+            ..narrow()
+        };
+        let leases = Collection::of::<CoreLease>(Some(CLUSTER_NAMESPACE));
+        Self {
+            clusters: all::<common::api::cluster::Cluster, _>(client, "clusters", large()),
+            leases: View::new(client.clone(), "leases", leases, narrow()),
+            works: all::<common::api::work::Work, _>(client, "works", large()),
+            events: all::<CoreEvent, _>(client, "events", narrow()),
+            namespaces: all::<Namespace, _>(client, "namespaces", namespaces),
+            requests: all::<CertificateSigningRequest, _>(
+                client,
+                "certificatesigningrequests",
+                requests,
+            ),
+            rights: [
+                owned::<ClusterRole>(client, "clusterroles", narrow()),
+                owned::<ClusterRoleBinding>(client, "clusterrolebindings", narrow()),
+                owned::<Role>(client, "roles", narrow()),
+                owned::<RoleBinding>(client, "rolebindings", narrow()),
+            ],
+        }
+    }
+
+    /// Watches everything, for ever.
+    pub async fn run(self, metrics: Metrics, chance: Chance) {
+        let mut watches = vec![
+            watched(&self.clusters, &metrics, &chance),
+            watched(&self.leases, &metrics, &chance),
+            watched(&self.works, &metrics, &chance),
+            watched(&self.events, &metrics, &chance),
+            watched(&self.namespaces, &metrics, &chance),
+            watched(&self.requests, &metrics, &chance),
+        ];
+        let rights = self.rights.iter();
+        watches.extend(rights.map(|rights| watched(rights, &metrics, &chance)));
+        // A task each: what one decodes keeps no other waiting.
+        let watches: JoinSet<()> = watches.into_iter().collect();
+        watches.join_all().await;
+    }
+}
+
+/// Watches one collection, for ever.
+fn watched<R: Record>(
+    view: &View<R>,
+    metrics: &Metrics,
+    chance: &Chance,
+) -> BoxFuture<'static, ()> {
+    let (name, view) = (view.name(), view.clone());
+    let again = move || {
+        let view = view.clone();
+        async move {
+            view.run().await;
+            ControlFlow::Continue(())
+        }
+    };
+    keep_up(name, metrics.clone(), chance.stream(name), again).boxed()
+}
+
+/// All objects of a kind.
+fn all<K, R>(client: &Client, name: &'static str, config: WatchConfig) -> View<R>
+where
+    K: Resource<DynamicType = ()>,
+    R: Record,
+{
+    View::new(client.clone(), name, Collection::of::<K>(None), config)
+}
+
+/// The metadata of those objects of a kind that carry rights of agents.
+fn owned<K: Resource<DynamicType = ()>>(
+    client: &Client,
+    name: &'static str,
+    config: WatchConfig,
+) -> View<Owned> {
+    let config = WatchConfig {
+        label_selector: Some(format!("{MANAGED_BY}={HUB_FIELD_MANAGER}")),
+        metadata_only: true,
+        ..config
+    };
+    all::<K, Owned>(client, name, config)
+}

@@ -1,0 +1,169 @@
+//! What is kept of a Cluster.
+
+use super::records::{Condition, Metadata, Status, conditions};
+use super::view::Record;
+use super::writers::Version;
+use crate::permissions::{Grant, Registration};
+use chrono::{DateTime, Utc};
+use common::api::cluster::{EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, UNREGISTERING};
+use common::labels::{CERTIFICATE_END, QUARANTINED_SINCE, UNREGISTER};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// A Cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    /// What its own controller decides by.
+    pub lifecycle: Lifecycle,
+    /// Whether its own agent is expected to report.
+    pub pull: bool,
+    /// Its condition Ready.
+    pub ready: Option<Condition>,
+    /// Who holds its rights; none for one that was never registered.
+    pub grant: Option<Grant>,
+    /// Whether the annotation is there that withholds them.
+    pub withheld: bool,
+    /// When the last certificate ends that was issued to its agent.
+    pub certificate_end: Option<DateTime<Utc>>,
+    /// Who has written it, and what only its agent writes.
+    pub writers: Version,
+}
+
+/// What the lifecycle of a Cluster depends on; not the rest of its status, which its agent writes all the time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lifecycle {
+    /// UID.
+    pub uid: Box<str>,
+    /// Counts changes of its spec.
+    pub generation: i64,
+    /// When it was deleted.
+    pub deleted: Option<Box<str>>,
+    /// Its finalizers.
+    pub finalizers: Vec<String>,
+    /// How `towline unregister` asked for it.
+    pub unregister: Option<Box<str>>,
+    /// The status of Ready.
+    pub ready: Option<Status>,
+    /// Whether its agent knows that it is being deleted.
+    pub unregistering: Option<Status>,
+    /// Whether its conditions say that its rights are withheld.
+    pub quarantined: Option<Status>,
+    /// Whether its conditions say that its execution namespace is being deleted.
+    pub space_terminating: Option<Status>,
+}
+
+#[derive(Deserialize)]
+struct Object<'a> {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Option<Spec>,
+    #[serde(borrow, default)]
+    status: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    #[serde(default)]
+    sync_mode: Option<String>,
+}
+
+impl Record for Cluster {
+    const KIND: &'static str = "Cluster";
+
+    fn read(object: &str) -> serde_json::Result<Option<Self>> {
+        let Object {
+            metadata,
+            spec,
+            status,
+        } = serde_json::from_str(object)?;
+        let conditions = conditions(status);
+        let ready = Condition::find(&conditions, READY);
+        let status_of =
+            |type_| Condition::find(&conditions, type_).map(|condition| condition.status);
+        let annotation = |key: &str| metadata.annotations.as_ref()?.get(key);
+        let writers = metadata.writers(status);
+        let end = annotation(CERTIFICATE_END)
+            .and_then(|noted| DateTime::parse_from_rfc3339(noted).ok())
+            .map(|end| end.with_timezone(&Utc));
+        let (withheld, unregister) = (
+            annotation(QUARANTINED_SINCE).is_some(),
+            annotation(UNREGISTER).map(|mode| mode.as_str().into()),
+        );
+        let registration = Registration::of_cluster(&ObjectMeta {
+            name: Some(metadata.name),
+            uid: Some(metadata.uid.clone()),
+            annotations: metadata.annotations,
+            ..ObjectMeta::default()
+        });
+        Ok(Some(Self {
+            lifecycle: Lifecycle {
+                uid: metadata.uid.into(),
+                generation: metadata.generation,
+                deleted: metadata.deletion_timestamp.map(Into::into),
+                finalizers: metadata.finalizers.unwrap_or_default(),
+                unregister,
+                ready: ready.as_ref().map(|ready| ready.status),
+                unregistering: status_of(UNREGISTERING),
+                quarantined: status_of(QUARANTINED),
+                space_terminating: status_of(EXECUTION_SPACE_TERMINATING),
+            },
+            pull: spec.and_then(|spec| spec.sync_mode).as_deref() != Some("Push"),
+            ready,
+            grant: registration.map(|registration| registration.grant),
+            withheld,
+            certificate_end: end,
+            writers,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn read(object: &Value) -> Cluster {
+        let read = Cluster::read(&object.to_string());
+        read.expect("an object").expect("held")
+    }
+
+    #[test]
+    fn a_cluster_is_read_whatever_its_status_holds() {
+        let cluster = read(&json!({
+            "metadata": {"name": "m1", "uid": "u",
+                "annotations": {CERTIFICATE_END: "2026-01-01T00:00:00Z"}},
+            "spec": {"syncMode": "Pull"},
+            "status": {"conditions": [7, {"type": "Ready", "lastTransitionTime": "+99:99"}], "nodeSummary": "odd"},
+        }));
+        let ready = cluster.ready.expect("there");
+        assert!(!ready.says_unknown);
+        assert_eq!(ready.status, Status::Unknown);
+        let end = cluster.certificate_end.expect("noted");
+        assert_eq!(end.timestamp(), 1_767_225_600);
+        assert!(
+            read(&json!({"metadata": {"name": "m1"}, "status": 7}))
+                .ready
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn what_only_its_agent_writes_is_no_matter_of_its_lifecycle() {
+        let cluster = |ready: &str, nodes: u32| {
+            read(&json!({
+                "metadata": {"name": "m1", "uid": "u", "generation": 1},
+                "status": {
+                    "conditions": [{"type": "Ready", "status": ready}],
+                    "nodeSummary": {"totalNum": nodes},
+                },
+            }))
+        };
+        assert_eq!(cluster("True", 1).lifecycle, cluster("True", 2).lifecycle);
+        assert_ne!(
+            cluster("True", 1).lifecycle,
+            cluster("Unknown", 1).lifecycle
+        );
+    }
+}

@@ -1,0 +1,272 @@
+//! What is kept of each kind but the Cluster.
+//!
+//! Nothing an agent wrote is decoded but the conditions that are asked for, and those of any form.
+
+use super::view::Record;
+use super::writers::{Entry, Version};
+use common::api::work::APPLIED;
+use common::labels::{CLUSTER_LABEL, WORK_FINALIZER};
+use common::names::EXECUTION_PREFIX;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+/// The status of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Status {
+    /// `True`.
+    True,
+    /// `False`.
+    False,
+    /// Anything else, and a condition that is not there.
+    Unknown,
+}
+
+impl Status {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::True, Self::False, Self::Unknown];
+
+    /// Reads it.
+    pub fn of(text: Option<&str>) -> Self {
+        match text {
+            Some("True") => Self::True,
+            Some("False") => Self::False,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// As the API has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// A condition, whatever form it is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// Its status.
+    pub status: Status,
+    /// Whether its status is the text `Unknown`.
+    pub says_unknown: bool,
+    /// Its reason.
+    pub reason: Box<str>,
+    /// Differs when any field differs.
+    pub fingerprint: u64,
+}
+
+impl Condition {
+    /// Finds a condition among those that are stored.
+    pub fn find(conditions: &[Value], type_: &str) -> Option<Self> {
+        let found = conditions.iter().find(|one| one["type"] == type_)?;
+        let status = found["status"].as_str();
+        let mut fingerprint = DefaultHasher::new();
+        found.to_string().hash(&mut fingerprint);
+        Some(Self {
+            status: Status::of(status),
+            says_unknown: status == Some("Unknown"),
+            reason: found["reason"].as_str().unwrap_or_default().into(),
+            fingerprint: fingerprint.finish(),
+        })
+    }
+}
+
+/// The metadata that records are made of.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Metadata {
+    #[serde(default)]
+    pub(super) namespace: Option<String>,
+    #[serde(default)]
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) uid: String,
+    #[serde(default)]
+    pub(super) generation: i64,
+    #[serde(default)]
+    pub(super) deletion_timestamp: Option<String>,
+    #[serde(default)]
+    pub(super) labels: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    pub(super) annotations: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    pub(super) finalizers: Option<Vec<String>>,
+    #[serde(default)]
+    pub(super) managed_fields: Option<Vec<Entry>>,
+}
+
+impl Metadata {
+    /// Who has written the object, and what only its agent writes.
+    pub(super) fn writers(&self, status: Option<&RawValue>) -> Version {
+        let mut content = DefaultHasher::new();
+        status.map(RawValue::get).hash(&mut content);
+        let finalizers = self.finalizers.as_deref().unwrap_or_default();
+        let ours = finalizers.iter().any(|one| one == WORK_FINALIZER);
+        ours.hash(&mut content);
+        let entries = self.managed_fields.as_deref().unwrap_or_default();
+        Version::of(entries, content.finish())
+    }
+}
+
+/// The conditions of a status, whatever is in it.
+pub(super) fn conditions(status: Option<&RawValue>) -> Vec<Value> {
+    #[derive(Deserialize)]
+    struct View {
+        #[serde(default)]
+        conditions: Vec<Value>,
+    }
+    let read = status.and_then(|status| serde_json::from_str::<View>(status.get()).ok());
+    read.map_or_else(Vec::new, |view| view.conditions)
+}
+
+#[derive(Deserialize)]
+struct WithStatus<'a> {
+    metadata: Metadata,
+    #[serde(borrow, default)]
+    status: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Bare {
+    metadata: Metadata,
+}
+
+/// A Work.
+#[derive(Debug)]
+pub struct Work {
+    /// Who has written it.
+    pub writers: Version,
+    /// Whether it is in force in its member.
+    pub applied: Status,
+}
+
+impl Record for Work {
+    const KIND: &'static str = "Work";
+
+    fn read(object: &str) -> serde_json::Result<Option<Self>> {
+        let WithStatus { metadata, status } = serde_json::from_str(object)?;
+        let applied = Condition::find(&conditions(status), APPLIED);
+        Ok(Some(Self {
+            writers: metadata.writers(status),
+            applied: applied.map_or(Status::Unknown, |applied| applied.status),
+        }))
+    }
+}
+
+/// An Event in an execution namespace.
+#[derive(Debug)]
+pub struct Event {
+    /// Who has written it.
+    pub writers: Version,
+}
+
+impl Record for Event {
+    const KIND: &'static str = "Event";
+
+    fn read(object: &str) -> serde_json::Result<Option<Self>> {
+        let Bare { metadata } = serde_json::from_str(object)?;
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        let is_agents = namespace.starts_with(EXECUTION_PREFIX);
+        Ok(is_agents.then(|| Self {
+            writers: metadata.writers(None),
+        }))
+    }
+}
+
+/// The Lease of an agent.
+#[derive(Debug)]
+pub struct Lease {
+    /// The text of its `renewTime`; nobody reads a time out of it.
+    pub renewed: Option<Box<str>>,
+}
+
+impl Record for Lease {
+    const KIND: &'static str = "Lease";
+
+    fn read(object: &str) -> serde_json::Result<Option<Self>> {
+        #[derive(Deserialize)]
+        struct Object {
+            spec: Option<Spec>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Spec {
+            renew_time: Option<Box<str>>,
+        }
+        let Object { spec } = serde_json::from_str(object)?;
+        let renewed = spec.and_then(|spec| spec.renew_time);
+        Ok(Some(Self { renewed }))
+    }
+}
+
+/// An object of which nothing but its name matters.
+#[derive(Debug)]
+pub struct Marker;
+
+impl Record for Marker {
+    const KIND: &'static str = "object";
+
+    fn read(_: &str) -> serde_json::Result<Option<Self>> {
+        Ok(Some(Self))
+    }
+}
+
+/// An object that carries rights of an agent.
+#[derive(Debug)]
+pub struct Owned {
+    /// The cluster that its label names.
+    pub cluster: Option<Box<str>>,
+}
+
+impl Record for Owned {
+    const KIND: &'static str = "object with rights";
+
+    fn read(object: &str) -> serde_json::Result<Option<Self>> {
+        let Bare { metadata } = serde_json::from_str(object)?;
+        let label = metadata
+            .labels
+            .as_ref()
+            .and_then(|all| all.get(CLUSTER_LABEL));
+        let cluster = label.map(|label| label.as_str().into());
+        Ok(Some(Self { cluster }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_wrote_cannot_hide_an_object() {
+        let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
+        for status in [
+            deep.as_str(),
+            "7",
+            r#"{"conditions":7}"#,
+            r#"{"conditions":[7]}"#,
+        ] {
+            let object = format!(r#"{{"metadata":{{"name":"w"}},"status":{status}}}"#);
+            let work = Work::read(&object).expect("an object").expect("held");
+            assert_eq!(work.applied, Status::Unknown);
+        }
+        let applied = r#"{"metadata":{"name":"w"},"status":{"conditions":
+            [7, {"type":"Applied","status":"True","lastTransitionTime":"+99:99"}]}}"#;
+        let work = Work::read(applied).expect("an object").expect("held");
+        assert_eq!(work.applied, Status::True);
+    }
+
+    #[test]
+    fn events_elsewhere_are_not_held() {
+        let event = |namespace: &str| {
+            let object = format!(r#"{{"metadata":{{"name":"e","namespace":"{namespace}"}}}}"#);
+            Event::read(&object).expect("an object").is_some()
+        };
+        assert!(event("karmada-es-m1"));
+        assert!(!event("default"));
+    }
+}

@@ -1,0 +1,33 @@
+//! Worlds that are told by a test what is in them.
+
+use super::World;
+use common::chance::Chance;
+use common::labels::CERTIFICATE_END;
+use futures::FutureExt as _;
+use kube::Client;
+use kube::client::Body;
+use serde_json::json;
+
+/// A world over an API server that nobody reaches.
+pub(crate) fn unreachable() -> World {
+    let service = tower::service_fn(|_: http::Request<Body>| async {
+        Err::<http::Response<Body>, _>(std::io::Error::other("nobody is there"))
+    });
+    World::new(&Client::new(service, "default"), &Chance::seeded(1))
+}
+
+/// A world with something in it, of which every number has a value.
+pub(crate) fn sample() -> World {
+    let world = unreachable();
+    let metadata = json!({"name": "m1", "annotations": {CERTIFICATE_END: "2026-01-01T00:00:00Z"}});
+    let object = [json!({"metadata": metadata})];
+    // Nobody has to be waited for.
+    let _ = world.clusters.listed(&object).now_or_never();
+    world
+}
+
+/// The same with a Lease that was seen, for those who listen by now.
+pub(crate) fn renewed(world: &World) {
+    let lease = json!({"metadata": {"name": "m1"}, "spec": {"renewTime": "t"}});
+    let _ = world.leases.listed(&[lease]).now_or_never();
+}

@@ -1,0 +1,236 @@
+//! One collection, watched once.
+
+use super::held::{Held, Object, ObjectName, Raw, Told};
+use super::index::{Index, Indexing};
+use common::watch::{Collection, Event, WatchConfig, watch};
+use futures::StreamExt as _;
+use kube::Client;
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch as signal};
+use tokio::time::Instant;
+
+/// What may wait for a subscriber; then the view waits for it.
+const SUBSCRIPTION: usize = 64;
+
+/// What a view keeps of an object.
+pub trait Record: Send + Sync + Sized + 'static {
+    /// The kind, for logs.
+    const KIND: &'static str;
+
+    /// Reads an object as it was sent; none when it is not one to hold. Nothing that an agent can write should
+    /// be an error.
+    fn read(object: &str) -> serde_json::Result<Option<Self>>;
+}
+
+type Listener<R> = Box<dyn FnMut(&Told<R>) + Send>;
+
+/// A collection; clones share it.
+pub struct View<R>(Arc<Shared<R>>);
+
+struct Shared<R> {
+    name: &'static str,
+    client: Client,
+    collection: Collection,
+    config: WatchConfig,
+    held: Mutex<Held<R>>,
+    indexes: Mutex<Vec<Box<dyn Indexing<R>>>>,
+    listeners: Mutex<Vec<Listener<R>>>,
+    subscribers: Mutex<Vec<mpsc::Sender<Told<R>>>>,
+    progress: signal::Sender<Progress>,
+}
+
+/// How far a view has come.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    complete: bool,
+    position: u64,
+}
+
+impl<R> Clone for View<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<R> fmt::Debug for View<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View")
+            .field("name", &self.0.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: Record> View<R> {
+    /// A view that has seen nothing; `name` is the resource, for metrics.
+    pub fn new(
+        client: Client,
+        name: &'static str,
+        collection: Collection,
+        config: WatchConfig,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            name,
+            client,
+            collection,
+            config,
+            held: Mutex::default(),
+            indexes: Mutex::default(),
+            listeners: Mutex::default(),
+            subscribers: Mutex::default(),
+            progress: signal::Sender::default(),
+        }))
+    }
+
+    /// Calls a listener for everything told from now on. It runs on the view's task and must not wait.
+    pub fn listen(&self, listener: impl FnMut(&Told<R>) + Send + 'static) {
+        lock(&self.0.listeners).push(Box::new(listener));
+    }
+
+    /// Everything told from now on, in order. A subscriber that does not read holds the view up.
+    pub fn subscribe(&self) -> mpsc::Receiver<Told<R>> {
+        let (sender, receiver) = mpsc::channel(SUBSCRIPTION);
+        lock(&self.0.subscribers).push(sender);
+        receiver
+    }
+
+    /// An index, kept from now on: each object is found under what `under` says of it.
+    pub fn index<I: Ord + Clone + Send + 'static>(
+        &self,
+        under: impl Fn(&ObjectName, &R) -> Vec<I> + Send + 'static,
+    ) -> Index<I> {
+        let index = Index::default();
+        lock(&self.0.indexes).push(index.filled_by(under));
+        index
+    }
+
+    /// Watches for ever.
+    pub async fn run(&self) {
+        let Shared {
+            client,
+            collection,
+            config,
+            ..
+        } = &*self.0;
+        let events = watch::<Raw>(client.clone(), collection.clone(), config.clone());
+        let mut events = pin!(events);
+        while let Some(event) = events.next().await {
+            self.take(event).await;
+        }
+    }
+
+    async fn take(&self, event: Event<Raw>) {
+        let (told, progress) = {
+            let mut held = self.held();
+            let told = held.take(event, Instant::now());
+            let progress = Progress {
+                complete: held.complete,
+                position: held.position,
+            };
+            (told, progress)
+        };
+        for told in told {
+            self.tell(told).await;
+        }
+        // After the listeners: whoever waits finds their queues filled.
+        self.0.progress.send_replace(progress);
+    }
+
+    /// Takes objects in as if a watch had sent them.
+    #[cfg(test)]
+    pub(crate) async fn sent(&self, objects: &[serde_json::Value]) {
+        for object in objects {
+            let object = serde_json::from_str(&object.to_string()).expect("an object");
+            self.take(Event::Applied(object)).await;
+        }
+    }
+
+    /// Takes a list in that has these objects and no other.
+    #[cfg(test)]
+    pub(crate) async fn listed(&self, objects: &[serde_json::Value]) {
+        self.take(Event::Restarted).await;
+        self.sent(objects).await;
+        self.take(Event::Listed { gap: None }).await;
+    }
+
+    async fn tell(&self, told: Told<R>) {
+        if let Told::Changed(change) = &told {
+            for index in lock(&self.0.indexes).iter_mut() {
+                index.changed(change);
+            }
+        }
+        for listener in lock(&self.0.listeners).iter_mut() {
+            listener(&told);
+        }
+        let subscribers = lock(&self.0.subscribers).clone();
+        for subscriber in subscribers {
+            // One that is gone wants nothing any more.
+            let _ = subscriber.send(told.clone()).await;
+        }
+    }
+
+    /// Waits until the collection was listed once.
+    pub async fn synced(&self) {
+        self.reaches(|progress| progress.complete).await;
+    }
+
+    /// Waits until the view has seen a write to its collection that was answered with this resourceVersion.
+    pub async fn caught_up(&self, version: u64) {
+        self.reaches(|progress| progress.complete && progress.position >= version)
+            .await;
+    }
+
+    async fn reaches(&self, far: impl FnMut(&Progress) -> bool) {
+        let mut progress = self.0.progress.subscribe();
+        // The sender lives as long as this view.
+        let _ = progress.wait_for(far).await;
+    }
+
+    /// What is held of an object.
+    pub fn get(&self, name: &ObjectName) -> Option<Object<R>> {
+        self.held().objects.get(name).cloned()
+    }
+
+    /// Calls `each` for every object, in the order of their names.
+    pub fn for_each(&self, mut each: impl FnMut(&ObjectName, &Object<R>)) {
+        let held = self.held();
+        held.objects
+            .iter()
+            .for_each(|(name, object)| each(name, object));
+    }
+
+    /// The resource.
+    pub fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    /// How many objects are held.
+    pub fn len(&self) -> usize {
+        self.held().objects.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The size of all objects, as they were sent.
+    pub fn bytes(&self) -> u64 {
+        self.held().bytes
+    }
+
+    /// For how long nothing was heard; none before the first event.
+    pub fn silent_for(&self) -> Option<Duration> {
+        self.held().heard.map(|heard| heard.elapsed())
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held<R>> {
+        lock(&self.0.held)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,117 @@
+//! `e2e/test` itself: which steps its flags choose, and when it may say that all held.
+//!
+//! It runs in a folder of its own, with a script in place of cargo that writes down how it is called.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A name that the scripted cargo lets fail beside others and pass alone.
+const UNSTEADY: &str = "cases::pod::a_pod";
+
+struct Checks {
+    dir: tempfile::TempDir,
+}
+
+impl Checks {
+    /// `cargo` is the body of the script, which has its arguments in `$*`.
+    fn new(cargo: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |path: &str| dir.path().join(path);
+        fs::create_dir_all(at("e2e")).expect("made");
+        fs::create_dir_all(at("bin")).expect("made");
+        let checks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../e2e/test");
+        fs::copy(checks, at("e2e/test")).expect("copied");
+        let script = format!("#!/bin/sh\necho \"$*\" >>calls\n{cargo}\n");
+        fs::write(at("bin/cargo"), script).expect("written");
+        let made = Command::new("chmod")
+            .arg("+x")
+            .arg(at("bin/cargo"))
+            .status();
+        assert!(made.expect("chmod runs").success());
+        Self { dir }
+    }
+
+    fn known(self, line: &str) -> Self {
+        fs::write(self.dir.path().join("e2e/unsteady.txt"), line).expect("written");
+        self
+    }
+
+    fn run(&self, args: &[&str], ci: bool) -> Output {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let bin = self.dir.path().join("bin");
+        let mut command = Command::new("bash");
+        command
+            .arg(self.dir.path().join("e2e/test"))
+            .args(args)
+            .env("PATH", format!("{}:{path}", bin.display()))
+            .env_remove("CI");
+        if ci {
+            command.env("CI", "true");
+        }
+        command.output().expect("bash runs")
+    }
+
+    fn calls(&self) -> String {
+        fs::read_to_string(self.dir.path().join("calls")).unwrap_or_default()
+    }
+}
+
+fn said(output: &Output) -> String {
+    let err = String::from_utf8_lossy(&output.stderr);
+    format!("{}{err}", String::from_utf8_lossy(&output.stdout))
+}
+
+#[test]
+fn a_name_among_tests_on_built_in_servers_runs_those() {
+    let one = "case \"$*\" in *'--test e2e'*) echo 'test result: ok. 1 passed; 0 failed' ;; esac";
+    for args in [
+        ["--builtin", "--filter", "pod"],
+        ["--filter", "pod", "--builtin"],
+    ] {
+        let checks = Checks::new(one);
+        let output = checks.run(&args, false);
+        let calls = checks.calls();
+        assert!(output.status.success(), "{}", said(&output));
+        let run = calls.lines().find(|line| line.contains("--test e2e"));
+        let run = run.expect("the lab tests were run");
+        assert!(run.ends_with(" pod"), "{calls}");
+        assert!(run.contains("--skip api::"), "{calls}");
+        assert!(!calls.contains("--workspace"), "{calls}");
+    }
+}
+
+#[test]
+fn a_run_of_no_test_does_not_hold() {
+    let none = "echo 'test result: ok. 0 passed; 0 failed; 0 ignored'";
+    let output = Checks::new(none).run(&["--builtin", "--filter", "nothing"], false);
+    let said = said(&output);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("\"nothing\""), "{said}");
+    assert!(!said.contains("all held"), "{said}");
+    let output = Checks::new(none).run(&["--unit", "--filter", "pod"], false);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn what_holds_only_alone_fails_in_ci_unless_its_cause_is_known() {
+    let unsteady = format!(
+        "case \"$*\" in *'--test e2e'*--exact*) echo 'test result: ok. 1 passed; 0 failed' ;;\n\
+         *'--test e2e'*) echo 'test {UNSTEADY} ... FAILED'; exit 1 ;; esac"
+    );
+    let args = ["--builtin", "--filter", "pod"];
+    let cases = [
+        (false, "", true),
+        (true, "", false),
+        (true, "cases::other::one it waits for another\n", false),
+        (true, "cases::pod::a_pod it waits for another\n", true),
+    ];
+    for (ci, known, holds) in cases {
+        let checks = Checks::new(&unsteady).known(known);
+        let output = checks.run(&args, ci);
+        let said = said(&output);
+        assert_eq!(output.status.success(), holds, "{ci} {known:?}: {said}");
+        assert!(said.contains("UNSTEADY"), "{said}");
+        assert!(said.contains(UNSTEADY), "{said}");
+    }
+}
