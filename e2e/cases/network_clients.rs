@@ -13,7 +13,7 @@ use common::tls::CertificateSwap;
 use common::watch::{Collection, Event, WatchConfig, watch};
 use futures::StreamExt as _;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use std::pin::pin;
@@ -51,11 +51,12 @@ async fn through(
     Ok(kubeconfig_client(Some(&path), None, options).await?.0)
 }
 
+/// Creates an object of a kind that no controller of the lab writes to `default` by itself.
 async fn create(client: &Client, name: &str) -> Result<()> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
-    let mut map = ConfigMap::default();
-    map.metadata.name = Some(name.to_owned());
-    api.create(&PostParams::default(), &map).await?;
+    let api: Api<Secret> = Api::namespaced(client.clone(), "default");
+    let mut secret = Secret::default();
+    secret.metadata.name = Some(name.to_owned());
+    api.create(&PostParams::default(), &secret).await?;
     Ok(())
 }
 
@@ -68,9 +69,9 @@ async fn silence_is_noticed_and_nothing_is_lost() -> Result<()> {
     let direct = plane.client().await?;
     let relay = Relay::start(&plane.address()).await?;
     let watching = through(&plane, &scratch, &relay, &OPTIONS).await?;
-    let events = watch::<ConfigMap>(
+    let events = watch::<Secret>(
         watching,
-        Collection::of::<ConfigMap>(Some("default")),
+        Collection::of::<Secret>(Some("default")),
         WatchConfig::new(&Chance::from_os()),
     );
     let mut events = pin!(events);
@@ -112,7 +113,7 @@ async fn silence_is_noticed_and_nothing_is_lost() -> Result<()> {
                 ensure!(gap >= Duration::from_secs(5), "{gap:?}");
                 told.push("resumed");
             }
-            Event::Applied(map) if map.metadata.name.as_deref() == Some("meanwhile") => break,
+            Event::Applied(secret) if secret.metadata.name.as_deref() == Some("meanwhile") => break,
             other => anyhow::bail!("{other:?}"),
         }
     }
