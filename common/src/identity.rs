@@ -14,6 +14,8 @@ pub const AGENTS_GROUP: &str = "system:karmada:agents";
 pub const AGENT_USER_PREFIX: &str = "system:karmada:agent:";
 /// Prefix of the group that only one registration's certificates carry.
 pub const CLUSTER_GROUP_PREFIX: &str = "towline:cluster:";
+/// Prefix of the groups of tokens that Karmada's own commands make.
+pub const KARMADA_TOKENS_PREFIX: &str = "system:bootstrappers:karmada:";
 /// The group of our bootstrap tokens.
 pub const BOOTSTRAP_GROUP: &str = "system:bootstrappers:towline";
 /// Prefix of a bootstrap token's user name.

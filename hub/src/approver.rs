@@ -17,7 +17,8 @@ mod tests;
 use common::denial::DenialReason;
 use common::identity::{
     AGENT_USER_PREFIX, AGENTS_GROUP, AgentSubject, BOOTSTRAP_GROUP, BOOTSTRAP_USER_PREFIX,
-    CERTIFICATE_LIFETIME_CAP, CLUSTER_GROUP_PREFIX, CSR_PREFIX, RegistrationId, SIGNER,
+    CERTIFICATE_LIFETIME_CAP, CLUSTER_GROUP_PREFIX, CSR_PREFIX, KARMADA_TOKENS_PREFIX,
+    RegistrationId, SIGNER,
 };
 use common::names::ClusterName;
 use std::collections::BTreeSet;
@@ -100,6 +101,7 @@ pub fn judge(csr: &CsrView<'_>) -> Verdict {
         Caller::Token(id) => judge_registration(csr, id).map(Verdict::Bootstrap),
         Caller::Agent => judge_renewal(csr).map(Verdict::Renewal),
         Caller::Unclear => Err(Refusal::Caller),
+        Caller::KarmadasToken => Err(Refusal::KarmadasToken),
     };
     judged.unwrap_or_else(|refusal| {
         Verdict::Deny(Denial {
@@ -114,6 +116,11 @@ pub fn judge(csr: &CsrView<'_>) -> Verdict {
 enum Refusal {
     #[error("the caller is neither one bootstrap token nor one agent")]
     Caller,
+    #[error(
+        "this token is one that Karmada's commands make, and this hub registers Towline's agents alone; \
+         make another by `towline token create`, or give Karmada's agent a kubeconfig of its own"
+    )]
+    KarmadasToken,
     #[error("the request's name must be {CSR_PREFIX} and at least 32 characters of a-z and 0-9")]
     Name,
     #[error("the request must ask for a lifetime of 600 to {CERTIFICATE_LIFETIME_CAP} seconds")]
@@ -153,6 +160,8 @@ enum Caller<'a> {
     Agent,
     /// In a group of ours, but not as we make its members.
     Unclear,
+    /// Waits for a controller of Karmada's, which is not here.
+    KarmadasToken,
 }
 
 impl<'a> Caller<'a> {
@@ -162,7 +171,13 @@ impl<'a> Caller<'a> {
             .groups
             .iter()
             .any(|group| group == AGENTS_GROUP || group.starts_with(CLUSTER_GROUP_PREFIX));
+        let karmadas = csr.username.starts_with(BOOTSTRAP_USER_PREFIX)
+            && csr
+                .groups
+                .iter()
+                .any(|group| group.starts_with(KARMADA_TOKENS_PREFIX));
         match (token, agent) {
+            (false, false) if karmadas => Self::KarmadasToken,
             (false, false) => Self::Stranger,
             (true, true) => Self::Unclear,
             (false, true) => Self::Agent,

@@ -514,6 +514,18 @@ fn what_is_not_ours_is_ignored() {
 }
 
 #[test]
+fn a_token_of_karmadas_is_told_that_it_waits_in_vain() {
+    let key = TestKey::generate();
+    let mut karmadas = Csr::by_token(RequestBuilder::rightful(&key, "m1").pem(&key));
+    let group = "system:bootstrappers:karmada:default-cluster-token";
+    karmadas.groups = strings(&["system:bootstrappers", group, AUTHENTICATED]);
+    assert_denied(&karmadas.judge(), "Karmada's token", "towline token create");
+    // Who merely says so in a group is nobody's token.
+    karmadas.username = "alice".to_owned();
+    assert_eq!(karmadas.judge(), Verdict::Ignore);
+}
+
+#[test]
 fn an_agent_renews_its_own_certificate_only() {
     let (old, new) = (TestKey::generate(), TestKey::generate());
     let agent = old.subject("m1");

@@ -8,7 +8,9 @@ use super::cluster_info;
 use super::object::ObjectKey;
 use super::plan::{Action, Step};
 use super::rbac;
-use common::identity::{AGENT_USER_PREFIX, AGENTS_GROUP, BOOTSTRAP_GROUP, CLUSTER_GROUP_PREFIX};
+use common::identity::{
+    AGENT_USER_PREFIX, AGENTS_GROUP, BOOTSTRAP_GROUP, CLUSTER_GROUP_PREFIX, KARMADA_TOKENS_PREFIX,
+};
 use common::names::SYSTEM_NAMESPACE;
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding, Subject,
@@ -24,8 +26,6 @@ use std::fmt::Debug;
 const ALL_TOKENS_GROUP: &str = "system:bootstrappers";
 /// And in this one, with every other user.
 const ALL_USERS_GROUP: &str = "system:authenticated";
-/// Group prefix of Karmada's own tokens.
-const KARMADA_TOKENS_PREFIX: &str = "system:bootstrappers:karmada:";
 /// Objects per page of a list.
 const PAGE: u32 = 500;
 
