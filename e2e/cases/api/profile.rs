@@ -78,11 +78,26 @@ impl Profile {
         }
     }
 
-    /// Takes the groups that are there besides from the lists of the built-in server.
+    /// Takes the groups that are there besides from the lists of the built-in server, and the rights on them
+    /// from what its roles gather.
     pub(crate) fn leave_besides(&self, transcript: &mut Transcript) {
         for seen in transcript {
             without_groups(&mut seen.body, &self.besides);
+            if seen.body["kind"] == "ClusterRole"
+                && let Some(rules) = seen.body["rules"].as_array_mut()
+            {
+                rules.retain(|rule| !self.is_besides(rule));
+            }
         }
+    }
+
+    /// Whether a rule gives rights on kinds of a hub alone.
+    fn is_besides(&self, rule: &Value) -> bool {
+        let groups = rule["apiGroups"].as_array();
+        groups.is_some_and(|groups| {
+            let mut groups = groups.iter().filter_map(Value::as_str);
+            groups.all(|group| self.besides.contains(group))
+        })
     }
 
     /// Takes groups and resources that are left out from the lists of a real server, in either form.
@@ -192,6 +207,12 @@ fn without_groups(body: &mut Value, names: &BTreeSet<String>) {
     if let Some(groups) = body.get_mut("groups").and_then(Value::as_array_mut) {
         let named = |group: &Value| group["name"].as_str().is_some_and(|n| names.contains(n));
         groups.retain(|group| !named(group));
+    }
+    if body["kind"] == "APIGroupDiscoveryList"
+        && let Some(groups) = body["items"].as_array_mut()
+    {
+        let name = |group: &Value| group["metadata"]["name"].as_str().map(str::to_owned);
+        groups.retain(|group| name(group).is_none_or(|name| !names.contains(&name)));
     }
 }
 
