@@ -49,6 +49,8 @@ pub const WORK_FINALIZER: &str = "karmada.io/execution-controller";
 /// Finalizer on per-registration RoleBindings: the agent's rights outlive its Works.
 pub const REGISTRATION_FINALIZER: &str = "towline.dev/registration";
 
+/// Taint of a cluster that an operator cordoned.
+pub const TAINT_UNSCHEDULABLE: &str = "cluster.karmada.io/unschedulable";
 /// Taint of a cluster that reports Ready=False or nothing yet.
 pub const TAINT_NOT_READY: &str = "cluster.karmada.io/not-ready";
 /// Taint of a cluster whose Ready is Unknown.

@@ -4,12 +4,14 @@
 //! the exit code; results go to stdout, progress and errors to stderr.
 
 mod check;
+mod cordon;
 mod demo;
 mod error;
 mod init;
 mod orphans;
 mod output;
 mod register;
+mod taint;
 mod token;
 mod unregister;
 
@@ -44,6 +46,12 @@ enum Verb {
     Register(register::Args),
     /// Remove a member cluster from the hub, and the agent from the member.
     Unregister(unregister::Args),
+    /// Place nothing new in clusters; what is there stays.
+    Cordon(cordon::Args),
+    /// Let policies place in clusters again.
+    Uncordon(cordon::Args),
+    /// Put taints on clusters, and take them off.
+    Taint(taint::Args),
     /// See what Works left behind in a member without having been deleted, and settle it.
     Orphans(orphans::Args),
     /// Walk from this machine to a hub or a member, and name the first thing that is wrong.
@@ -121,6 +129,9 @@ async fn run(verb: Verb, output: &Output) -> Result<(), CliError> {
         Verb::Token(args) => token::run(args, output).await,
         Verb::Register(args) => register::run(args, output).await,
         Verb::Unregister(args) => unregister::run(args, output).await,
+        Verb::Cordon(args) => cordon::cordon(args, output).await,
+        Verb::Uncordon(args) => cordon::uncordon(args, output).await,
+        Verb::Taint(args) => taint::run(args, output).await,
         Verb::Orphans(args) => orphans::run(args, output).await,
         Verb::Check(args) => check::run(args, output).await,
         Verb::Demo(args) => demo::run(args, output).await,
