@@ -176,7 +176,7 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
             }
         };
         if token.is_none() {
-            self.queue.push_back(Event::Restarted);
+            self.queue.push_back(Event::Init);
         }
         self.queue.extend(page.items().map(|item| decode(item)));
         if let Some(next) = page.next() {
@@ -186,7 +186,7 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         self.version = Some(page.version());
         let now = Instant::now();
         let since = self.outage.take().or(self.heard);
-        self.queue.push_back(Event::Listed {
+        self.queue.push_back(Event::InitDone {
             gap: since.map(|since| now - since),
         });
         self.heard = Some(now);

@@ -75,7 +75,7 @@ async fn silence_is_noticed_and_nothing_is_lost() -> Result<()> {
         WatchConfig::new(&Chance::from_os()),
     );
     let mut events = pin!(events);
-    while !matches!(events.next().await, Some(Event::Listed { .. })) {}
+    while !matches!(events.next().await, Some(Event::InitDone { .. })) {}
     create(&direct, "before").await?;
     let Some(Event::Applied(before)) = events.next().await else {
         anyhow::bail!("the watch is not open")

@@ -1,13 +1,13 @@
 //! `towline-hub serve`: a whole hub in one process, its own API server under the controllers.
 
 pub mod account_key;
+mod addresses;
 pub mod authority;
 pub mod backup;
 mod beside;
 pub mod encryption;
 mod hint;
 mod kubeconfig;
-mod place;
 pub mod restore;
 pub mod revoke;
 
@@ -25,6 +25,7 @@ use crate::install::cluster_info::ClusterInfo;
 use crate::install::repair::Known;
 use crate::install::{Installation, crds, plan};
 use crate::run::{self, InProcess};
+use addresses::Addresses;
 use clap::Args;
 use common::admin::AdminState;
 use common::client::HostPort;
@@ -32,7 +33,6 @@ use common::duration;
 use common::env::Env;
 use common::telemetry::TelemetryArgs;
 use kube::Client;
-use place::Place;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -170,25 +170,25 @@ pub async fn serve(
         return Err(Error::NoDatabase(dir.clone()));
     }
     let config = args.clusters.into_config(args.telemetry)?;
-    let place = Place::new(args.server.listen, &args.server.advertise);
+    let addresses = Addresses::new(args.server.listen, &args.server.advertise);
     let admin = AdminState::default();
     let options = Options {
         data_dir: args.server.data_dir.clone(),
         listen: args.server.listen,
-        names: place.names(&args.server.tls_san),
+        names: addresses.names(&args.server.tls_san),
         certificate_lifetime: lifetime(args.server.server_certificate_lifetime),
-        address: place.first(),
+        address: addresses.first(),
         key_file: args.server.encryption_key_file,
         audit_log: args.server.audit_log,
         strangers_of_address: args.server.connections_per_address,
     };
     let running = Running::begin(options, admin.clone(), env.clone()).await?;
     // The port may have been chosen by the system.
-    let place = place.listening(running.address);
+    let addresses = addresses.listening(running.address);
     let hub = Hub {
         data_dir: args.server.data_dir,
         admin_kubeconfig: args.server.admin_kubeconfig,
-        place,
+        addresses,
         env,
         router: running.router.clone(),
         keys: running.keys.clone(),
@@ -213,7 +213,7 @@ fn lifetime(given: Duration) -> chrono::Duration {
 struct Hub {
     data_dir: PathBuf,
     admin_kubeconfig: Option<PathBuf>,
-    place: Place,
+    addresses: Addresses,
     env: Env,
     router: Router,
     keys: Keys,
@@ -272,7 +272,7 @@ impl Hub {
     async fn install(&self, client: &Client) -> Result<Known, Error> {
         let installation = Installation {
             cluster_info: Some(ClusterInfo {
-                servers: self.place.servers(),
+                servers: self.addresses.servers(),
                 ca_pem: self.keys.authorities().bundle().into_bytes(),
             }),
             built_in: true,
@@ -297,7 +297,7 @@ impl Hub {
     fn kubeconfig(&self) -> Result<PathBuf, Error> {
         let own = self.data_dir.join(kubeconfig::ADMIN_FILE);
         let path = kubeconfig::settle(&own, self.admin_kubeconfig.as_deref())?;
-        let server = self.place.local();
+        let server = self.addresses.local();
         let (life, now) = (self.admin_life, self.env.clock.now());
         if kubeconfig::ensure_admin(&path, &self.keys, &server, life, now)? {
             tracing::info!(path = %path.display(), "the administrator's kubeconfig was written");
@@ -338,7 +338,7 @@ impl Hub {
             "The hub is ready at {} after {:.2} s. Next:\n  \
              export KUBECONFIG={}\n  \
              towline token create --print-register-command\n",
-            self.place.servers().join(", "),
+            self.addresses.servers().join(", "),
             began.elapsed().as_secs_f64(),
             kubeconfig.display(),
         )

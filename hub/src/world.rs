@@ -8,20 +8,26 @@ mod cluster;
 mod held;
 mod index;
 mod metrics;
+mod propagation;
 mod records;
+mod templates;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod view;
+mod whole;
 pub mod writers;
 
 pub use cluster::Cluster;
 pub use held::{Change, Object, ObjectName, Told};
 pub use index::Index;
 pub use metrics::Sizes;
+pub use propagation::{Binding, Override, Policy, Propagation};
 pub use records::{Condition, Event, Lease, Marker, Owned, Status, Work};
+pub use templates::{Template, Templates};
 pub use view::{Record, View};
+pub use whole::Whole;
 
 use common::chance::Chance;
 use common::controller::{Metrics, keep_up};
@@ -61,6 +67,8 @@ pub struct World {
     pub requests: View<Marker>,
     /// What carries the rights of agents, by kind.
     pub rights: [View<Owned>; 4],
+    /// What says where templates go, and where they went.
+    pub propagation: Propagation,
 }
 
 impl World {
@@ -102,6 +110,7 @@ impl World {
                 owned::<Role>(client, "roles", narrow()),
                 owned::<RoleBinding>(client, "rolebindings", narrow()),
             ],
+            propagation: Propagation::new(client, chance, &narrow()),
         }
     }
 
@@ -117,6 +126,7 @@ impl World {
         ];
         let rights = self.rights.iter();
         watches.extend(rights.map(|rights| watched(rights, &metrics, &chance)));
+        watches.extend(self.propagation.watches(&metrics, &chance));
         // A task each: what one decodes keeps no other waiting.
         let watches: JoinSet<()> = watches.into_iter().collect();
         watches.join_all().await;

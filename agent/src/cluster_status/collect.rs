@@ -186,14 +186,14 @@ async fn follow<K: Folded>(
 fn fold<K: Folded>(collected: &mut Collected, now: Duration, event: Event<K>) {
     let ledger = &mut collected.ledger;
     match event {
-        Event::Restarted => K::restart(ledger),
+        Event::Init => K::restart(ledger),
         Event::Applied(object) => object.apply(ledger),
         Event::Undecodable(broken) => {
             tracing::warn!(object = ?broken.key, error = broken.error, "an object cannot be read");
             K::keep(ledger, namespace(&broken.key), &broken.key.name);
         }
         Event::Deleted(key) => K::delete(ledger, namespace(&key), &key.name),
-        Event::Listed { .. } => {
+        Event::InitDone { .. } => {
             K::listed(ledger);
             K::feed(collected).listed();
         }

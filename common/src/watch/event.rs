@@ -72,8 +72,8 @@ pub struct Undecodable {
 /// What a watch tells.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event<K> {
-    /// A list begins: what does not come before [`Event::Listed`] is not there any more.
-    Restarted,
+    /// A list begins: what does not come before [`Event::InitDone`] is not there any more.
+    Init,
     /// An object that is there, new, changed or merely listed.
     Applied(K),
     /// The same for an object that cannot be decoded.
@@ -82,7 +82,7 @@ pub enum Event<K> {
     Deleted(ObjectKey),
     /// The list is complete. What happened in between is lost when there is a gap; the first list has
     /// none.
-    Listed {
+    InitDone {
         /// For how long nothing was known.
         gap: Option<Duration>,
     },

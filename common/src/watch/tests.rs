@@ -101,11 +101,11 @@ fn status(code: u16, message: &str) -> String {
 /// What an event says, short enough to compare.
 fn told(event: Event<ConfigMap>) -> String {
     match event {
-        Event::Restarted => "restarted".to_owned(),
+        Event::Init => "restarted".to_owned(),
         Event::Applied(map) => format!("+{}", map.metadata.name.unwrap_or_default()),
         Event::Undecodable(broken) => format!("?{}", broken.key.name),
         Event::Deleted(key) => format!("-{}", key.name),
-        Event::Listed { gap } => format!("listed {}", gap.is_some()),
+        Event::InitDone { gap } => format!("listed {}", gap.is_some()),
         Event::Disconnected { .. } => "disconnected".to_owned(),
         Event::Resumed { .. } => "resumed".to_owned(),
     }

@@ -81,12 +81,12 @@ pub(crate) struct Bare {
 
 /// A bare watch that is opened again whenever it ends.
 pub(crate) async fn bare(client: Client, kind: Kind, how: Bare, notes: Arc<Transcript<Note>>) {
-    let mut place = Place::default();
+    let mut progress = Progress::default();
     let mut again = tokio::time::interval(AGAIN);
     loop {
         again.tick().await;
         // Whatever befell it, a server that restarts included: the next attempt goes on from there.
-        if let Err(error) = one_watch(&client, kind, how, &mut place, &notes).await {
+        if let Err(error) = one_watch(&client, kind, how, &mut progress, &notes).await {
             eprintln!("{}: {error:#}", notes.label);
         }
     }
@@ -94,7 +94,7 @@ pub(crate) async fn bare(client: Client, kind: Kind, how: Bare, notes: Arc<Trans
 
 /// Where a bare watch is.
 #[derive(Default)]
-struct Place {
+struct Progress {
     at: Option<u64>,
     bookmark: Option<u64>,
 }
@@ -103,10 +103,10 @@ async fn one_watch(
     client: &Client,
     kind: Kind,
     how: Bare,
-    place: &mut Place,
+    progress: &mut Progress,
     notes: &Transcript<Note>,
 ) -> Result<()> {
-    if place.at.is_none() && !how.streams {
+    if progress.at.is_none() && !how.streams {
         let list: Value = client.request(get(&kind.collection())?).await?;
         let at = list["metadata"]["resourceVersion"].as_str();
         let at: u64 = at.context("a list without a revision")?.parse()?;
@@ -116,11 +116,11 @@ async fn one_watch(
             at: Some(at),
             items,
         });
-        place.at = Some(at);
+        progress.at = Some(at);
     }
-    let from = match place.bookmark {
+    let from = match progress.bookmark {
         Some(bookmark) if how.from_bookmark => Some(bookmark),
-        _ => place.at,
+        _ => progress.at,
     };
     let mut path = format!("{}?watch=true&allowWatchBookmarks=true", kind.collection());
     match from {
@@ -135,7 +135,7 @@ async fn one_watch(
     let mut initial = match from {
         Some(from) => {
             notes.push(Note::Resumed { from });
-            place.at = Some(from);
+            progress.at = Some(from);
             None
         }
         None => Some(Vec::new()),
@@ -156,14 +156,14 @@ async fn one_watch(
                 } else {
                     notes.push(Note::Bookmark { at });
                 }
-                *place = Place {
+                *progress = Progress {
                     at: Some(at),
                     bookmark: Some(at),
                 };
                 continue;
             }
             WatchEvent::Error(status) if status.code == 410 => {
-                *place = Place::default();
+                *progress = Progress::default();
                 return Ok(());
             }
             WatchEvent::Error(status) => anyhow::bail!("{status:?}"),
@@ -174,7 +174,7 @@ async fn one_watch(
         match &mut initial {
             Some(items) => items.push((number, version)),
             None => {
-                place.at = Some(version.rv);
+                progress.at = Some(version.rv);
                 notes.push(Note::Event {
                     change,
                     number,

@@ -183,7 +183,7 @@ impl Scene {
                 let event = event
                     .map_err(|_| anyhow::anyhow!("after {} objects nothing moved", seen.len()))?;
                 match event {
-                    Some(Event::Listed { .. }) => listed = true,
+                    Some(Event::InitDone { .. }) => listed = true,
                     Some(Event::Applied(map)) if coming => {
                         seen.extend(map.metadata.name);
                     }

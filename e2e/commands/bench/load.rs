@@ -141,7 +141,7 @@ impl Load {
     ) -> Result<Pace> {
         let mut events = pin!(self.events(run));
         // The watch is open before the clock starts.
-        while !matches!(events.next().await, Some(Event::Listed { .. })) {}
+        while !matches!(events.next().await, Some(Event::InitDone { .. })) {}
         let started = Instant::now();
         let creating = stream::iter(0..count)
             .map(|index| async move {

@@ -238,12 +238,9 @@ async fn live(context: AgentContext, number: usize, board: Arc<Board>, begin: Du
         let mut works = pin!(works);
         while let Some(event) = works.next().await {
             match event {
-                Event::Listed { .. } | Event::Resumed { .. } => board.watches(number, true),
+                Event::InitDone { .. } | Event::Resumed { .. } => board.watches(number, true),
                 Event::Disconnected { .. } => board.watches(number, false),
-                Event::Restarted
-                | Event::Applied(_)
-                | Event::Deleted(_)
-                | Event::Undecodable(_) => {}
+                Event::Init | Event::Applied(_) | Event::Deleted(_) | Event::Undecodable(_) => {}
             }
         }
     };

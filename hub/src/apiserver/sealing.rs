@@ -1,7 +1,7 @@
 //! What lies on disk encrypted: keys that seal bytes and open them again.
 //!
 //! AES-256-GCM with a random nonce. What is sealed names its key, so that several keys can be there: the
-//! first one seals, all of them open. It is bound to its place ([`Place`]): put elsewhere it does not open.
+//! first one seals, all of them open. It is bound to its place ([`AssociatedData`]): put elsewhere it does not open.
 
 mod file;
 mod text;
@@ -102,7 +102,7 @@ impl fmt::Debug for Keyring {
 
 /// What something sealed belongs to. No part of it holds a zero byte.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct AssociatedData<'a> {
     /// What it is: the resource of an object, or a file of keys.
     pub what: &'a str,
     /// Which one: `namespace/name`, or the file's name.
@@ -111,7 +111,7 @@ pub struct Place<'a> {
     pub revision: u64,
 }
 
-impl Place<'_> {
+impl AssociatedData<'_> {
     fn bytes(&self) -> Vec<u8> {
         let Self {
             what,
@@ -153,7 +153,7 @@ impl Keyring {
     }
 
     /// Seals bytes for their place.
-    pub fn seal(&self, place: Place<'_>, plain: &[u8]) -> Result<Vec<u8>, Error> {
+    pub fn seal(&self, place: AssociatedData<'_>, plain: &[u8]) -> Result<Vec<u8>, Error> {
         let key = self.sealing();
         let mut nonce = [0; NONCE_LEN];
         let filled = secret::system().fill(&mut nonce);
@@ -174,7 +174,7 @@ impl Keyring {
     }
 
     /// What was sealed for this place.
-    pub fn open(&self, place: Place<'_>, sealed: &[u8]) -> Result<Vec<u8>, Error> {
+    pub fn open(&self, place: AssociatedData<'_>, sealed: &[u8]) -> Result<Vec<u8>, Error> {
         let damaged = || Error::Damaged {
             what: place.what.to_owned(),
             name: place.name.to_owned(),
@@ -228,7 +228,7 @@ fn key_of(sealed: &[u8]) -> Option<KeyId> {
 mod tests {
     use super::*;
 
-    const HERE: Place<'_> = Place {
+    const HERE: AssociatedData<'_> = AssociatedData {
         what: "/secrets",
         name: "ns/a",
         revision: 7,
@@ -249,15 +249,15 @@ mod tests {
         let again = ring.seal(HERE, b"worth").expect("sealed");
         assert_ne!(sealed, again, "each time by another nonce");
         for elsewhere in [
-            Place {
+            AssociatedData {
                 what: "work.karmada.io/works",
                 ..HERE
             },
-            Place {
+            AssociatedData {
                 name: "ns/b",
                 ..HERE
             },
-            Place {
+            AssociatedData {
                 revision: 8,
                 ..HERE
             },

@@ -15,7 +15,7 @@ enum Wants {
 
 /// Where a value stands.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Position {
     Key,
     Member,
     Item,
@@ -125,7 +125,7 @@ impl Reader<'_> {
     }
 
     fn read(&mut self) -> Result<(), End> {
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<Position> = Vec::new();
         let mut wants = Wants::Value;
         loop {
             while matches!(self.bytes.get(self.at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
@@ -147,7 +147,7 @@ impl Reader<'_> {
                 (Wants::KeyOrEnd | Wants::Key, b'"') => {
                     self.string()?;
                     places.pop();
-                    places.push(Place::Key);
+                    places.push(Position::Key);
                     Wants::After
                 }
                 (Wants::KeyOrEnd | Wants::Key, _) => {
@@ -155,12 +155,12 @@ impl Reader<'_> {
                 }
                 (Wants::Value | Wants::ValueOrEnd, b'{') => {
                     self.at += 1;
-                    places.push(Place::Key);
+                    places.push(Position::Key);
                     Wants::KeyOrEnd
                 }
                 (Wants::Value | Wants::ValueOrEnd, b'[') => {
                     self.at += 1;
-                    places.push(Place::Item);
+                    places.push(Position::Item);
                     Wants::ValueOrEnd
                 }
                 (Wants::Value | Wants::ValueOrEnd, _) => {
@@ -172,23 +172,23 @@ impl Reader<'_> {
         }
     }
 
-    fn after(&mut self, byte: u8, places: &mut Vec<Place>) -> Result<Wants, End> {
-        let place = places.last().copied().unwrap_or(Place::Item);
+    fn after(&mut self, byte: u8, places: &mut Vec<Position>) -> Result<Wants, End> {
+        let place = places.last().copied().unwrap_or(Position::Item);
         let wants = match (place, byte) {
-            (Place::Key, b':') => {
+            (Position::Key, b':') => {
                 places.pop();
-                places.push(Place::Member);
+                places.push(Position::Member);
                 Wants::Value
             }
-            (Place::Key, _) => return wrong("after object key"),
-            (Place::Member, b',') => Wants::Key,
-            (Place::Item, b',') => Wants::Value,
-            (Place::Member, b'}') | (Place::Item, b']') => {
+            (Position::Key, _) => return wrong("after object key"),
+            (Position::Member, b',') => Wants::Key,
+            (Position::Item, b',') => Wants::Value,
+            (Position::Member, b'}') | (Position::Item, b']') => {
                 places.pop();
                 Wants::After
             }
-            (Place::Member, _) => return wrong("after object key:value pair"),
-            (Place::Item, _) => return wrong("after array element"),
+            (Position::Member, _) => return wrong("after object key:value pair"),
+            (Position::Item, _) => return wrong("after array element"),
         };
         self.at += 1;
         Ok(wants)

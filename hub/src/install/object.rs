@@ -45,11 +45,11 @@ pub struct Desired {
 struct Head {
     #[serde(flatten)]
     types: TypeMeta,
-    metadata: Place,
+    metadata: Metadata,
 }
 
 #[derive(Deserialize)]
-struct Place {
+struct Metadata {
     name: String,
     namespace: Option<String>,
 }

@@ -173,7 +173,7 @@ impl<R: Record> Held<R> {
             self.heard = Some(now);
         }
         match event {
-            Event::Restarted => {
+            Event::Init => {
                 self.listing = true;
                 self.missing = self.objects.keys().cloned().collect();
                 Vec::new()
@@ -195,7 +195,7 @@ impl<R: Record> Held<R> {
             // Whatever is JSON is an object of `Raw`; the watch has said what is not.
             Event::Undecodable(object) => vec![self.put(&object.key, None, 0)],
             Event::Deleted(key) => self.left_out(&key),
-            Event::Listed { gap } => {
+            Event::InitDone { gap } => {
                 self.listing = false;
                 self.complete = true;
                 let missing = std::mem::take(&mut self.missing);

@@ -59,6 +59,15 @@ impl Sizes {
             Box::new(world.namespaces.clone()),
             Box::new(world.requests.clone()),
         ];
+        let propagation = &world.propagation;
+        views.extend([
+            Box::new(propagation.policies.clone()) as Box<dyn Viewed>,
+            Box::new(propagation.cluster_policies.clone()),
+            Box::new(propagation.overrides.clone()),
+            Box::new(propagation.cluster_overrides.clone()),
+            Box::new(propagation.bindings.clone()),
+            Box::new(propagation.cluster_bindings.clone()),
+        ]);
         for rights in &world.rights {
             views.push(Box::new(rights.clone()));
         }

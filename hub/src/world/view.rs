@@ -150,9 +150,9 @@ impl<R: Record> View<R> {
     /// Takes a list in that has these objects and no other.
     #[cfg(test)]
     pub(crate) async fn listed(&self, objects: &[serde_json::Value]) {
-        self.take(Event::Restarted).await;
+        self.take(Event::Init).await;
         self.sent(objects).await;
-        self.take(Event::Listed { gap: None }).await;
+        self.take(Event::InitDone { gap: None }).await;
     }
 
     async fn tell(&self, told: Told<R>) {
@@ -174,6 +174,11 @@ impl<R: Record> View<R> {
     /// Waits until the collection was listed once.
     pub async fn synced(&self) {
         self.reaches(|progress| progress.complete).await;
+    }
+
+    /// Whether the collection was listed once.
+    pub fn is_synced(&self) -> bool {
+        self.0.progress.borrow().complete
     }
 
     /// Waits until the view has seen a write to its collection that was answered with this resourceVersion.

@@ -92,7 +92,7 @@ impl Autoscalers {
         let mut listing: Option<BTreeSet<(Box<str>, Box<str>)>> = None;
         while let Some(event) = all.next().await {
             match event {
-                Event::Restarted => listing = Some(BTreeSet::new()),
+                Event::Init => listing = Some(BTreeSet::new()),
                 Event::Applied(one) => {
                     let Place { namespace, name } = &one.metadata;
                     if let Some(seen) = &mut listing {
@@ -112,7 +112,7 @@ impl Autoscalers {
                     let namespace = gone.namespace.unwrap_or_default();
                     self.take(&namespace, &gone.name, None);
                 }
-                Event::Listed { .. } => {
+                Event::InitDone { .. } => {
                     let seen = listing.take().unwrap_or_default();
                     let known = self.state.lock().autoscaler_names();
                     for (namespace, name) in known {

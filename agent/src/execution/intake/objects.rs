@@ -70,7 +70,7 @@ impl ObjectSource {
         let mut listing: Option<BTreeSet<Arc<ObjectKey>>> = None;
         while let Some(event) = objects.next().await {
             match event {
-                Event::Restarted => listing = Some(BTreeSet::new()),
+                Event::Init => listing = Some(BTreeSet::new()),
                 Event::Applied(object) => {
                     let key = self.live_seen(&resource, &object);
                     if let Some(seen) = &mut listing {
@@ -85,7 +85,7 @@ impl ObjectSource {
                     };
                     self.live_gone(&key, Some(&gone.uid));
                 }
-                Event::Listed { .. } => {
+                Event::InitDone { .. } => {
                     if let Some(seen) = listing.take() {
                         self.sweep(&resource, &seen);
                     }

@@ -92,7 +92,7 @@ impl WorkSource {
 
     fn handle(&self, event: Event<WireWork>) {
         match event {
-            Event::Restarted => {
+            Event::Init => {
                 self.contact.answered();
                 self.state.lock().list_begins();
             }
@@ -107,7 +107,7 @@ impl WorkSource {
                 );
             }
             Event::Deleted(key) => self.work_gone(&key.name, &key.uid),
-            Event::Listed { .. } => {
+            Event::InitDone { .. } => {
                 self.listed();
                 self.errors.clear(PART);
             }
@@ -258,9 +258,9 @@ mod tests {
     async fn news_go_before_the_backlog_of_a_start() {
         let parts = Handles::alone().await;
         let source = source(&parts);
-        source.handle(Event::Restarted);
+        source.handle(Event::Init);
         source.handle(Event::Applied(wire("old", "1", &[map("a")])));
-        source.handle(Event::Listed { gap: None });
+        source.handle(Event::InitDone { gap: None });
         source.handle(Event::Applied(wire("new", "2", &[map("b")])));
         // An echo is no news.
         source.handle(Event::Applied(wire("new", "2", &[map("b")])));

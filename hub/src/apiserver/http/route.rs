@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Where the objects of a request are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place<'a> {
+pub enum Scope<'a> {
     /// In no namespace: their kind is one of the cluster.
     Cluster,
     /// In every namespace; only for those who list and watch.
@@ -21,7 +21,7 @@ pub enum Place<'a> {
     In(&'a str),
 }
 
-impl<'a> Place<'a> {
+impl<'a> Scope<'a> {
     /// The namespace that a verb works in; empty for none and for all.
     pub fn namespace(self) -> &'a str {
         match self {
@@ -35,7 +35,7 @@ impl<'a> Place<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route<'a> {
     /// In which namespace, in all of them, or in none.
-    pub place: Place<'a>,
+    pub place: Scope<'a>,
     /// On which object; empty for a collection.
     pub name: &'a str,
     /// On what of it; empty for the object itself.
@@ -78,7 +78,7 @@ pub fn route<'a>(
     }
     let place = place(info, resource)?;
     // One object of a kind in namespaces has a namespace; so has what is written.
-    let homeless = place == Place::Everywhere && !collection;
+    let homeless = place == Scope::Everywhere && !collection;
     // Across namespaces a built-in kind has a path where it can be listed.
     let across = !custom && resource.verbs.iter().any(|verb| &**verb == "list");
     if homeless && (!across || !name.is_empty()) {
@@ -107,14 +107,14 @@ pub fn route<'a>(
 }
 
 /// Where the objects are, if those of the kind can be where the path says.
-fn place<'a>(info: &'a RequestInfo, resource: &Resource) -> Result<Place<'a>, Misplaced> {
+fn place<'a>(info: &'a RequestInfo, resource: &Resource) -> Result<Scope<'a>, Misplaced> {
     match (resource.namespaced, info.namespace.as_str()) {
-        (true, "") => Ok(Place::Everywhere),
-        (true, namespace) => Ok(Place::In(namespace)),
-        (false, "") => Ok(Place::Cluster),
+        (true, "") => Ok(Scope::Everywhere),
+        (true, namespace) => Ok(Scope::In(namespace)),
+        (false, "") => Ok(Scope::Cluster),
         // For rights a Namespace lies in itself; nothing else of the cluster lies anywhere.
         (false, namespace) if is_itself(info, resource) && info.name == namespace => {
-            Ok(Place::Cluster)
+            Ok(Scope::Cluster)
         }
         (false, _) => Err(Misplaced::Path),
     }

@@ -18,7 +18,7 @@ impl Schema {
     /// type stays as it is, its numbers too: `1.0` is another number than `1` until it was stored. The
     /// error is Go's text.
     pub fn coerce(&self, value: &mut Value) -> Result<(), String> {
-        let mut place = Place::default();
+        let mut place = Position::default();
         walk(self, value, &mut place)?;
         place.saved.map_or(Ok(()), Err)
     }
@@ -26,9 +26,9 @@ impl Schema {
     /// The same, where what is of the wrong type is told as by a converter of values that are no
     /// longer JSON.
     pub fn restore(&self, value: &mut Value) -> Result<(), String> {
-        let mut place = Place {
+        let mut place = Position {
             restores: true,
-            ..Place::default()
+            ..Position::default()
         };
         walk(self, value, &mut place)?;
         place.saved.map_or(Ok(()), Err)
@@ -44,7 +44,7 @@ impl Schema {
 
 /// Where the reader stands, in the terms of Go's errors.
 #[derive(Default)]
-struct Place<'s> {
+struct Position<'s> {
     of: &'s str,
     path: Vec<&'s str>,
     /// Whether values are converted, not read.
@@ -54,7 +54,7 @@ struct Place<'s> {
     saved: Option<String>,
 }
 
-impl Place<'_> {
+impl Position<'_> {
     /// A value is of the wrong type.
     fn refuse(&mut self, found: &str, schema: &Schema) -> Result<(), String> {
         let why = self.mismatch(found, schema);
@@ -161,7 +161,7 @@ fn go_name(schema: &Schema) -> String {
     }
 }
 
-fn walk<'s>(schema: &'s Schema, value: &mut Value, place: &mut Place<'s>) -> Result<(), String> {
+fn walk<'s>(schema: &'s Schema, value: &mut Value, place: &mut Position<'s>) -> Result<(), String> {
     match schema.go() {
         Go::None => below_crd(schema, value),
         Go::Struct(name) => {
@@ -264,7 +264,7 @@ fn below_crd(schema: &Schema, value: &mut Value) -> Result<(), String> {
                 if child.go() == &Go::None {
                     below_crd(child, inner)?;
                 } else if !inner.is_null() {
-                    let mut place = Place::default();
+                    let mut place = Position::default();
                     walk(child, inner, &mut place)?;
                     if let Some(why) = place.saved {
                         return Err(why);
@@ -281,7 +281,12 @@ fn below_crd(schema: &Schema, value: &mut Value) -> Result<(), String> {
     }
 }
 
-fn expect(fits: bool, schema: &Schema, value: &Value, place: &mut Place<'_>) -> Result<(), String> {
+fn expect(
+    fits: bool,
+    schema: &Schema,
+    value: &Value,
+    place: &mut Position<'_>,
+) -> Result<(), String> {
     if fits {
         Ok(())
     } else {
@@ -292,7 +297,7 @@ fn expect(fits: bool, schema: &Schema, value: &Value, place: &mut Place<'_>) -> 
 fn whole(
     schema: &Schema,
     value: &mut Value,
-    place: &mut Place<'_>,
+    place: &mut Position<'_>,
     fits: impl Fn(i64) -> bool,
 ) -> Result<(), String> {
     // A converter takes a float that is whole; to a reader `-0` is the one whole number that comes as a
@@ -320,7 +325,7 @@ fn props(value: &mut Value) -> Result<(), String> {
 fn fields<'s>(
     schema: &'s Schema,
     object: &mut Map<String, Value>,
-    place: &mut Place<'s>,
+    place: &mut Position<'s>,
 ) -> Result<(), String> {
     for (name, field) in schema.properties() {
         if let Some(value) = object.get_mut(name).filter(|value| !value.is_null()) {

@@ -255,11 +255,11 @@ fn decode(line: &str) -> Option<[u8; KEY_LEN]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Place;
+    use super::super::AssociatedData;
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    const HERE: Place<'_> = Place {
+    const HERE: AssociatedData<'_> = AssociatedData {
         what: "w",
         name: "n",
         revision: 0,

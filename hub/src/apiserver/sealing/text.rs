@@ -1,6 +1,6 @@
 //! Files of private keys, encrypted: text like that of any other key, in lines.
 
-use super::{Error, Keyring, Place};
+use super::{AssociatedData, Error, Keyring};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
@@ -11,8 +11,8 @@ const LINE: usize = 64;
 /// What the files of keys are among what is sealed.
 const FILE: &str = "the file";
 
-fn place(name: &str) -> Place<'_> {
-    Place {
+fn place(name: &str) -> AssociatedData<'_> {
+    AssociatedData {
         what: FILE,
         name,
         revision: 0,

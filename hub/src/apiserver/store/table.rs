@@ -20,7 +20,7 @@ pub struct Table {
 }
 
 /// Where an object is, or would be put.
-struct Place {
+struct Position {
     chunk: usize,
     slot: usize,
     found: bool,
@@ -120,24 +120,24 @@ impl Table {
         Some(removed)
     }
 
-    fn place(&self, key: &[u8]) -> Place {
+    fn place(&self, key: &[u8]) -> Position {
         let place = self.first(|joined| joined < key);
         let found = self
             .chunks
             .get(place.chunk)
             .and_then(|chunk| chunk.get(place.slot))
             .is_some_and(|stored| stored.joined_bytes() == key);
-        Place { found, ..place }
+        Position { found, ..place }
     }
 
     /// The first place whose object is not `before`; the end of the last chunk if there is none.
-    fn first(&self, before: impl Fn(&[u8]) -> bool) -> Place {
+    fn first(&self, before: impl Fn(&[u8]) -> bool) -> Position {
         let chunk = self
             .chunks
             .partition_point(|chunk| chunk.last().is_some_and(|last| before(last.joined_bytes())));
         if chunk == self.chunks.len() && chunk > 0 {
             let slot = self.chunks.last().map_or(0, |chunk| chunk.len());
-            return Place {
+            return Position {
                 chunk: chunk - 1,
                 slot,
                 found: false,
@@ -146,14 +146,14 @@ impl Table {
         let slot = self.chunks.get(chunk).map_or(0, |chunk| {
             chunk.partition_point(|stored| before(stored.joined_bytes()))
         });
-        Place {
+        Position {
             chunk,
             slot,
             found: false,
         }
     }
 
-    fn onward(&self, start: Place) -> impl Iterator<Item = &Arc<Stored>> {
+    fn onward(&self, start: Position) -> impl Iterator<Item = &Arc<Stored>> {
         let whole = self.chunks.iter().skip(start.chunk);
         whole.flat_map(|chunk| chunk.iter()).skip(start.slot)
     }

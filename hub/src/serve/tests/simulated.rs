@@ -131,7 +131,7 @@ async fn ten_minutes(seed: u64) -> String {
     let hub = Hub {
         data_dir: dir.path().to_owned(),
         admin_kubeconfig: None,
-        place: Place::new(SocketAddr::from(([192, 0, 2, 1], 6443)), &[]),
+        addresses: Addresses::new(SocketAddr::from(([192, 0, 2, 1], 6443)), &[]),
         env: env.clone(),
         router: server.router.clone(),
         keys: server.keys.clone(),

@@ -80,19 +80,19 @@ fn nothing_is_carried_out_elsewhere_than_it_is_judged() {
                             && info.namespace == info.name
                             && info.of_namespace;
                         let judged = match route.place {
-                            Place::In(namespace) => {
+                            Scope::In(namespace) => {
                                 kind.namespaced
                                     && !namespace.is_empty()
                                     && namespace == info.namespace
                             }
-                            Place::Everywhere => {
+                            Scope::Everywhere => {
                                 kind.namespaced
                                     && info.namespace.is_empty()
                                     && matches!(info.verb.as_str(), "list" | "watch")
                                     && route.name.is_empty()
                                     || info.verb == "watch" && info.namespace.is_empty()
                             }
-                            Place::Cluster => {
+                            Scope::Cluster => {
                                 !kind.namespaced && (info.namespace.is_empty() || itself)
                             }
                         };
@@ -183,14 +183,14 @@ fn a_namespace_is_found_by_its_own_path_alone() {
     };
     let cluster = |name, subresource| {
         Ok(Route {
-            place: Place::Cluster,
+            place: Scope::Cluster,
             name,
             subresource,
         })
     };
     let inside = |name, subresource| {
         Ok(Route {
-            place: Place::In("a"),
+            place: Scope::In("a"),
             name,
             subresource,
         })

@@ -5,7 +5,7 @@ use super::super::key::Key;
 use super::super::stored::{Draft, Stored};
 use super::sqlite::{number, revision};
 use super::{schema, sealed};
-use crate::apiserver::sealing::{Keyring, Place};
+use crate::apiserver::sealing::{AssociatedData, Keyring};
 use rusqlite::{ToSql, Transaction, params};
 use serde_json::Value;
 use std::path::Path;
@@ -47,7 +47,7 @@ impl Edit<'_> {
         while let Some(row) = rows.next().map_err(&sqlite)? {
             let text = |column| row.get::<_, String>(column).map_err(&sqlite);
             let key = Key::new(&text(0)?, &text(1)?);
-            let place = Place {
+            let place = AssociatedData {
                 what: resource,
                 name: key.as_str(),
                 revision: revision(row.get(2).map_err(&sqlite)?),

@@ -6,7 +6,7 @@ use super::super::stored::Stored;
 use super::load::{Entry, Loaded, Loading};
 use super::sealed;
 use super::sqlite::{Sqlite, revision};
-use crate::apiserver::sealing::Place;
+use crate::apiserver::sealing::AssociatedData;
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl Sqlite {
             ValueRef::Text(json) => return Ok(Stored::read(key.as_str(), id, at, json)),
             _ => {}
         }
-        let place = Place {
+        let place = AssociatedData {
             what: resource,
             name: key.as_str(),
             revision: at,

@@ -8,7 +8,7 @@ use super::super::error::OpenError;
 use super::super::stored::Stored;
 use super::schema;
 use super::sqlite::revision;
-use crate::apiserver::sealing::{self, KeyId, Keyring, Place};
+use crate::apiserver::sealing::{self, AssociatedData, KeyId, Keyring};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ToSql, params};
 use std::path::Path;
@@ -57,7 +57,7 @@ pub(super) fn column<'a>(
     if !is_sealed(resource) {
         return Ok(Column::Text(super::sqlite::text(object)));
     }
-    let place = Place {
+    let place = AssociatedData {
         what: resource,
         name: object.joined(),
         revision: object.revision(),
@@ -69,7 +69,7 @@ pub(super) fn column<'a>(
 /// What a column holds: text, or what was sealed for `place`.
 pub(super) fn content(
     ring: &Keyring,
-    place: Place<'_>,
+    place: AssociatedData<'_>,
     column: ValueRef<'_>,
 ) -> Result<Vec<u8>, sealing::Error> {
     match column {
@@ -217,7 +217,7 @@ fn seal_some(
             let text = |column| row.get::<_, String>(column).map_err(sqlite);
             let name = format!("{}/{}", text(2)?, text(3)?);
             let resource = text(1)?;
-            let place = Place {
+            let place = AssociatedData {
                 what: &resource,
                 name: &name,
                 revision: revision(row.get(4).map_err(sqlite)?),

@@ -21,7 +21,7 @@ pub(super) fn check(schema: &Value, path: &str, unchanged: bool, plain: &Errors)
         dearest: Vec::new(),
         errors: Errors::new(),
     };
-    let place = Place {
+    let place = Position {
         whole: true,
         often: Some(1),
         apart: None,
@@ -32,7 +32,7 @@ pub(super) fn check(schema: &Value, path: &str, unchanged: bool, plain: &Errors)
 }
 
 /// Where a schema stands.
-struct Place {
+struct Position {
     /// At the root of an object.
     whole: bool,
     /// How often it can be in one object, if that is bounded.
@@ -50,12 +50,12 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    fn node(&mut self, schema: &Value, path: &str, place: &Place) {
+    fn node(&mut self, schema: &Value, path: &str, place: &Position) {
         let often = match (place.often, members(schema)) {
             (Some(often), Some(members)) => Some(often.saturating_mul(members)),
             _ => None,
         };
-        let below = |inner: &Value, apart: bool| Place {
+        let below = |inner: &Value, apart: bool| Position {
             whole: inner["x-kubernetes-embedded-resource"] == Value::Bool(true),
             often,
             apart: place
@@ -106,7 +106,7 @@ impl Visit<'_> {
         })
     }
 
-    fn rule(&mut self, rule: &Value, scope: &Scope, place: &Place, at: &str) {
+    fn rule(&mut self, rule: &Value, scope: &Scope, place: &Position, at: &str) {
         let optional_old = rule["optionalOldSelf"] == Value::Bool(true);
         let at_rule = format!("{at}.rule");
         let found = scope.judge(text(rule, "rule"), optional_old);

@@ -6,12 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// Addresses of a hub.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct Addresses {
     listen: SocketAddr,
     advertise: Vec<HostPort>,
 }
 
-impl Place {
+impl Addresses {
     pub(super) fn new(listen: SocketAddr, advertise: &[HostPort]) -> Self {
         Self {
             listen,
@@ -103,7 +103,7 @@ mod tests {
     fn addresses_follow_from_what_is_given() {
         let listen: SocketAddr = "0.0.0.0:6443".parse().expect("an address");
         let hub = HostPort::parse("hub.example:443").expect("an address");
-        let told = Place::new(listen, &[hub]);
+        let told = Addresses::new(listen, &[hub]);
         assert_eq!(told.servers(), ["https://hub.example:443"]);
         assert_eq!(told.first(), "hub.example:443");
         assert_eq!(told.local(), "https://127.0.0.1:6443");
@@ -112,7 +112,7 @@ mod tests {
             assert!(names.contains(name), "{name}");
         }
         let listen: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-        let chosen = Place::new(listen, &[]);
+        let chosen = Addresses::new(listen, &[]);
         assert_eq!(chosen.first(), "");
         let listen: SocketAddr = "127.0.0.1:7000".parse().expect("an address");
         assert_eq!(
