@@ -13,6 +13,7 @@ mod go;
 pub mod install;
 pub mod permissions;
 pub mod run;
+pub mod scheduler;
 pub mod serve;
 pub mod token_secret;
 pub mod world;

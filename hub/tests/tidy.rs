@@ -24,6 +24,9 @@ const NOT_IN_PURE_CODE: [&str; 8] = [
     "Chance",
 ];
 
+/// How the scheduler's files begin.
+const SCHEDULER: &str = "hub/src/scheduler";
+
 #[test]
 fn hub_and_agent_never_import_each_other() {
     for (name, text) in sources() {
@@ -47,7 +50,9 @@ fn decisions_are_pure() {
     for (name, text) in sources() {
         let file = name.rsplit('/').next().unwrap_or(&name);
         // `cli/check.rs` is a verb, not a decision.
-        let pure = matches!(file, "decide.rs" | "check.rs") && !name.contains("/cli/");
+        let decision = matches!(file, "decide.rs" | "check.rs") && !name.contains("/cli/");
+        let scheduler = name.starts_with(SCHEDULER) && !name.contains("/tests/");
+        let pure = decision || scheduler;
         if !name.contains("/src/") || !pure {
             continue;
         }
@@ -61,6 +66,24 @@ fn decisions_are_pure() {
             }
         }
     }
+}
+
+/// Placement is a function of plain values; only what reads objects knows what these look like.
+#[test]
+fn the_scheduler_knows_no_objects() {
+    let mut files = 0;
+    for (name, text) in sources() {
+        let outside = ["/from_api", "/tests"].iter().any(|dir| name.contains(dir));
+        if !name.starts_with(SCHEDULER) || outside {
+            continue;
+        }
+        files += 1;
+        let code = shipped(&text);
+        for word in ["common::api", "k8s_openapi", "kube::", "serde_json"] {
+            assert!(!code.contains(word), "{name} uses {word}");
+        }
+    }
+    assert!(files > 8, "only {files} files of the scheduler were found");
 }
 
 #[test]
