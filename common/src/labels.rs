@@ -27,6 +27,21 @@ pub const TEMPLATE_GENERATION: &str = "resourcetemplate.karmada.io/generation";
 /// Keeps the live `spec.replicas`.
 pub const RETAIN_REPLICAS: &str = "resourcetemplate.karmada.io/retain-replicas";
 
+/// Unique id of a ResourceBinding, label on it, its Works and their manifests.
+pub const BINDING_PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id";
+/// The same of a ClusterResourceBinding.
+pub const CLUSTER_BINDING_PERMANENT_ID: &str = "clusterresourcebinding.karmada.io/permanent-id";
+/// Back-reference from a Work and its manifest to the ResourceBinding's name.
+pub const BINDING_NAME: &str = "resourcebinding.karmada.io/name";
+/// Back-reference from a Work and its manifest to the ResourceBinding's namespace.
+pub const BINDING_NAMESPACE: &str = "resourcebinding.karmada.io/namespace";
+/// Back-reference from a Work and its manifest to the ClusterResourceBinding's name.
+pub const CLUSTER_BINDING_NAME: &str = "clusterresourcebinding.karmada.io/name";
+/// Annotation on a Work: the rules of OverridePolicies that made it, as JSON.
+pub const APPLIED_OVERRIDES: &str = "policy.karmada.io/applied-overrides";
+/// Annotation on a Work: the rules of ClusterOverridePolicies that made it, as JSON.
+pub const APPLIED_CLUSTER_OVERRIDES: &str = "policy.karmada.io/applied-cluster-overrides";
+
 /// Annotation on member objects: hash of the manifest that was applied last.
 pub const MANIFEST_HASH: &str = "towline.dev/manifest-hash";
 /// Annotation on a live object: until this time (RFC 3339) the agent heals nothing on it.

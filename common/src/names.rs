@@ -127,15 +127,17 @@ pub fn binding_name(kind: &str, name: &str) -> String {
     format!("{}-{kind}", name.replace(':', ".")).to_lowercase()
 }
 
-/// FNV-1a 32 in decimal, each digit remapped so that no word can appear.
+/// FNV-1a of 32 bits.
+pub fn fnv1a(text: &str) -> u32 {
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    text.bytes().fold(0x811c_9dc5, step)
+}
+
+/// FNV-1a in decimal, each digit remapped so that no word can appear.
 fn safe_hash(text: &str) -> String {
-    let mut hash: u32 = 0x811c_9dc5;
-    for byte in text.bytes() {
-        hash ^= u32::from(byte);
-        hash = hash.wrapping_mul(0x0100_0193);
-    }
     const DIGITS: &[u8; 10] = b"456789bcdf";
-    hash.to_string()
+    fnv1a(text)
+        .to_string()
         .bytes()
         .map(|d| char::from(DIGITS[usize::from(d - b'0')]))
         .collect()

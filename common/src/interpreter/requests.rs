@@ -70,6 +70,8 @@ struct Container {
 struct Resources {
     #[serde(default)]
     requests: Option<List>,
+    #[serde(default)]
+    limits: Option<List>,
 }
 
 /// Resource name to quantity text.
@@ -86,14 +88,26 @@ impl Pod {
 
     /// What the pod asks for, in thousandths; without the pod itself.
     pub fn requests(&self) -> Amounts {
+        self.spec.total(Container::requests)
+    }
+}
+
+impl PodSpec {
+    /// What a pod of this template will ask for, in thousandths: where a container has a limit and no
+    /// request, the API server makes the limit its request once the pod is made.
+    pub fn template_requests(&self) -> Amounts {
+        self.total(Container::requests_or_limits)
+    }
+
+    fn total(&self, of: impl Fn(&Container) -> Amounts) -> Amounts {
         let mut running = Amounts::new();
-        for container in &self.spec.containers {
-            add(&mut running, &container.requests());
+        for container in &self.containers {
+            add(&mut running, &of(container));
         }
         let mut sidecars = Amounts::new();
         let mut starting = Amounts::new();
-        for container in &self.spec.init_containers {
-            let own = container.requests();
+        for container in &self.init_containers {
+            let own = of(container);
             if container.restart_policy.as_deref() == Some("Always") {
                 add(&mut running, &own);
                 add(&mut sidecars, &own);
@@ -105,16 +119,11 @@ impl Pod {
             }
         }
         raise(&mut running, &starting);
-        if let Some(list) = self
-            .spec
-            .resources
-            .as_ref()
-            .and_then(|r| r.requests.as_ref())
-        {
+        if let Some(list) = self.resources.as_ref().and_then(|r| r.requests.as_ref()) {
             // Requests of the pod as a whole replace what its containers add up to.
             running.extend(amounts(list));
         }
-        if let Some(overhead) = &self.spec.overhead {
+        if let Some(overhead) = &self.overhead {
             add(&mut running, &amounts(overhead));
         }
         running
@@ -128,6 +137,13 @@ impl Container {
             .and_then(|r| r.requests.as_ref())
             .map(amounts)
             .unwrap_or_default()
+    }
+
+    fn requests_or_limits(&self) -> Amounts {
+        let limits = self.resources.as_ref().and_then(|r| r.limits.as_ref());
+        let mut all = limits.map(amounts).unwrap_or_default();
+        all.extend(self.requests());
+        all
     }
 }
 
@@ -217,6 +233,20 @@ mod tests {
         assert_eq!(
             requests(json!({"containers": [{}], "overhead": null})),
             vec![]
+        );
+    }
+
+    #[test]
+    fn a_template_asks_for_its_limits_where_it_requests_nothing() {
+        let spec: PodSpec = serde_json::from_value(json!({"containers": [
+            {"resources": {"limits": {"cpu": "1", "memory": "2"}, "requests": {"cpu": "100m"}}},
+            {"resources": {"limits": {"cpu": "200m"}}},
+        ]}))
+        .expect("a pod's spec");
+        let asked: Vec<(String, i128)> = spec.template_requests().into_iter().collect();
+        assert_eq!(
+            asked,
+            vec![("cpu".to_owned(), 300), ("memory".to_owned(), 2000)]
         );
     }
 

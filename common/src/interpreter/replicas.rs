@@ -1,0 +1,132 @@
+//! How many replicas a template asks for, what one of them needs, and how a member's share is written into its
+//! manifest.
+//!
+//! Pure. Kinds without a rule have no replicas; every member gets them as they are.
+
+use super::requests::{Amounts, PodSpec};
+use crate::api::binding::{NodeClaim, ReplicaRequirements};
+use crate::gvk::Gvk;
+use crate::quantity::{Format, Quantity};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What a template asks for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Replicas {
+    /// How many replicas in all.
+    pub replicas: i32,
+    /// What one of them needs; none when it needs nothing in particular.
+    pub requirements: Option<ReplicaRequirements>,
+}
+
+/// Where a kind keeps its replicas.
+enum Rule {
+    /// In `spec.replicas`.
+    Workload,
+    /// In `spec.parallelism`, and no more than `spec.completions`.
+    Job,
+    /// It is one.
+    Pod,
+}
+
+fn rule(gvk: &Gvk) -> Option<Rule> {
+    match (gvk.group.as_str(), gvk.version.as_str(), gvk.kind.as_str()) {
+        ("apps", "v1", "Deployment" | "ReplicaSet" | "StatefulSet") => Some(Rule::Workload),
+        ("batch", "v1", "Job") => Some(Rule::Job),
+        ("", "v1", "Pod") => Some(Rule::Pod),
+        _ => None,
+    }
+}
+
+/// The replicas of a template; none when its kind has none.
+pub fn get(gvk: &Gvk, template: &Value) -> Option<Replicas> {
+    let number = |pointer: &str| {
+        let number = template.pointer(pointer).and_then(Value::as_i64)?;
+        i32::try_from(number.clamp(0, i64::from(i32::MAX))).ok()
+    };
+    let (replicas, pod) = match rule(gvk)? {
+        Rule::Workload => (number("/spec/replicas").unwrap_or(0), "/spec/template/spec"),
+        Rule::Job => {
+            let parallelism = number("/spec/parallelism").unwrap_or(0);
+            let completions = number("/spec/completions").unwrap_or(i32::MAX);
+            (parallelism.min(completions), "/spec/template/spec")
+        }
+        Rule::Pod => (1, "/spec"),
+    };
+    Some(Replicas {
+        replicas,
+        requirements: template.pointer(pod).and_then(requirements),
+    })
+}
+
+/// Whether a member's share is written into manifests of this kind.
+pub fn is_revised(gvk: &Gvk) -> bool {
+    matches!(rule(gvk), Some(Rule::Workload | Rule::Job))
+}
+
+/// Writes a member's share into a manifest, where it has a number already.
+pub fn revise(gvk: &Gvk, manifest: &mut Value, replicas: i32) {
+    let pointer = match rule(gvk) {
+        Some(Rule::Workload) => "/spec/replicas",
+        Some(Rule::Job) => "/spec/parallelism",
+        Some(Rule::Pod) | None => return,
+    };
+    if let Some(field) = manifest.pointer_mut(pointer)
+        && field.as_i64().is_some()
+    {
+        *field = replicas.into();
+    }
+}
+
+/// What a pod of this spec needs; none when nothing in particular.
+fn requirements(pod: &Value) -> Option<ReplicaRequirements> {
+    let node_claim = NodeClaim {
+        hard_node_affinity: read(
+            pod,
+            "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution",
+        ),
+        node_selector: read(pod, "/nodeSelector").unwrap_or_default(),
+        tolerations: read(pod, "/tolerations").unwrap_or_default(),
+    };
+    let requirements = ReplicaRequirements {
+        node_claim: (node_claim != NodeClaim::default()).then_some(node_claim),
+        resource_request: PodSpec::deserialize(pod)
+            .map(|spec| resource_request(&spec.template_requests()))
+            .unwrap_or_default(),
+        ..ReplicaRequirements::default()
+    };
+    (requirements != ReplicaRequirements::default()).then_some(requirements)
+}
+
+fn read<T: DeserializeOwned>(pod: &Value, pointer: &str) -> Option<T> {
+    T::deserialize(pod.pointer(pointer)?).ok()
+}
+
+/// Amounts of what nodes have, as texts: cpu in thousandths, everything else in whole numbers.
+fn resource_request(amounts: &Amounts) -> BTreeMap<String, Text> {
+    let counts = |name: &str| {
+        matches!(name, "cpu" | "memory" | "pods" | "ephemeral-storage")
+            || name.contains('/')
+            || name.starts_with("hugepages-")
+            || name.starts_with("attachable-volumes-")
+    };
+    let whole = |milli: i128| milli.div_euclid(1000) + i128::from(milli.rem_euclid(1000) > 0);
+    amounts
+        .iter()
+        .filter(|(name, milli)| counts(name) && **milli > 0)
+        .map(|(name, milli)| {
+            let milli = match name.as_str() {
+                "cpu" => *milli,
+                _ => whole(*milli).saturating_mul(1000),
+            };
+            let text = Quantity::from_milli(milli).canonical(Format::of_resource(name));
+            (name.clone(), Text(text.to_string()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;
