@@ -1,6 +1,7 @@
 //! The controllers of the hub. Each is a [`common::controller::Reconcile`] with its sources; what they share
 //! is in [`common::controller`].
 
+pub mod binding;
 pub mod cluster;
 pub mod events;
 pub mod fleet;

@@ -1,0 +1,5 @@
+//! Works as a whole: as recorded of Karmada, and what holds for all of them.
+
+mod defaults;
+mod pipeline;
+mod reference;
