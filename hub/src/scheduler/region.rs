@@ -98,11 +98,16 @@ fn weight_of_copies(members: &[Candidate], replicas: i64) -> i64 {
 }
 
 /// Room beyond the region's fair share is worth nothing.
-fn weight_of_shares(members: &[Candidate], needed: i64, bounds: Bounds, clusters: Bounds) -> i64 {
+pub(super) fn weight_of_shares(
+    members: &[Candidate],
+    needed: i64,
+    bounds: Bounds,
+    clusters: Bounds,
+) -> i64 {
     let regions = whole(bounds.least.max(1));
     let share = (needed / regions).saturating_add(i64::from(needed % regions > 0));
-    let least = clusters.least.max(bounds.least);
-    let (mut room, mut scores, mut taken) = (0_i64, 0, 0);
+    let least = whole(clusters.least.max(bounds.least));
+    let (mut room, mut scores, mut taken) = (0_i64, 0, 0_i64);
     for one in members {
         room = room.saturating_add(one.avail());
         scores += one.score;
@@ -111,13 +116,9 @@ fn weight_of_shares(members: &[Candidate], needed: i64, bounds: Bounds, clusters
             break;
         }
     }
-    let (room, among) = if room < share {
-        (room, members.len())
-    } else {
-        (share, taken)
-    };
-    room.saturating_mul(ROOM)
-        .saturating_add(scores / whole(among.max(1)))
+    room.min(share)
+        .saturating_mul(ROOM)
+        .saturating_add(scores / taken.max(1))
 }
 
 /// The chosen regions, heaviest first; none where no choice has enough clusters.
@@ -136,14 +137,12 @@ fn choose(known: &[Region], bounds: Bounds, clusters: usize) -> Option<Vec<Regio
         heaviest_path(known, least, bounds.most, clusters)?
     };
     best.sort_unstable_by_key(|region| (Reverse(region.weight), region.place));
-    let order = |region: &Region| (region.clusters, Reverse(region.weight), region.place);
-    let is_choice = |regions: &[Region]| {
+    // One that is shorter has the same last step, and before it even less.
+    let enough = |regions: &[Region]| {
         let sum: usize = regions.iter().map(|region| region.clusters).sum();
-        let last = regions.iter().max_by_key(|region| order(region));
-        let before = sum - last.map_or(0, |last| last.clusters);
-        regions.len() >= least && sum >= clusters && (regions.len() == least || before < clusters)
+        sum >= clusters
     };
-    let shorter = (least..best.len()).find(|length| best.get(..*length).is_some_and(is_choice));
+    let shorter = (least..best.len()).find(|length| best.get(..*length).is_some_and(enough));
     best.truncate(shorter.unwrap_or(best.len()));
     Some(best)
 }

@@ -215,6 +215,13 @@ fn strategies_and_spreads_are_read_as_the_reference_reads_them() {
             Strategy::Duplicated,
             one,
         ),
+        (
+            Some(
+                json!({"replicaSchedulingType": "Duplicated", "replicaDivisionPreference": "Weighted"}),
+            ),
+            Strategy::Duplicated,
+            one,
+        ),
         (divided(json!({})), Strategy::Unsupported, one),
         (
             divided(json!({"replicaDivisionPreference": "Aggregated"})),

@@ -292,4 +292,24 @@ fn parts_go_together_to_one_cluster_that_takes_a_whole_set() {
         };
         assert_eq!(placement.targets, [wanted]);
     }
+    // Where one cluster is not asked for, each gets all of it.
+    let everywhere = Demand {
+        replicas: 5,
+        rules: Arc::new(Rules {
+            strategy: Strategy::Aggregated,
+            ..Rules::default()
+        }),
+        ..demand.clone()
+    };
+    let result = schedule(&snapshot(too_small.clone()), &everywhere, None);
+    assert_eq!(told(&result), "A B C D");
+    // A node takes 110 pods, however little they ask for.
+    for (replicas, fits) in [(109, true), (110, false)] {
+        let demand = Demand {
+            components: vec![part("head", 1, 0), part("worker", replicas, 0)],
+            ..demand.clone()
+        };
+        let fleet = snapshot([sized("E", 999, 0, Some([0, 1, 0, 0]))]);
+        assert_eq!(schedule(&fleet, &demand, None).is_ok(), fits, "{replicas}");
+    }
 }

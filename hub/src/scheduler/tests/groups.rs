@@ -130,6 +130,20 @@ fn what_does_not_fit_overflows() {
 }
 
 #[test]
+fn what_overflows_is_chosen_after_the_group_itself() {
+    let groups = [group("g", &["B"], &[&["A"]])];
+    let fleet = snapshot([cluster("A", 9), cluster("B", 5)]);
+    for (replicas, wanted) in [(5, "B5"), (6, "A6")] {
+        let rules = Rules {
+            spread: Spread::Clusters(Bounds { least: 1, most: 1 }),
+            ..grouped(&groups, Strategy::Dynamic)
+        };
+        let result = schedule(&fleet, &deployment(replicas, rules), None);
+        assert_eq!(told(&result), wanted);
+    }
+}
+
+#[test]
 fn what_has_no_pods_does_not_overflow() {
     let groups = [group("g", &["A"], &[&["B"]])];
     let fleet = snapshot(["A", "B"].map(|name| cluster(name, 9)));

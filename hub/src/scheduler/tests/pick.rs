@@ -142,6 +142,43 @@ fn regions_are_chosen_by_room_and_size() {
 }
 
 #[test]
+fn the_weight_of_a_region_is_its_room_up_to_its_share() {
+    type Case<'a> = (i64, usize, usize, &'a [(i64, i64)], i64);
+    // Replicas, fewest regions, fewest clusters, score and room of each cluster; weight.
+    let cases: [Case<'_>; 6] = [
+        (
+            100,
+            2,
+            1,
+            &[(100, 10), (100, 10), (100, 10), (100, 10), (100, 5)],
+            45_100,
+        ),
+        (100, 2, 1, &[(0, 40), (0, 30), (0, 10), (0, 10)], 50_000),
+        (60, 2, 1, &[(100, 20), (0, 40)], 30_050),
+        (60, 2, 1, &[(0, 80), (0, 10)], 30_000),
+        (60, 2, 1, &[(100, 80), (0, 10), (0, 10)], 30_050),
+        (61, 2, 3, &[(100, 80), (0, 10), (0, 10), (0, 10)], 31_033),
+    ];
+    for (replicas, regions, clusters, members, wanted) in cases {
+        let members: Vec<filter::Candidate> = members
+            .iter()
+            .enumerate()
+            .map(|(rank, (score, room))| filter::Candidate {
+                rank,
+                region: Some(0),
+                tier: 0,
+                score: *score,
+                room: *room,
+                placed: 0,
+            })
+            .collect();
+        let (regions, clusters) = (bounds(regions, 9), bounds(clusters, 9));
+        let weight = region::weight_of_shares(&members, replicas, regions, clusters);
+        assert_eq!(weight, wanted, "{replicas} {members:?}");
+    }
+}
+
+#[test]
 fn very_many_regions_are_chosen_by_size() {
     let members = (0..400).map(|n| {
         with(cluster(&format!("c{n:03}"), 9), |shape| {

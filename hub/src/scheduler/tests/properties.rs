@@ -249,6 +249,22 @@ proptest! {
         prop_assert_eq!(apportion(seats, &parties, ties), slowly);
     }
 
+    /// However many there are: no seat is lost, and giving one more from there is what the rule says.
+    #[test]
+    fn very_many_seats_cost_no_more(
+        votes in vec(0..i64::from(i32::MAX), 1..9), seats in 1_000_000_000..i64::from(i32::MAX), turned: bool,
+    ) {
+        use apportion::{Party, Ties, apportion};
+        let parties = votes.iter().enumerate().map(|(rank, votes)| Party { rank, votes: *votes });
+        let parties: Vec<Party> = parties.collect();
+        let ties = if turned { Ties::AgainstName } else { Ties::ByName };
+        let given = apportion(seats, &parties, ties);
+        prop_assert_eq!(given.iter().sum::<i64>(), seats);
+        let more = apportion(seats + 1, &parties, ties);
+        let grown = given.iter().zip(&more).filter(|(before, after)| before != after);
+        prop_assert_eq!(grown.count(), 1);
+    }
+
     /// Walking every path, as the rule says, finds what counting finds.
     #[test]
     fn regions_are_those_of_trying_every_choice(

@@ -71,7 +71,7 @@ fn a_binding_is_placed_again_for_these_reasons_alone() {
         Need::Place(Why::Triggered)
     );
     assert_eq!(need(aggregated(), |b| asked(b, 10)), Need::Nothing);
-    let cases: [(&str, Value, Change, Need); 28] = [
+    let cases: [(&str, Value, Change, Need); 31] = [
         ("at rest", aggregated(), |_| {}, Need::Nothing),
         (
             "new",
@@ -160,6 +160,35 @@ fn a_binding_is_placed_again_for_these_reasons_alone() {
                 b["status"]["schedulerObservingAffinityName"] = json!("two");
             },
             Need::Place(Why::Placement),
+        ),
+        (
+            "a group that neither knows",
+            grouped("B"),
+            |b| {
+                b["spec"]["placement"] = grouped("C");
+                b["status"]["schedulerObservingAffinityName"] = json!("tres");
+            },
+            Need::Place(Why::Placement),
+        ),
+        (
+            "several parts",
+            aggregated(),
+            |b| {
+                b["spec"]["replicas"] = json!(7);
+                b["spec"]["components"] =
+                    json!([{"name": "a", "replicas": 3}, {"name": "b", "replicas": 4}]);
+            },
+            Need::Nothing,
+        ),
+        (
+            "several parts, nowhere yet",
+            aggregated(),
+            |b| {
+                b["spec"]["components"] =
+                    json!([{"name": "a", "replicas": 3}, {"name": "b", "replicas": 4}]);
+                b["spec"]["clusters"] = json!([]);
+            },
+            Need::Place(Why::Replicas),
         ),
         (
             "more replicas",
