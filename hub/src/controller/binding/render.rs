@@ -80,6 +80,14 @@ pub enum RenderError {
     /// The template is no object that can be propagated.
     #[error("the template has no {0}")]
     Template(&'static str),
+    /// A binding leads to objects of its own namespace only.
+    #[error("the binding is of {binding}, its template of {template}")]
+    Elsewhere {
+        /// The binding's namespace, or that it has none.
+        binding: String,
+        /// The template's, likewise.
+        template: String,
+    },
     /// The Job's completions were divided among others.
     #[error("no completions found for cluster {0}")]
     Completions(String),
@@ -118,6 +126,17 @@ impl<'a> Renderer<'a> {
             .ok_or(RenderError::Template("apiVersion or kind"))?;
         let name = text("/metadata/name").filter(|name| !name.is_empty());
         let name = name.ok_or(RenderError::Template("metadata.name"))?;
+        let namespace = text("/metadata/namespace").filter(|namespace| !namespace.is_empty());
+        if namespace != binding.namespace {
+            let told = |namespace: Option<&str>| match namespace {
+                Some(namespace) => format!("namespace {namespace}"),
+                None => "no namespace".to_owned(),
+            };
+            return Err(RenderError::Elsewhere {
+                binding: told(binding.namespace),
+                template: told(namespace),
+            });
+        }
         let spec = binding.spec;
         let is_workload = spec.replicas.is_some_and(|replicas| replicas > 0)
             || spec.replica_requirements.is_some()
@@ -125,7 +144,7 @@ impl<'a> Renderer<'a> {
         let suspended = spec.suspension.iter();
         let suspended = suspended.flat_map(|it| &it.dispatching_on_clusters);
         Ok(Self {
-            work_name: work_name(kind, text("/metadata/namespace"), name),
+            work_name: work_name(kind, namespace, name),
             is_revised: is_workload && replicas::is_revised(&gvk),
             completions: divided_completions(template, kind, spec),
             suspended: suspended

@@ -8,12 +8,16 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fmt;
 
-/// How many values a document may have for each byte of its text, aliases carried out.
-const VALUES_PER_BYTE: usize = 4;
-/// How many it may have in any case.
-const VALUES_FREE: usize = 1000;
+/// What a document may come to for each byte of its text, aliases carried out: its values and the bytes of its
+/// texts.
+const COST_PER_BYTE: usize = 2;
+/// What it may come to in any case.
+const COST_FREE: usize = 65_536;
+/// Longest text that may be more than a text.
+const WORD_MAX: usize = 24;
 
 /// Why a text is no document that can be patched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,9 +32,10 @@ pub enum YamlError {
 
 /// Reads one document; an empty text is null.
 pub(super) fn parse(text: &str) -> Result<Value, YamlError> {
-    let budget = Cell::new(text.len() * VALUES_PER_BYTE + VALUES_FREE);
+    let budget = Cell::new(text.len() * COST_PER_BYTE + COST_FREE);
+    let quoted = quoted(text);
     let reader = Reader {
-        text,
+        quoted: &quoted,
         budget: &budget,
     };
     let mut documents = serde_yaml::Deserializer::from_str(text);
@@ -46,17 +51,24 @@ pub(super) fn parse(text: &str) -> Result<Value, YamlError> {
     }
 }
 
+/// Short texts that stand between quotes.
+fn quoted(text: &str) -> BTreeSet<&str> {
+    let between = |mark| text.split(mark).skip(1);
+    let short = |part: &&str| part.len() <= WORD_MAX;
+    between('"').chain(between('\'')).filter(short).collect()
+}
+
 #[derive(Clone, Copy)]
 struct Reader<'a> {
-    text: &'a str,
-    /// Values that may still come.
+    quoted: &'a BTreeSet<&'a str>,
+    /// What may still come.
     budget: &'a Cell<usize>,
 }
 
 impl Reader<'_> {
-    fn spend<E: serde::de::Error>(&self) -> Result<(), E> {
-        let left = self.budget.get().checked_sub(1);
-        let left = left.ok_or_else(|| E::custom("its aliases stand for too many values"))?;
+    fn spend<E: serde::de::Error>(&self, cost: usize) -> Result<(), E> {
+        let left = self.budget.get().checked_sub(cost);
+        let left = left.ok_or_else(|| E::custom("its aliases stand for too much"))?;
         self.budget.set(left);
         Ok(())
     }
@@ -66,17 +78,15 @@ impl Reader<'_> {
         let value = match text {
             "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Value::Bool(true),
             "no" | "No" | "NO" | "off" | "Off" | "OFF" => Value::Bool(false),
-            text => {
+            text if text.len() <= WORD_MAX => {
                 let digits = text.strip_prefix('0')?;
-                let octal = u64::from_str_radix(digits, 8).ok()?;
-                digits
-                    .bytes()
-                    .all(|b| b.is_ascii_digit())
-                    .then(|| octal.into())?
+                let octal = digits.bytes().all(|b| b.is_ascii_digit());
+                let octal = octal.then(|| u64::from_str_radix(digits, 8).ok());
+                octal.flatten()?.into()
             }
+            _ => return None,
         };
-        let quoted = |mark: char| self.text.contains(&format!("{mark}{text}{mark}"));
-        (!quoted('"') && !quoted('\'')).then_some(value)
+        (!self.quoted.contains(text)).then_some(value)
     }
 }
 
@@ -84,7 +94,7 @@ impl<'de> DeserializeSeed<'de> for Reader<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        self.spend()?;
+        self.spend(1)?;
         deserializer.deserialize_any(self)
     }
 }
@@ -123,7 +133,8 @@ impl<'de> Visitor<'de> for Reader<'_> {
             .ok_or_else(|| E::custom(format!("JSON has no number {value}")))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        self.spend(value.len())?;
         Ok(self.plain(value).unwrap_or_else(|| value.into()))
     }
 
@@ -139,6 +150,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut members = Map::new();
         let mut merged = Vec::new();
         while let Some(Key(key)) = map.next_key()? {
+            self.spend(key.len())?;
             let value = map.next_value_seed(self)?;
             match (key.as_str(), value) {
                 ("<<", Value::Object(more)) => merged.push(more),
@@ -167,13 +179,45 @@ struct Key(String);
 
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match serde_yaml::Value::deserialize(deserializer)? {
-            serde_yaml::Value::Null => Ok(Self("null".to_owned())),
-            serde_yaml::Value::Bool(value) => Ok(Self(value.to_string())),
-            serde_yaml::Value::Number(value) => Ok(Self(value.to_string())),
-            serde_yaml::Value::String(value) => Ok(Self(value)),
-            _ => Err(D::Error::custom("a key is no text")),
-        }
+        deserializer.deserialize_any(KeyVisitor)
+    }
+}
+
+struct KeyVisitor;
+
+impl Visitor<'_> for KeyVisitor {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key that is a text")
+    }
+
+    fn visit_unit<E>(self) -> Result<Key, E> {
+        Ok(Key("null".to_owned()))
+    }
+
+    fn visit_none<E: serde::de::Error>(self) -> Result<Key, E> {
+        self.visit_unit()
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Key, E> {
+        Ok(Key(value.to_string()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Key, E> {
+        Ok(Key(value.to_string()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Key, E> {
+        Ok(Key(value.to_string()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Key, E> {
+        Ok(Key(value.to_string()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Key, E> {
+        Ok(Key(value.to_owned()))
     }
 }
 
@@ -239,11 +283,16 @@ mod tests {
 
     #[test]
     fn aliases_do_not_multiply() {
-        let item = "x".repeat(20);
-        let list = format!("[{}]", vec![item.as_str(); 2000].join(", "));
-        let text = format!("a: &a {list}\nb: [{}]\n", vec!["*a"; 2000].join(", "));
-        let error = parse(&text).expect_err("too many");
-        assert!(error.to_string().contains("too many values"), "{error}");
+        let many = |anchor: &str| format!("a: &a {anchor}\nb: [{}]\n", vec!["*a"; 2000].join(", "));
+        let list = format!("[{}]", vec!["x"; 2000].join(", "));
+        let keys = format!("{{{}: 1}}", "k".repeat(1000));
+        for anchor in [list.as_str(), &"x".repeat(5000), &keys] {
+            let error = parse(&many(anchor)).expect_err("too much");
+            assert!(error.to_string().contains("too much"), "{error}");
+        }
+        assert!(parse(&many("x")).is_ok());
+        let plain = format!("[{}]", vec!["yes"; 100_000].join(","));
+        assert!(parse(&plain).is_ok());
         let deep = "[".repeat(100_000);
         assert!(parse(&deep).is_err());
     }

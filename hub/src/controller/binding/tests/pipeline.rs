@@ -299,6 +299,14 @@ fn what_is_no_template_is_refused() {
             json!({"apiVersion": "v1", "kind": "ConfigMap"}),
             "the template has no metadata.name",
         ),
+        (
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "m"}}),
+            "the binding is of namespace n, its template of namespace m",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "s"}}),
+            "the binding is of namespace n, its template of no namespace",
+        ),
     ] {
         let overrides = Overrides::of(&template, [], []);
         let error = Renderer::new(
