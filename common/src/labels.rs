@@ -41,6 +41,23 @@ pub const CLUSTER_BINDING_NAME: &str = "clusterresourcebinding.karmada.io/name";
 pub const APPLIED_OVERRIDES: &str = "policy.karmada.io/applied-overrides";
 /// Annotation on a Work: the rules of ClusterOverridePolicies that made it, as JSON.
 pub const APPLIED_CLUSTER_OVERRIDES: &str = "policy.karmada.io/applied-cluster-overrides";
+/// Label of a PropagationPolicy, and of what it holds: its permanent id.
+pub const POLICY_PERMANENT_ID: &str = "propagationpolicy.karmada.io/permanent-id";
+/// Annotation of what a PropagationPolicy holds: the policy's namespace.
+pub const POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
+/// Annotation of what a PropagationPolicy holds: the policy's name.
+pub const POLICY_NAME: &str = "propagationpolicy.karmada.io/name";
+/// Label of a ClusterPropagationPolicy, and of what it holds: its permanent id.
+pub const CLUSTER_POLICY_PERMANENT_ID: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
+/// Annotation of what a ClusterPropagationPolicy holds: the policy's name.
+pub const CLUSTER_POLICY_NAME: &str = "clusterpropagationpolicy.karmada.io/name";
+/// Annotation of a binding: what its template refers to, as a list in JSON.
+pub const BINDING_DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
+/// Label of a binding whose template another one refers to: this, and [`crate::names::dependent_id`] of the
+/// other binding, whose permanent id is the value.
+pub const DEPENDED_BY_PREFIX: &str = "resourcebinding.karmada.io/depended-by-";
+/// Label of a template that another controller propagates; no policy applies to it.
+pub const CLAIMED_BY: &str = "resourcetemplate.karmada.io/claimed-by";
 
 /// Annotation on member objects: hash of the manifest that was applied last.
 pub const MANIFEST_HASH: &str = "towline.dev/manifest-hash";
@@ -61,6 +78,16 @@ pub const DELETE_ORPHANS: &str = "towline.dev/delete-orphans";
 pub const CLUSTER_FINALIZER: &str = "karmada.io/cluster-controller";
 /// Finalizer of the agent's execution controller on a Work.
 pub const WORK_FINALIZER: &str = "karmada.io/execution-controller";
+/// Finalizer of the binding controller on a ResourceBinding.
+pub const BINDING_FINALIZER: &str = "karmada.io/binding-controller";
+/// Finalizer of the binding controller on a ClusterResourceBinding.
+pub const CLUSTER_BINDING_FINALIZER: &str = "karmada.io/cluster-resource-binding-controller";
+/// Finalizer on a ResourceBinding whose dependencies follow it.
+pub const DEPENDENCIES_FINALIZER: &str = "karmada.io/binding-dependencies-distributor";
+/// Finalizer of the detector on a PropagationPolicy.
+pub const POLICY_FINALIZER: &str = "karmada.io/propagation-policy-controller";
+/// Finalizer of the detector on a ClusterPropagationPolicy.
+pub const CLUSTER_POLICY_FINALIZER: &str = "karmada.io/cluster-propagation-policy-controller";
 /// Finalizer on per-registration RoleBindings: the agent's rights outlive its Works.
 pub const REGISTRATION_FINALIZER: &str = "towline.dev/registration";
 

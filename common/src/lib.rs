@@ -1,7 +1,8 @@
 //! What hub and agent share: API types, names, pure rules, and the client layer.
 //!
 //! Pure (no clock, no I/O, no tokio): `api`, `names`, `labels`, `identity`, `conditions`, `backoff`,
-//! `duration`, `errors`, `gvk`, `interpreter`, `quantity`, `reserved`, `secret`, `token`, `unregister`, `yaml`.
+//! `duration`, `errors`, `gvk`, `interpreter`, `merge`, `quantity`, `reserved`, `secret`, `selector`, `token`,
+//! `unregister`, `yaml`.
 //! Edges: `admin`, `chance`, `client`, `controller`, `discovery`, `env`, `leader`, `mapper`, `proxy`, `queue`,
 //! `rest`, `telemetry`, `time`, `tls`, `watch`.
 
@@ -24,6 +25,7 @@ pub mod interpreter;
 pub mod labels;
 pub mod leader;
 pub mod mapper;
+pub mod merge;
 pub mod names;
 pub mod proxy;
 pub mod quantity;
@@ -31,6 +33,7 @@ pub mod queue;
 pub mod reserved;
 pub mod rest;
 pub mod secret;
+pub mod selector;
 pub mod telemetry;
 pub mod time;
 pub mod tls;

@@ -127,6 +127,11 @@ pub fn binding_name(kind: &str, name: &str) -> String {
     format!("{}-{kind}", name.replace(':', ".")).to_lowercase()
 }
 
+/// What names a binding in labels of those that its template refers to, as Karmada's.
+pub fn dependent_id(namespace: &str, binding: &str) -> String {
+    safe_hash(&format!("{namespace}/{binding}"))
+}
+
 /// FNV-1a of 32 bits.
 pub fn fnv1a(text: &str) -> u32 {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
@@ -168,6 +173,17 @@ mod tests {
         ];
         for (kind, ns, name, want) in cases {
             assert_eq!(work_name(kind, ns, name), want);
+        }
+    }
+
+    #[test]
+    fn ids_of_dependents_match_the_reference() {
+        for (namespace, binding, want) in [
+            ("default", "nginx-deployment", "5bdc5c4dcf"),
+            ("s0356", "web-deployment", "5c9898d54c"),
+            ("s0372", "web-deployment", "ccb7c78b9"),
+        ] {
+            assert_eq!(dependent_id(namespace, binding), want);
         }
     }
 

@@ -4,7 +4,8 @@
 //! conditions carries the resourceVersion it was made from, so that nobody's condition is lost.
 
 use common::api::cluster::ClusterStatus;
-use serde_json::{Map, Value, json};
+use common::merge::difference;
+use serde_json::{Value, json};
 
 /// The body that turns `seen` into `wanted`, or none when they agree.
 ///
@@ -24,27 +25,6 @@ pub fn status_patch(
         body["metadata"] = json!({ "resourceVersion": resource_version });
     }
     Ok(Some(body))
-}
-
-/// What a merge patch must say so that `from` becomes `to`; none when they are equal.
-fn difference(from: &Value, to: &Value) -> Option<Value> {
-    if from == to {
-        return None;
-    }
-    let (Value::Object(from), Value::Object(to)) = (from, to) else {
-        return Some(to.clone());
-    };
-    let mut patch = Map::new();
-    for (key, value) in to {
-        let change = match from.get(key) {
-            Some(old) => difference(old, value),
-            None => Some(value.clone()),
-        };
-        patch.extend(change.map(|change| (key.clone(), change)));
-    }
-    let gone = from.keys().filter(|key| !to.contains_key(*key));
-    patch.extend(gone.map(|key| (key.clone(), Value::Null)));
-    Some(Value::Object(patch))
 }
 
 #[cfg(test)]
