@@ -1,10 +1,13 @@
 //! What is known of built-in kinds, named as by Karmada's interpreter: the health of an object, the part of its
 //! status that is reflected, the fields that a member retains, what a pod requests; and of a template its
-//! replicas, how they are divided, and what of it belongs to the hub alone.
+//! replicas, how they are divided, what it refers to, what of it belongs to the hub alone, and how the statuses of
+//! many members become its own.
 //!
 //! Pure. Rules never fail: a live object is data of the member, and whatever it lacks counts as absent.
 
+pub mod aggregate;
 pub mod completions;
+pub mod dependencies;
 pub mod health;
 pub mod prune;
 pub mod reflect;

@@ -56,6 +56,7 @@ pub fn reflect(gvk: &Gvk, live: &Value) -> Option<Value> {
                 "readyReplicas",
                 "replicas",
                 "updatedReplicas",
+                "observedGeneration",
             ],
         )),
         ("", "Service") => {
@@ -173,7 +174,8 @@ mod tests {
         assert_eq!(
             of("apps/v1", "StatefulSet", &live),
             Some(
-                json!({"generation": 4, "resourceTemplateGeneration": 9, "replicas": 3, "updatedReplicas": 3})
+                json!({"generation": 4, "resourceTemplateGeneration": 9, "replicas": 3,
+                "updatedReplicas": 3, "observedGeneration": 4})
             )
         );
         let bare = json!({"metadata": {"generation": 1}, "status": {"readyReplicas": 1}});

@@ -1,0 +1,114 @@
+//! Kinds whose status is numbers: those of all members are added up.
+
+use super::{Seen, Status, number, set};
+use serde_json::{Map, Value};
+
+/// A number of a status, and whether Kubernetes shows it when it is zero.
+type Counter = (&'static str, bool);
+
+pub(super) fn deployment(seen: &Seen<'_>) -> Status {
+    let counters = [
+        ("replicas", false),
+        ("updatedReplicas", false),
+        ("readyReplicas", false),
+        ("availableReplicas", false),
+        ("unavailableReplicas", false),
+    ];
+    workload(seen, &counters)
+}
+
+pub(super) fn replica_set(seen: &Seen<'_>) -> Status {
+    let counters = [
+        ("replicas", true),
+        ("readyReplicas", false),
+        ("availableReplicas", false),
+    ];
+    workload(seen, &counters)
+}
+
+pub(super) fn daemon_set(seen: &Seen<'_>) -> Status {
+    let counters = [
+        ("currentNumberScheduled", true),
+        ("numberMisscheduled", true),
+        ("desiredNumberScheduled", true),
+        ("numberReady", true),
+        ("updatedNumberScheduled", false),
+        ("numberAvailable", false),
+        ("numberUnavailable", false),
+    ];
+    workload(seen, &counters)
+}
+
+pub(super) fn stateful_set(seen: &Seen<'_>) -> Status {
+    let counters = [
+        ("replicas", true),
+        ("availableReplicas", true),
+        ("readyReplicas", false),
+        ("currentReplicas", false),
+        ("updatedReplicas", false),
+    ];
+    workload(seen, &counters)
+}
+
+/// Adds up; the rest of the status stays. `observedGeneration` follows once every member has observed the
+/// template's generation, which it says by that of its own object and by the one that its manifest carried.
+fn workload(seen: &Seen<'_>, counters: &[Counter]) -> Status {
+    let mut status = seen.before.clone();
+    for (key, shows_zero) in counters {
+        set(&mut status, key, seen.sum(key), *shows_zero);
+    }
+    let metadata = seen.template.get("metadata");
+    let generation = metadata.map_or(0, |it| number(it, "generation"));
+    let is_current = |reflected: &Value| {
+        number(reflected, "observedGeneration") >= number(reflected, "generation")
+            && number(reflected, "resourceTemplateGeneration") >= generation
+    };
+    let observed = seen
+        .items
+        .iter()
+        .all(|item| item.status.as_ref().is_some_and(is_current));
+    if observed && generation > 0 {
+        status.insert("observedGeneration".to_owned(), generation.into());
+    }
+    status
+}
+
+pub(super) fn disruption_budget(seen: &Seen<'_>) -> Status {
+    let mut status = Status::new();
+    let mut disrupted = Map::new();
+    for (cluster, reflected) in seen.reflected() {
+        let pods = reflected.get("disruptedPods").and_then(Value::as_object);
+        for (pod, time) in pods.into_iter().flatten() {
+            disrupted.insert(format!("{cluster}/{pod}"), time.clone());
+        }
+    }
+    if !disrupted.is_empty() {
+        status.insert("disruptedPods".to_owned(), Value::Object(disrupted));
+    }
+    for key in [
+        "disruptionsAllowed",
+        "currentHealthy",
+        "desiredHealthy",
+        "expectedPods",
+    ] {
+        set(&mut status, key, seen.sum(key), true);
+    }
+    status
+}
+
+pub(super) fn autoscaler(seen: &Seen<'_>) -> Status {
+    let mut status = Status::new();
+    set(
+        &mut status,
+        "currentReplicas",
+        seen.sum("currentReplicas"),
+        false,
+    );
+    set(
+        &mut status,
+        "desiredReplicas",
+        seen.sum("desiredReplicas"),
+        true,
+    );
+    status
+}

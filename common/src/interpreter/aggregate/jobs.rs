@@ -1,0 +1,119 @@
+//! Kinds that run to an end: Jobs, and what starts them.
+//!
+//! An API server refuses a Job that ended without saying why it was going to (`SuccessCriteriaMet`,
+//! `FailureTarget`), without a start, or while Pods are active. What the reference writes at the end is refused so,
+//! and its Jobs never end; here the end is written when it can be.
+
+use super::{Seen, Status, list, number, set, text};
+use serde_json::{Value, json};
+
+/// None once it has ended: an end is final.
+pub(super) fn job(seen: &Seen<'_>) -> Option<Status> {
+    let before = Value::Object(seen.before.clone());
+    if has(&before, "Complete") || has(&before, "Failed") {
+        return None;
+    }
+    let mut status = Status::new();
+    for key in ["active", "succeeded", "failed"] {
+        set(&mut status, key, seen.sum(key), false);
+    }
+    let failed: Vec<&str> = seen
+        .reflected()
+        .filter(|(_, reflected)| has(reflected, "Failed"))
+        .map(|(cluster, _)| cluster)
+        .collect();
+    let complete = !seen.items.is_empty() && each(seen, |reflected| has(reflected, "Complete"));
+    let ended = number(&Value::Object(status.clone()), "active") == 0;
+    let mut conditions = Vec::new();
+    if !failed.is_empty() {
+        let message = format!(
+            "Job executed failed in member clusters {}",
+            failed.join(",")
+        );
+        let mut add =
+            |kind| conditions.push(condition(seen, "Failed", kind, "JobFailed", &message));
+        add("FailureTarget");
+        if ended {
+            add("Failed");
+        }
+    } else if complete && ended {
+        let message = "All member clusters have met success criteria";
+        let met = ("SuccessCriteriaMet", "CompletionsReached", message);
+        for (kind, reason, message) in [met, ("Complete", "Completed", "Job completed")] {
+            conditions.push(condition(seen, "Complete", kind, reason, message));
+        }
+        let times = seen.reflected().map(|(_, it)| text(it, "completionTime"));
+        let last = last_change(seen, "Complete");
+        let time = times.chain([last.as_str()]).max();
+        status.insert("completionTime".to_owned(), json!(time));
+    }
+    if let Some(start) = start(seen, !conditions.is_empty()) {
+        status.insert("startTime".to_owned(), start);
+    }
+    if !conditions.is_empty() {
+        status.insert("conditions".to_owned(), Value::Array(conditions));
+    }
+    Some(status)
+}
+
+fn each(seen: &Seen<'_>, is: impl Fn(&Value) -> bool) -> bool {
+    let mut items = seen.items.iter();
+    items.all(|item| item.status.as_ref().is_some_and(&is))
+}
+
+/// When it began: kept once it is known; the earliest time once every member has one, or at its end.
+fn start(seen: &Seen<'_>, at_its_end: bool) -> Option<Value> {
+    if let Some(start) = seen.before.get("startTime").filter(|it| it.is_string()) {
+        return Some(start.clone());
+    }
+    let known = |reflected: &Value| !text(reflected, "startTime").is_empty();
+    if !at_its_end && !each(seen, known) {
+        return None;
+    }
+    let times = seen.reflected().map(|(_, it)| text(it, "startTime"));
+    let first = times.filter(|time| !time.is_empty()).min()?;
+    Some(first.into())
+}
+
+fn has(status: &Value, kind: &str) -> bool {
+    let mut conditions = list(status, "conditions").iter();
+    conditions.any(|it| text(it, "type") == kind && text(it, "status") == "True")
+}
+
+/// When the last member came to it, by its own clock.
+fn last_change(seen: &Seen<'_>, kind: &str) -> String {
+    let conditions = seen.reflected().flat_map(|(_, it)| list(it, "conditions"));
+    let times = conditions
+        .filter(|it| text(it, "type") == kind)
+        .map(|it| text(it, "lastTransitionTime"));
+    let last = times.max().filter(|time| !time.is_empty());
+    last.unwrap_or("1970-01-01T00:00:00Z").to_owned()
+}
+
+fn condition(seen: &Seen<'_>, from: &str, kind: &str, reason: &str, message: &str) -> Value {
+    let time = last_change(seen, from);
+    json!({"type": kind, "status": "True", "reason": reason, "message": message,
+        "lastProbeTime": time, "lastTransitionTime": time})
+}
+
+pub(super) fn cron_job(seen: &Seen<'_>) -> Status {
+    let mut status = seen.before.clone();
+    let active: Vec<Value> = seen
+        .reflected()
+        .flat_map(|(_, reflected)| list(reflected, "active"))
+        .cloned()
+        .collect();
+    status.remove("active");
+    if !active.is_empty() {
+        status.insert("active".to_owned(), Value::Array(active));
+    }
+    for key in ["lastScheduleTime", "lastSuccessfulTime"] {
+        let own = seen.before.get(key).and_then(Value::as_str);
+        let times = seen.reflected().map(|(_, reflected)| text(reflected, key));
+        let last = times.chain(own).max().filter(|time| !time.is_empty());
+        if let Some(time) = last {
+            status.insert(key.to_owned(), time.into());
+        }
+    }
+    status
+}
