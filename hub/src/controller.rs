@@ -2,10 +2,14 @@
 //! is in [`common::controller`].
 
 pub mod binding;
+pub mod binding_status;
 pub mod cluster;
+pub mod dependencies;
+pub mod detector;
 pub mod events;
 pub mod fleet;
 pub mod monitor;
+pub mod propagation;
 pub mod quarantine;
 pub mod registration;
 pub mod rights;

@@ -1,0 +1,69 @@
+//! One item of a binding's status for each of its Works.
+//!
+//! Pure. Which member an item is about comes from where its Work lies, never from what was reported.
+
+use common::api::binding::{AggregatedStatusItem, ObjectReference};
+use common::api::work::{APPLIED, ManifestStatus, ResourceHealth, WorkStatus};
+use common::conditions;
+use std::collections::BTreeMap;
+
+/// A Work of a binding, and what its member says of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Work {
+    /// The member, by its execution namespace.
+    pub cluster: String,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+    /// What the member reported.
+    pub status: WorkStatus,
+}
+
+impl Work {
+    /// Whether the member has said anything.
+    pub fn is_reported(&self) -> bool {
+        !self.status.conditions.is_empty() || !self.status.manifest_statuses.is_empty()
+    }
+}
+
+/// The items of all Works that are not going, by the names of their members. They are as long as what members
+/// reported, see [`super::bound`].
+pub fn collect(resource: &ObjectReference, works: &[Work]) -> Vec<AggregatedStatusItem> {
+    let staying = works.iter().filter(|work| !work.deleting);
+    let items = staying.map(|work| (work.cluster.as_str(), item(resource, work)));
+    let by_name: BTreeMap<&str, AggregatedStatusItem> = items.collect();
+    by_name.into_values().collect()
+}
+
+fn item(resource: &ObjectReference, work: &Work) -> AggregatedStatusItem {
+    let cluster_name = work.cluster.clone();
+    let applied = conditions::get(&work.status.conditions, APPLIED);
+    if applied.is_none_or(|condition| condition.status != "True") {
+        let message = applied.map(|condition| condition.message.clone());
+        return AggregatedStatusItem {
+            cluster_name,
+            applied_message: message.filter(|message| !message.is_empty()),
+            health: Some(ResourceHealth::Unknown),
+            ..AggregatedStatusItem::default()
+        };
+    }
+    let mut reported = work.status.manifest_statuses.iter();
+    let about = reported.find(|it| is_about(it, resource));
+    AggregatedStatusItem {
+        cluster_name,
+        status: about.and_then(|it| it.status.clone()),
+        applied: Some(true),
+        applied_message: None,
+        health: Some(about.and_then(|it| it.health).unwrap_or_default()),
+    }
+}
+
+fn is_about(reported: &ManifestStatus, resource: &ObjectReference) -> bool {
+    let it = &reported.identifier;
+    let (group, version) = match resource.api_version.split_once('/') {
+        Some((group, version)) => (group, version),
+        None => ("", resource.api_version.as_str()),
+    };
+    (it.group.as_str(), it.version.as_str(), &it.kind) == (group, version, &resource.kind)
+        && it.namespace == resource.namespace.as_deref().unwrap_or_default()
+        && it.name == resource.name
+}

@@ -1,0 +1,293 @@
+use super::bound::{MESSAGE, MESSAGES, STATUSES, bound};
+use super::{Decision, Observed, Work, collect, decide, is_stirring};
+use crate::controller::propagation::Binding;
+use chrono::DateTime;
+use common::api::binding::{
+    AggregatedStatusItem, BindingSnapshot, GracefulEvictionTask, ObjectReference, TargetCluster,
+};
+use common::api::policy::PurgeMode;
+use common::api::work::{ResourceHealth, WorkStatus};
+use common::conditions;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn at(cluster: &str) -> TargetCluster {
+    TargetCluster {
+        name: cluster.into(),
+        ..TargetCluster::default()
+    }
+}
+
+fn binding(clusters: &[&str]) -> Binding {
+    let mut binding = Binding {
+        namespace: Some("default".into()),
+        name: "nginx-deployment".into(),
+        resource_version: "7".into(),
+        ..Binding::default()
+    };
+    binding.spec.resource = resource();
+    binding.spec.clusters = clusters.iter().map(|it| at(it)).collect();
+    binding
+}
+
+fn resource() -> ObjectReference {
+    ObjectReference {
+        api_version: "apps/v1".into(),
+        kind: "Deployment".into(),
+        namespace: Some("default".into()),
+        name: "nginx".into(),
+        ..ObjectReference::default()
+    }
+}
+
+fn work(cluster: &str, applied: &str, status: Value) -> Work {
+    let report = json!({
+        "conditions": [{"type": "Applied", "status": applied, "message": format!("{cluster} says {applied}")}],
+        "manifestStatuses": [
+            {"identifier": {"ordinal": 0, "group": "apps", "version": "v1", "kind": "Deployment",
+                "namespace": "other", "name": "nginx"}, "status": {"replicas": 99}, "health": "Unhealthy"},
+            {"identifier": {"ordinal": 1, "group": "apps", "version": "v1", "kind": "Deployment",
+                "namespace": "default", "name": "nginx"}, "status": status, "health": "Healthy"},
+        ],
+    });
+    Work {
+        cluster: cluster.into(),
+        deleting: false,
+        status: serde_json::from_value(report).expect("a status"),
+    }
+}
+
+fn silent(cluster: &str) -> Work {
+    Work {
+        cluster: cluster.into(),
+        deleting: false,
+        status: WorkStatus::default(),
+    }
+}
+
+fn decided(seen: &Observed) -> Decision {
+    let items = collect(&seen.binding.spec.resource, &seen.works);
+    let now = DateTime::from_timestamp(1_700_000_000, 0).expect("in range");
+    decide(now, seen, &items)
+}
+
+fn fully_applied(decision: &Decision) -> Option<bool> {
+    let status = decision.status.as_ref()?;
+    let condition = conditions::get(&status.conditions, "FullyApplied")?;
+    Some(condition.status == "True")
+}
+
+#[test]
+fn every_work_is_one_item() {
+    let mut going = work("m0", "True", json!({}));
+    going.deleting = true;
+    let works = [
+        work("m3", "False", json!({"replicas": 1})),
+        silent("m2"),
+        work("m1", "True", json!({"replicas": 2})),
+        work("m4", "Unknown", json!({})),
+        going,
+    ];
+    let items = serde_json::to_value(collect(&resource(), &works)).expect("encodes");
+    let want = json!([
+        {"clusterName": "m1", "status": {"replicas": 2}, "applied": true, "health": "Healthy"},
+        {"clusterName": "m2", "health": "Unknown"},
+        {"clusterName": "m3", "appliedMessage": "m3 says False", "health": "Unknown"},
+        {"clusterName": "m4", "appliedMessage": "m4 says Unknown", "health": "Unknown"},
+    ]);
+    assert_eq!(items, want);
+    let mut other = resource();
+    other.name = "apache".into();
+    let items = collect(&other, &works[2..3]);
+    assert_eq!(items[0].status, None);
+    assert_eq!(items[0].health, Some(ResourceHealth::Unknown));
+}
+
+/// Check 64 of the reference, and who else counts.
+#[test]
+fn all_that_it_was_given_to_have_to_have_it() {
+    let (yes, no) = (
+        |it| work(it, "True", json!({})),
+        |it| work(it, "False", json!({})),
+    );
+    let leaving = |cluster: &str, mode| GracefulEvictionTask {
+        from_cluster: cluster.into(),
+        purge_mode: mode,
+        ..GracefulEvictionTask::default()
+    };
+    let mut required = binding(&["m1"]);
+    required.spec.required_by = vec![BindingSnapshot {
+        clusters: vec![at("m2"), at("m1")],
+        ..BindingSnapshot::default()
+    }];
+    let mut graceful = binding(&["m1", "m2"]);
+    graceful.spec.graceful_eviction_tasks = vec![leaving("m3", Some(PurgeMode::Gracefully))];
+    let mut direct = binding(&["m1", "m2"]);
+    direct.spec.graceful_eviction_tasks = vec![leaving("m3", Some(PurgeMode::Directly))];
+    let cases = [
+        (binding(&["m1", "m2"]), vec![yes("m1"), no("m2")], false),
+        (binding(&["m1", "m2"]), vec![yes("m1"), yes("m2")], true),
+        (binding(&["m1", "m2"]), vec![yes("m1")], false),
+        (binding(&["m1"]), vec![yes("m1"), yes("m2")], false),
+        (binding(&["m1"]), vec![yes("m2")], false),
+        (binding(&[]), vec![yes("m1")], false),
+        (required.clone(), vec![yes("m1"), yes("m2")], true),
+        (required, vec![yes("m1")], false),
+        (
+            graceful.clone(),
+            vec![yes("m1"), yes("m2"), no("m3")],
+            false,
+        ),
+        (graceful, vec![yes("m1"), yes("m2"), yes("m3")], true),
+        (direct, vec![yes("m1"), yes("m2")], true),
+    ];
+    for (binding, works, want) in cases {
+        let seen = Observed {
+            binding,
+            works,
+            ..Observed::default()
+        };
+        assert_eq!(fully_applied(&decided(&seen)), Some(want), "{seen:?}");
+    }
+}
+
+#[test]
+fn nothing_is_told_before_anybody_said_something() {
+    let mut seen = Observed {
+        binding: binding(&["m1"]),
+        works: vec![silent("m1")],
+        template: Some((json!({}), Ok(json!({"replicas": 0})))),
+        ..Observed::default()
+    };
+    assert_eq!(decided(&seen), Decision::default());
+    seen.stirred = true;
+    assert_eq!(fully_applied(&decided(&seen)), Some(false));
+    seen.stirred = false;
+    seen.works = vec![work("m1", "True", json!({}))];
+    let decision = decided(&seen);
+    assert_eq!(fully_applied(&decision), Some(true));
+    // What was told once is told anew when nobody says anything any more.
+    seen.status = decision.status.expect("a status");
+    seen.works = vec![silent("m1")];
+    assert_eq!(fully_applied(&decided(&seen)), Some(false));
+    seen.binding.deleting = true;
+    assert_eq!(decided(&seen), Decision::default());
+}
+
+#[test]
+fn a_template_that_changed_after_it_was_placed_is_answered() {
+    let old = binding(&["m1"]);
+    let mut new = old.clone();
+    assert!(!is_stirring(&old, &new, true));
+    new.spec.resource.resource_version = Some("8".into());
+    assert!(is_stirring(&old, &new, true));
+    assert!(!is_stirring(&old, &new, false));
+}
+
+#[test]
+fn only_what_differs_is_written_and_told() {
+    let after = json!({"replicas": 2, "conditions": [1]});
+    let mut seen = Observed {
+        binding: binding(&["m1"]),
+        works: vec![work("m1", "True", json!({"replicas": 2}))],
+        template: Some((json!({"replicas": 1, "conditions": [1]}), Ok(after))),
+        ..Observed::default()
+    };
+    let scheduled = conditions::new("Scheduled", true, "Success", "", DateTime::UNIX_EPOCH);
+    seen.status.conditions.push(scheduled);
+    let decision = decided(&seen);
+    let text =
+        "Update ResourceBinding(default/nginx-deployment) with AggregatedStatus successfully.";
+    assert_eq!(decision.events[0].message, text);
+    assert_eq!(
+        decision.template_events[0].message,
+        "Update Resource with AggregatedStatus successfully."
+    );
+    assert_eq!(
+        decision.template_patch(&seen),
+        Some(json!({"status": {"replicas": 2}}))
+    );
+    let patch = decision
+        .status_patch(&seen)
+        .expect("encodes")
+        .expect("a patch");
+    assert_eq!(patch["metadata"], json!({"resourceVersion": "7"}));
+    let conditions = patch["status"]["conditions"].as_array().expect("a list");
+    assert_eq!(conditions.len(), 2, "{patch}");
+
+    seen.status = decision.status.expect("a status");
+    let again = decided(&seen);
+    assert_eq!((again.status, again.template.is_some()), (None, true));
+    seen.template = Some((
+        json!({"replicas": 2, "x": null}),
+        Ok(json!({"replicas": 2})),
+    ));
+    assert_eq!(decided(&seen), Decision::default());
+    seen.template = Some((json!({}), Err("no such rule".into())));
+    let failed = decided(&seen);
+    assert_eq!(failed.template_events[0].reason, "AggregateStatusFailed");
+    assert_eq!(failed.template_patch(&seen), None);
+}
+
+#[test]
+fn a_member_that_says_too_much_is_cut() {
+    let item = |index: usize, status: Value, message: &str| AggregatedStatusItem {
+        cluster_name: format!("m{index:04}"),
+        status: Some(status),
+        applied_message: Some(message.to_owned()),
+        ..AggregatedStatusItem::default()
+    };
+    let modest = json!({"replicas": 2, "readyReplicas": 1});
+    let long = json!({"replicas": 2, "story": "x".repeat(STATUSES)});
+    let mut items = vec![
+        item(0, modest.clone(), "short"),
+        item(1, long, &"ä".repeat(MESSAGE)),
+    ];
+    bound(&mut items);
+    assert_eq!(items[0].status, Some(modest.clone()));
+    assert_eq!(items[0].applied_message.as_deref(), Some("short"));
+    assert_eq!(
+        items[1].status,
+        Some(json!({"replicas": 2, "towlineOmitted": ["story"]}))
+    );
+    assert_eq!(
+        items[1].applied_message.as_ref().map(String::len),
+        Some(MESSAGE)
+    );
+
+    let deep = json!({"a": "y".repeat(400), "b": "z".repeat(400)});
+    let mut many: Vec<AggregatedStatusItem> = (0..3000)
+        .map(|index| item(index, deep.clone(), &"w".repeat(500)))
+        .collect();
+    many[7].status = Some(modest.clone());
+    bound(&mut many);
+    assert_eq!(many[7].status, Some(modest));
+    let whole = serde_json::to_string(&many).expect("encodes").len();
+    assert!(whole < STATUSES + MESSAGES + 3000 * 100, "{whole}");
+}
+
+proptest! {
+    /// What was written is not written again, whatever members say.
+    #[test]
+    fn it_comes_to_rest(
+        targets in proptest::collection::btree_set("m[1-4]", 0..4),
+        reports in proptest::collection::btree_map("m[1-4]", ("True|False|Unknown", 0i64..3), 0..4),
+        stirred in any::<bool>(),
+    ) {
+        let names: Vec<&str> = targets.iter().map(String::as_str).collect();
+        let report = |(name, (applied, count)): (&String, &(String, i64))| {
+            work(name, applied, json!({"replicas": count}))
+        };
+        let mut seen = Observed {
+            binding: binding(&names),
+            works: reports.iter().map(report).collect(),
+            stirred,
+            ..Observed::default()
+        };
+        let first = decided(&seen);
+        let patch = first.status_patch(&seen).expect("encodes");
+        prop_assert_eq!(first.status.is_some(), patch.is_some());
+        seen.status = first.status.unwrap_or_default();
+        prop_assert_eq!(decided(&seen), Decision::default());
+    }
+}

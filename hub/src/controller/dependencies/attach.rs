@@ -1,0 +1,112 @@
+//! The binding of a template that others refer to: who they are, and where it goes for them.
+//!
+//! Pure. Who may write a workload decides about its namespace and nothing else: what follows it lies there too, and
+//! neither tokens nor namespaces of the system follow anything.
+
+use crate::controller::propagation::{Binding, Dependent, Notice, Template};
+use common::api::binding::BindingSnapshot;
+use common::api::policy::ConflictResolution;
+use common::labels::DEPENDED_BY_PREFIX;
+use common::names::dependent_id;
+use common::reserved::RESERVED_PREFIXES;
+use std::collections::BTreeSet;
+
+/// Most dependents that a binding lists, as its schema has it.
+const DEPENDENTS_MAX: usize = 1000;
+/// What the names of the hub's own namespaces begin with, beside those that are reserved in members.
+const OWN_PREFIX: &str = "karmada-";
+/// Types of Secrets that are somebody's identity.
+const TOKENS: [&str; 2] = [
+    "kubernetes.io/service-account-token",
+    "bootstrap.kubernetes.io/token",
+];
+
+/// Whether a template may be taken along by bindings of `namespace`.
+pub fn may_follow(template: &Template, namespace: &str) -> bool {
+    let own = namespace.starts_with(OWN_PREFIX)
+        || RESERVED_PREFIXES.iter().any(|it| namespace.starts_with(it));
+    let core_secret = template.group().is_empty() && template.kind == "Secret";
+    let token = template
+        .secret_type
+        .as_deref()
+        .is_some_and(|it| TOKENS.contains(&it));
+    template.namespace.as_deref() == Some(namespace) && !own && !(core_secret && token)
+}
+
+/// The dependents that are somewhere, in the order of their names, each once. Of more than a binding can list,
+/// those stay whose clusters no other one has.
+pub fn those_placed(dependents: &[Dependent]) -> Vec<Dependent> {
+    let placed = dependents.iter().filter(|it| !it.clusters.is_empty());
+    let mut placed: Vec<Dependent> = placed.cloned().collect();
+    placed.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    placed.dedup_by(|a, b| (&a.namespace, &a.name) == (&b.namespace, &b.name));
+    if placed.len() > DEPENDENTS_MAX {
+        let mut reached = BTreeSet::new();
+        placed.sort_by_cached_key(|it| {
+            let mut names = it.clusters.iter().map(|cluster| cluster.name.clone());
+            let adds = names.any(|name| !reached.contains(&name));
+            reached.extend(it.clusters.iter().map(|cluster| cluster.name.clone()));
+            !adds
+        });
+        placed.truncate(DEPENDENTS_MAX);
+        placed.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    }
+    placed
+}
+
+/// Whether a binding shows that others refer to its template.
+pub fn is_attached(binding: &Binding) -> bool {
+    !binding.spec.required_by.is_empty() || binding.labels.keys().any(|it| is_ours(it))
+}
+
+fn is_ours(label: &str) -> bool {
+    label.starts_with(DEPENDED_BY_PREFIX)
+}
+
+/// Writes the dependents (see [`those_placed`]) into a binding, in place of those it lists. Where no policy of its
+/// own says it, theirs say what happens to objects that are not ours, and whether objects stay.
+pub fn set(binding: &mut Binding, dependents: &[Dependent]) {
+    binding.labels.retain(|key, _| !is_ours(key));
+    for dependent in dependents {
+        let id = dependent_id(&dependent.namespace, &dependent.name);
+        let key = format!("{DEPENDED_BY_PREFIX}{id}");
+        binding.labels.insert(key, dependent.id.clone());
+    }
+    let snapshot = |it: &Dependent| BindingSnapshot {
+        namespace: Some(it.namespace.clone()),
+        name: it.name.clone(),
+        clusters: it.clusters.clone(),
+    };
+    binding.spec.required_by = dependents.iter().map(snapshot).collect();
+    if binding.spec.placement.is_none() && !dependents.is_empty() {
+        binding.spec.conflict_resolution = if dependents.iter().any(overwrites) {
+            ConflictResolution::Overwrite
+        } else {
+            ConflictResolution::Abort
+        };
+        let preserve = dependents.iter().any(|it| it.preserve);
+        binding.spec.preserve_resources_on_deletion = Some(preserve);
+    }
+}
+
+fn overwrites(dependent: &Dependent) -> bool {
+    dependent.conflict_resolution == ConflictResolution::Overwrite
+}
+
+/// That dependents want different things, to be told on the binding.
+pub fn conflict(binding: &Binding, dependents: &[Dependent]) -> Option<Notice> {
+    if binding.spec.placement.is_some() {
+        return None;
+    }
+    let mixed =
+        |is: &dyn Fn(&Dependent) -> bool| dependents.iter().any(is) && !dependents.iter().all(is);
+    let mut parts = Vec::new();
+    if mixed(&overwrites) {
+        parts.push("ConflictResolution conflicted (Overwrite vs Abort)");
+    }
+    if mixed(&|it| it.preserve) {
+        parts.push("PreserveResourcesOnDeletion conflicted (true vs false)");
+    }
+    let message = format!("Dependency policy conflict detected: {}.", parts.join("; "));
+    (!parts.is_empty()).then(|| Notice::warning("DependencyPolicyConflict", message))
+}

@@ -1,0 +1,367 @@
+//! What is to be written for one template: its claim, and its binding.
+//!
+//! Pure. The reference leaves a template with a policy that no longer selects it, and leaves what a deleted policy
+//! placed. Here such a template goes to the next policy, or is released: its claim and its binding go, and with
+//! the binding its Works, whose objects stay where `preserveResourcesOnDeletion` says so.
+
+use super::choose::{best, is_in_force, preemptor, rank};
+use super::claim::{self, MetadataPatch};
+use super::content::{self, Held};
+use crate::controller::dependencies::attach;
+use crate::controller::propagation::{Binding, Dependent, Notice, Policy, PolicyName, Template};
+use common::api::policy::ActivationPreference;
+use common::interpreter::replicas::Replicas;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What was seen around one template. What the detector skips (see [`super::skip`]) is not decided on at all.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    /// The template.
+    pub template: Template,
+    /// Whether its author made or changed it (see [`super::wake::is_edit`]) since this was last carried out; that
+    /// activates Lazy policies. What was listed after a start was not edited, as far as anybody knows.
+    pub edited: bool,
+    /// At least those that may select it (see [`super::wake`]), and the one that holds it.
+    pub policies: Vec<Arc<Policy>>,
+    /// Override policies that exist, at least of those that these policies depend on.
+    pub overrides: BTreeSet<PolicyName>,
+    /// What it asks for, by the rules of its kind (see [`common::interpreter::replicas`]); the error says why nobody
+    /// knows.
+    pub replicas: Result<Option<Replicas>, String>,
+    /// Numbers of PriorityClasses, at least of those that these policies name.
+    pub priority_classes: BTreeMap<String, i32>,
+    /// The binding of its name, if there is one.
+    pub binding: Option<Binding>,
+    /// Bindings whose templates refer to it, and that may take it along (see [`attach::may_follow`]).
+    pub dependents: Vec<Dependent>,
+    /// The permanent id that a new binding gets: a UUID that nobody has.
+    pub fresh_id: String,
+}
+
+/// What is to be done, in this order. At rest it is all empty.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Decision {
+    /// The policy that holds the template from now on.
+    pub holder: Option<PolicyName>,
+    /// A change of the template.
+    pub claim: Option<MetadataPatch>,
+    /// A change of its binding.
+    pub binding: Option<Write>,
+    /// Events on the template, told once all of this is done.
+    pub events: Vec<Notice>,
+    /// Events on the binding.
+    pub binding_events: Vec<Notice>,
+    /// Why not all of it could be decided; what it waits for wakes the template again.
+    pub problem: Option<Problem>,
+}
+
+/// What becomes of a binding.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Write {
+    /// It is created, see [`Binding::object`].
+    Create(Box<Binding>),
+    /// It is changed into this, see [`Binding::patch`].
+    Update(Box<Binding>),
+    /// It is deleted, when its UID is still this one and the hub confirms what that rests on.
+    Delete(String),
+}
+
+/// Why a template does not get what its policy says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// Overrides that the policy depends on do not exist.
+    #[error("waiting for dependent overrides: {0}")]
+    Overrides(String),
+    /// Nobody knows what it asks for.
+    #[error("{0}")]
+    Replicas(String),
+    /// A class that the policy names does not exist.
+    #[error("priorityclasses.scheduling.k8s.io {0:?} not found")]
+    PriorityClass(String),
+    /// The binding belongs to a template of the same name that is gone.
+    #[error(
+        "failed to update binding due to different owner reference UID, will try again later after binding is garbage collected, see https://github.com/karmada-io/karmada/issues/2090"
+    )]
+    FormerOwner,
+    /// The binding belongs to another template, whose binding has the same name.
+    #[error("binding {name:?} already belongs to {other}; rename one of the two")]
+    NameTaken {
+        /// The binding.
+        name: String,
+        /// Kind, group and name of the other template.
+        other: String,
+    },
+    /// The binding is being deleted; the next one follows.
+    #[error("binding {0:?} is being deleted")]
+    Deleting(String),
+}
+
+/// What is to be done about one template.
+pub fn decide(seen: &Observed) -> Decision {
+    if seen.template.deleting {
+        return Decision::default();
+    }
+    let choice = choose(seen);
+    let missing = choice
+        .policy
+        .and_then(|policy| missing_overrides(policy, seen));
+    let mut decision = match (choice.policy, missing) {
+        // It waits with the policy that it has, and with none when that is gone.
+        (Some(policy), Some(problem)) if choice.held => failed(policy, problem),
+        (Some(policy), Some(problem)) => {
+            let mut decision = failed(policy, problem);
+            decision.claim = claim_of(seen, None);
+            decision.binding = orphaned(seen);
+            decision
+        }
+        (Some(policy), None) => held(seen, policy),
+        (None, _) => released(seen),
+    };
+    decision.holder = match &decision.problem {
+        Some(Problem::Overrides(_)) if !choice.held => None,
+        _ => choice.policy.map(|policy| policy.name.clone()),
+    };
+    if decision.problem.is_none() {
+        decision.events.splice(0..0, choice.notice);
+    }
+    if let Some(Write::Create(binding) | Write::Update(binding)) = &decision.binding {
+        let conflict = attach::conflict(binding, &attach::those_placed(&seen.dependents));
+        decision.binding_events.extend(conflict);
+    }
+    decision
+}
+
+struct Choice<'a> {
+    policy: Option<&'a Policy>,
+    /// Whether the template already shows it.
+    held: bool,
+    /// That one policy took it from another.
+    notice: Option<Notice>,
+}
+
+fn choose(seen: &Observed) -> Choice<'_> {
+    let template = &seen.template;
+    let policies = || seen.policies.iter().map(AsRef::as_ref);
+    let claimed = claim::holder(&template.labels, &template.annotations).and_then(|name| {
+        policies().find(|policy: &&Policy| {
+            policy.name == name && is_in_force(policy) && rank(policy, template).is_some()
+        })
+    });
+    let Some(holder) = claimed else {
+        return Choice {
+            policy: best(policies(), template),
+            held: false,
+            notice: None,
+        };
+    };
+    let ready = policies().filter(|policy| missing_overrides(policy, seen).is_none());
+    match preemptor(ready, holder, template) {
+        Some(winner) => Choice {
+            policy: Some(winner),
+            held: false,
+            notice: Some(preempted(winner, holder)),
+        },
+        None => Choice {
+            policy: Some(holder),
+            held: true,
+            notice: None,
+        },
+    }
+}
+
+fn missing_overrides(policy: &Policy, seen: &Observed) -> Option<Problem> {
+    let there = |name: &&String| {
+        seen.overrides.contains(&PolicyName {
+            namespace: policy.name.namespace.clone(),
+            name: (*name).clone(),
+        })
+    };
+    let names = policy.spec.dependent_overrides.iter();
+    let missing: Vec<&str> = names.filter(|it| !there(it)).map(String::as_str).collect();
+    (!missing.is_empty()).then(|| Problem::Overrides(missing.join(", ")))
+}
+
+fn claim_of(seen: &Observed, policy: Option<&Policy>) -> Option<MetadataPatch> {
+    claim::patch(policy, &seen.template.labels, &seen.template.annotations)
+}
+
+/// A policy holds the template.
+fn held(seen: &Observed, policy: &Policy) -> Decision {
+    let mut decision = match wanted(seen, policy) {
+        Ok(binding) => Decision {
+            events: binding.iter().map(|_| applied(policy)).collect(),
+            binding,
+            ..Decision::default()
+        },
+        Err(problem) => failed(policy, problem),
+    };
+    decision.claim = claim_of(seen, Some(policy));
+    decision
+}
+
+fn wanted(seen: &Observed, policy: &Policy) -> Result<Option<Write>, Problem> {
+    let template = &seen.template;
+    if let Some(binding) = &seen.binding {
+        usable(binding, template)?;
+    }
+    let lazy = policy.spec.activation_preference == Some(ActivationPreference::Lazy);
+    if lazy && !seen.edited {
+        return Ok(match &seen.binding {
+            Some(binding) if claim::has_any(&binding.labels, &binding.annotations) => {
+                let dependents = attach::those_placed(&seen.dependents);
+                let wanted = content::attached(template, binding, &dependents, &seen.fresh_id);
+                update(binding, wanted)
+            }
+            _ => followed(seen),
+        });
+    }
+    let held = Held {
+        policy,
+        replicas: match &seen.replicas {
+            Ok(replicas) => replicas.as_ref(),
+            Err(error) => return Err(Problem::Replicas(error.clone())),
+        },
+        priority: priority(policy, seen)?,
+    };
+    Ok(write(
+        seen,
+        Some(&held),
+        &attach::those_placed(&seen.dependents),
+    ))
+}
+
+fn write(seen: &Observed, held: Option<&Held<'_>>, dependents: &[Dependent]) -> Option<Write> {
+    let known = seen.binding.as_ref();
+    let mut wanted = content::wanted(&seen.template, known, held, dependents, &seen.fresh_id);
+    let Some(known) = known else {
+        return Some(Write::Create(Box::new(wanted)));
+    };
+    // Of the template's versions only those count in which its author or its holder changed: a status has a version
+    // too, and so has what was written before this process began.
+    let holder = |it: &Binding| claim::holder(&it.labels, &it.annotations);
+    let version = &known.spec.resource.resource_version;
+    if !seen.edited && holder(known) == holder(&wanted) && version.is_some() {
+        wanted.spec.resource.resource_version.clone_from(version);
+    }
+    update(known, wanted)
+}
+
+fn priority(policy: &Policy, seen: &Observed) -> Result<Option<i32>, Problem> {
+    let Some(priority) = &policy.spec.schedule_priority else {
+        return Ok(None);
+    };
+    let class = &priority.priority_class_name;
+    let known = seen.priority_classes.get(class);
+    known
+        .copied()
+        .map(Some)
+        .ok_or_else(|| Problem::PriorityClass(class.clone()))
+}
+
+/// Whether a binding of the template's name is the template's.
+fn usable(binding: &Binding, template: &Template) -> Result<(), Problem> {
+    if binding.deleting {
+        return Err(Problem::Deleting(binding.name.clone()));
+    }
+    let Some(owner) = binding
+        .owner
+        .as_ref()
+        .filter(|owner| owner.uid != template.uid)
+    else {
+        return Ok(());
+    };
+    let group = crate::controller::propagation::group;
+    let same = owner.name == template.name
+        && owner.kind == template.kind
+        && group(&owner.api_version) == template.group();
+    if same {
+        return Err(Problem::FormerOwner);
+    }
+    let (kind, group, name) = (&owner.kind, group(&owner.api_version), &owner.name);
+    let dot = if group.is_empty() { "" } else { "." };
+    Err(Problem::NameTaken {
+        name: binding.name.clone(),
+        other: format!("{kind}{dot}{group} {name}"),
+    })
+}
+
+fn update(known: &Binding, wanted: Binding) -> Option<Write> {
+    (*known != wanted).then(|| Write::Update(Box::new(wanted)))
+}
+
+/// No policy holds the template.
+fn released(seen: &Observed) -> Decision {
+    Decision {
+        claim: claim_of(seen, None),
+        binding: followed(seen),
+        ..Decision::default()
+    }
+}
+
+/// The binding of a template that at most others refer to.
+fn followed(seen: &Observed) -> Option<Write> {
+    let template = &seen.template;
+    let known = seen.binding.as_ref();
+    if known.is_some_and(|known| usable(known, template).is_err()) {
+        return None;
+    }
+    let dependents = attach::those_placed(&seen.dependents);
+    if dependents.is_empty() {
+        // One that shows neither a policy nor a dependent is somebody else's, or what Karmada left.
+        let ours = known
+            .filter(|it| claim::has_any(&it.labels, &it.annotations) || attach::is_attached(it));
+        return ours.map(|known| Write::Delete(known.uid.clone()));
+    }
+    write(seen, None, &dependents)
+}
+
+/// The binding of a template whose policy is gone while the next one is not ready: it stays, and goes on showing
+/// whose it was, so that it is known as ours when no next one comes.
+fn orphaned(seen: &Observed) -> Option<Write> {
+    let binding = seen.binding.as_ref();
+    let stays = binding.is_some_and(|it| claim::has_any(&it.labels, &it.annotations));
+    if stays { None } else { followed(seen) }
+}
+
+fn failed(policy: &Policy, problem: Problem) -> Decision {
+    let mut events = vec![Notice::warning(
+        "ApplyPolicyFailed",
+        format!("Apply {} failed: {problem}", shown(policy)),
+    )];
+    if let Problem::Replicas(error) = &problem {
+        events.insert(0, Notice::warning("GetReplicasFailed", error.as_str()));
+    }
+    Decision {
+        events,
+        problem: Some(problem),
+        ..Decision::default()
+    }
+}
+
+fn applied(policy: &Policy) -> Notice {
+    Notice::normal(
+        "ApplyPolicySucceed",
+        format!("Apply {} succeed", shown(policy)),
+    )
+}
+
+fn shown(policy: &Policy) -> String {
+    match policy.name.namespace {
+        Some(_) => format!("policy({})", policy.name),
+        None => format!("cluster policy({})", policy.name),
+    }
+}
+
+fn preempted(winner: &Policy, holder: &Policy) -> Notice {
+    let named = |policy: &Policy| match policy.name.namespace {
+        Some(_) => format!("propagation policy({})", policy.name),
+        None => format!("cluster propagation policy({})", policy.name),
+    };
+    let subject = match winner.name.namespace {
+        Some(_) => format!("Propagation policy({})", winner.name),
+        None => format!("Cluster propagation policy({})", winner.name),
+    };
+    let message = format!("{subject} preempted {} successfully", named(holder));
+    Notice::normal("PreemptPolicySucceed", message)
+}

@@ -1,0 +1,333 @@
+//! Tables of single rules: who matches, what is skipped, what policies carry, and what wakes whom.
+
+use super::{cluster_policy, nginx, policy};
+use crate::controller::detector::choose::{Rank, best, rank};
+use crate::controller::detector::marks;
+use crate::controller::detector::skip::Skips;
+use crate::controller::detector::wake::{Woken, is_edit, overrides_of, woken};
+use crate::controller::propagation::{Policy, PolicyName, Template};
+use serde_json::{Value, json};
+
+#[test]
+fn checks_8_and_9_how_closely_a_selector_names_a_template() {
+    let labels = |value: &str| json!({"matchLabels": {"app": value}});
+    let bad = json!({"matchExpressions": [{"key": "app", "operator": "Is", "values": ["web"]}]});
+    let cases = [
+        (json!({}), Some(Rank::Kind)),
+        (json!({"name": "nginx"}), Some(Rank::Name)),
+        (json!({"name": "apache"}), None),
+        (json!({"labelSelector": labels("web")}), Some(Rank::Labels)),
+        (json!({"labelSelector": labels("db")}), None),
+        (json!({"labelSelector": {}}), Some(Rank::Labels)),
+        (json!({"labelSelector": bad}), None),
+        (
+            json!({"name": "nginx", "labelSelector": labels("db")}),
+            Some(Rank::Name),
+        ),
+        (
+            json!({"name": "apache", "labelSelector": labels("web")}),
+            None,
+        ),
+        (json!({"kind": "StatefulSet"}), None),
+        (json!({"apiVersion": "example.org/v1"}), None),
+        (json!({"apiVersion": "v1"}), None),
+        // Check 71, where the reference knows one version only.
+        (json!({"apiVersion": "apps/v1beta1"}), Some(Rank::Kind)),
+        (json!({"namespace": "default"}), Some(Rank::Kind)),
+        (json!({"namespace": ""}), Some(Rank::Kind)),
+        (json!({"namespace": "other"}), None),
+    ];
+    for (selector, want) in cases {
+        let cluster_wide = cluster_policy("c", selector.clone(), json!({}));
+        assert_eq!(rank(&cluster_wide, &nginx()), want, "{selector}");
+        let own = policy("p", selector.clone(), json!({}));
+        assert_eq!(rank(&own, &nginx()), want, "{selector}");
+        let elsewhere = Policy {
+            name: PolicyName {
+                namespace: Some("other".into()),
+                name: "p".into(),
+            },
+            ..own
+        };
+        assert_eq!(rank(&elsewhere, &nginx()), None, "{selector}");
+    }
+}
+
+#[test]
+fn checks_4_to_6_who_comes_first() {
+    let with = |priority: i32| json!({ "priority": priority });
+    let name = json!({"name": "nginx"});
+    let cases: [(Vec<Policy>, Option<&str>); 8] = [
+        (
+            vec![
+                policy("y", json!({}), with(0)),
+                policy("x", json!({}), with(0)),
+            ],
+            Some("x"),
+        ),
+        (
+            vec![
+                policy("a", json!({}), with(1)),
+                policy("b", name.clone(), with(0)),
+            ],
+            Some("a"),
+        ),
+        (
+            vec![
+                policy("a", json!({}), with(0)),
+                policy("b", name.clone(), with(0)),
+            ],
+            Some("b"),
+        ),
+        (
+            vec![
+                policy("a", json!({}), with(-1)),
+                policy("b", json!({}), with(0)),
+            ],
+            Some("b"),
+        ),
+        (
+            vec![
+                cluster_policy("a", name.clone(), with(100)),
+                policy("b", json!({}), with(0)),
+            ],
+            Some("b"),
+        ),
+        (
+            vec![
+                cluster_policy("b", json!({}), with(1)),
+                cluster_policy("a", name, with(0)),
+            ],
+            Some("b"),
+        ),
+        (vec![policy("a", json!({"kind": "Job"}), with(9))], None),
+        (vec![], None),
+    ];
+    for (policies, want) in cases {
+        let chosen = best(&policies, &nginx());
+        assert_eq!(chosen.map(|it| it.name.name.as_str()), want, "{policies:?}");
+    }
+    let mut going = policy("a", json!({}), json!({}));
+    going.deleting = true;
+    let mut nameless = policy("b", json!({}), json!({}));
+    nameless.id.clear();
+    assert_eq!(best([&going, &nameless], &nginx()), None);
+}
+
+fn object(api_version: &str, kind: &str, namespace: Option<&str>, name: &str) -> Template {
+    Template::of(&json!({"apiVersion": api_version, "kind": kind,
+        "metadata": {"name": name, "namespace": namespace}}))
+    .expect("a template")
+}
+
+#[test]
+fn check_26_what_is_never_propagated() {
+    let flags = "a.org; b.org/v1;c.org/v1/X,Y;v1/PodTemplate,Endpoints";
+    let skips = Skips::parse(flags, ["kube-.*", "tmp|temp"]).expect("sound");
+    let cases = [
+        (object("v1", "ConfigMap", Some("kube-system"), "x"), true),
+        (object("v1", "ConfigMap", Some("karmada-es-m1"), "x"), true),
+        (object("v1", "ConfigMap", Some("karmada-system"), "x"), true),
+        (
+            object("v1", "ConfigMap", Some("karmada-cluster"), "x"),
+            true,
+        ),
+        (object("v1", "ConfigMap", Some("towline-system"), "x"), true),
+        (object("v1", "ConfigMap", Some("my-kube-x"), "x"), false),
+        (object("v1", "ConfigMap", Some("tmp"), "x"), true),
+        (object("v1", "ConfigMap", Some("tmp2"), "x"), false),
+        (object("v1", "ConfigMap", Some("a-temp"), "x"), false),
+        (object("v1", "Namespace", None, "kube-system"), false),
+        (object("v1", "Event", Some("shop"), "x"), true),
+        (object("events.k8s.io/v1", "Event", Some("shop"), "x"), true),
+        (
+            object("coordination.k8s.io/v1", "Lease", Some("shop"), "x"),
+            true,
+        ),
+        (
+            object("work.karmada.io/v1alpha1", "Work", Some("shop"), "x"),
+            true,
+        ),
+        (
+            object(
+                "policy.karmada.io/v1alpha1",
+                "OverridePolicy",
+                Some("shop"),
+                "x",
+            ),
+            true,
+        ),
+        (
+            object("search.karmada.io/v1alpha1", "ResourceRegistry", None, "x"),
+            false,
+        ),
+        (
+            object(
+                "multicluster.x-k8s.io/v1alpha1",
+                "ServiceImport",
+                Some("shop"),
+                "x",
+            ),
+            false,
+        ),
+        (object("a.org/v1", "Z", Some("shop"), "x"), true),
+        (object("b.org/v1", "Z", Some("shop"), "x"), true),
+        (object("b.org/v2", "Z", Some("shop"), "x"), false),
+        (object("c.org/v1", "X", Some("shop"), "x"), true),
+        (object("c.org/v1", "Y", Some("shop"), "x"), true),
+        (object("c.org/v1", "Z", Some("shop"), "x"), false),
+        (object("v1", "Endpoints", Some("shop"), "x"), true),
+        (object("v1", "Secret", Some("shop"), "x"), false),
+    ];
+    for (template, skipped) in cases {
+        assert_eq!(skips.template(&template), skipped, "{template:?}");
+    }
+    let mut claimed = nginx();
+    let key = "resourcetemplate.karmada.io/claimed-by".to_owned();
+    claimed.labels.insert(key.clone(), String::new());
+    assert!(!skips.template(&claimed));
+    claimed
+        .labels
+        .insert(key, "multiclusterservice-controller".into());
+    assert!(skips.template(&claimed));
+
+    let open = Skips::parse("", [""; 0]).expect("sound");
+    let servers = object(
+        "v1",
+        "ConfigMap",
+        Some("kube-system"),
+        "extension-apiserver-authentication",
+    );
+    assert!(open.template(&servers));
+    assert!(!open.template(&object("v1", "ConfigMap", Some("kube-system"), "x")));
+}
+
+#[test]
+fn flags_that_cannot_be_meant_are_refused() {
+    for bad in ["a/b/c/d", "/v1", "a.org/", "a.org//X"] {
+        let error = Skips::parse(bad, [""; 0]).expect_err(bad).to_string();
+        assert!(error.starts_with("Invalid API string"), "{error}");
+    }
+    let error = Skips::parse("", ["("])
+        .expect_err("no expression")
+        .to_string();
+    assert!(
+        error.contains("--skipped-propagating-namespaces \"(\""),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_policy_carries_its_id_and_a_finalizer_until_it_holds_nothing() {
+    let ours = "karmada.io/propagation-policy-controller";
+    let new = Policy {
+        id: String::new(),
+        ..policy("p", json!({}), json!({}))
+    };
+    let going = |id: &str| Policy {
+        id: id.into(),
+        deleting: true,
+        ..new.clone()
+    };
+    let known = policy("p", json!({}), json!({}));
+    let label = "propagationpolicy.karmada.io/permanent-id";
+    let cases: [(&Policy, &[&str], bool, Value); 7] = [
+        (
+            &new,
+            &["x"],
+            false,
+            json!({"labels": {label: "fresh"}, "finalizers": ["x", ours], "resourceVersion": "7"}),
+        ),
+        (
+            &known,
+            &[],
+            true,
+            json!({"finalizers": [ours], "resourceVersion": "7"}),
+        ),
+        (&known, &[ours], false, Value::Null),
+        (&going("id"), &[ours, "x"], true, Value::Null),
+        (
+            &going("id"),
+            &[ours, "x"],
+            false,
+            json!({"finalizers": ["x"], "resourceVersion": "7"}),
+        ),
+        (&going(""), &["x"], false, Value::Null),
+        (&going(""), &[], true, Value::Null),
+    ];
+    for (policy, finalizers, holds, want) in cases {
+        let finalizers: Vec<String> = finalizers.iter().map(|it| (*it).to_owned()).collect();
+        let patch = marks::patch(policy, "7", &finalizers, holds, "fresh");
+        let metadata = patch.map_or(Value::Null, |it| it["metadata"].clone());
+        assert_eq!(metadata, want, "{policy:?} {finalizers:?} {holds}");
+    }
+    let wide = cluster_policy("c", json!({}), json!({}));
+    let patch = marks::patch(&wide, "7", &[], false, "fresh").expect("a patch");
+    let finalizer = "karmada.io/cluster-propagation-policy-controller";
+    assert_eq!(patch["metadata"]["finalizers"], json!([finalizer]));
+}
+
+#[test]
+fn an_edit_is_what_the_author_wrote() {
+    let before = nginx();
+    let changed = |change: fn(&mut Template)| {
+        let mut after = before.clone();
+        change(&mut after);
+        is_edit(Some(&before), &after)
+    };
+    assert!(is_edit(None, &before));
+    assert!(!changed(|it| it.resource_version = "9".into()), "a status");
+    assert!(changed(|it| it.digest += 1));
+    assert!(changed(|it| it.uid = "uid-9".into()));
+    assert!(changed(|it| drop(it.labels.insert("a".into(), "b".into()))));
+    assert!(changed(|it| drop(it.labels.remove("app"))));
+    assert!(changed(|it| drop(
+        it.annotations.insert("example.org/x".into(), "y".into())
+    )));
+    let claim = |it: &mut Template| {
+        it.labels.insert(
+            "propagationpolicy.karmada.io/permanent-id".into(),
+            "id".into(),
+        );
+        it.annotations
+            .insert("propagationpolicy.karmada.io/name".into(), "p".into());
+    };
+    assert!(!changed(claim));
+    let skip = |it: &mut Template| {
+        it.labels.insert(
+            "namespace.karmada.io/skip-auto-propagation".into(),
+            "true".into(),
+        );
+    };
+    assert!(changed(skip));
+    let object = |data: &str, phase: &str| {
+        Template::of(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "generation": 7},
+            "data": {"k": data}, "status": {"phase": phase}}))
+        .expect("a template")
+    };
+    assert!(is_edit(Some(&object("1", "x")), &object("2", "x")));
+    assert!(!is_edit(Some(&object("1", "x")), &object("1", "y")));
+}
+
+#[test]
+fn a_policy_wakes_what_it_selected_selects_and_holds() {
+    let old = policy(
+        "p",
+        json!({"name": "a"}),
+        json!({"dependentOverrides": ["o"]}),
+    );
+    let new = policy("p", json!({"name": "b"}), json!({}));
+    assert_eq!(woken(Some(&old), Some(&old.clone())), Woken::default());
+    let woken = woken(Some(&old), Some(&new));
+    assert_eq!(woken.held_by.as_ref(), Some(&old.name));
+    let names: Vec<Option<&str>> = woken.selected.iter().map(|it| it.name.as_deref()).collect();
+    assert_eq!(names, [Some("a"), Some("b")]);
+    assert!(
+        woken
+            .selected
+            .iter()
+            .all(|it| it.namespace.as_deref() == Some("default"))
+    );
+    let waited: Vec<String> = overrides_of(&old).iter().map(ToString::to_string).collect();
+    assert_eq!(waited, ["default/o"]);
+}

@@ -1,0 +1,110 @@
+//! Which templates a policy may concern, and which policies a template, without looking at all of either.
+//!
+//! Pure. Both have keys (see [`Selected`]); where they share one, the selector has to be asked, and elsewhere it
+//! cannot match.
+
+use super::claim;
+use crate::controller::propagation::{Policy, PolicyName, Template, Texts, group};
+use std::collections::BTreeSet;
+
+/// What a selector is about, as far as it can be looked up; labels are not in it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Selected {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// The namespace; empty for none, absent for any or none.
+    pub namespace: Option<String>,
+    /// The name; absent for any.
+    pub name: Option<String>,
+}
+
+/// The keys under which policies that may select a template are found.
+pub fn keys_of_template(template: &Template) -> BTreeSet<Selected> {
+    let namespace = template.namespace.clone().unwrap_or_default();
+    let names = [None, Some(template.name.clone())];
+    let namespaces = [None, Some(namespace)];
+    let key = |namespace: &Option<String>, name: &Option<String>| Selected {
+        group: template.group().to_owned(),
+        kind: template.kind.clone(),
+        namespace: namespace.clone(),
+        name: name.clone(),
+    };
+    let each = namespaces.iter();
+    each.flat_map(|namespace| names.iter().map(move |name| (namespace, name)))
+        .map(|(namespace, name)| key(namespace, name))
+        .collect()
+}
+
+/// The keys under which templates that a policy may select are found, one a selector.
+pub fn keys_of_policy(policy: &Policy) -> BTreeSet<Selected> {
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let selectors = policy.spec.resource_selectors.iter();
+    let key = |selector: &common::api::policy::ResourceSelector| Selected {
+        group: group(&selector.api_version).to_owned(),
+        kind: selector.kind.clone(),
+        namespace: policy
+            .name
+            .namespace
+            .clone()
+            .or_else(|| given(&selector.namespace)),
+        name: given(&selector.name),
+    };
+    selectors.map(key).collect()
+}
+
+/// The override policies that a policy waits for.
+pub fn overrides_of(policy: &Policy) -> BTreeSet<PolicyName> {
+    let names = policy.spec.dependent_overrides.iter();
+    let named = |name: &String| PolicyName {
+        namespace: policy.name.namespace.clone(),
+        name: name.clone(),
+    };
+    names.map(named).collect()
+}
+
+/// The templates that a change of a policy wakes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Woken {
+    /// Those found under one of these keys.
+    pub selected: BTreeSet<Selected>,
+    /// Those that show this policy.
+    pub held_by: Option<PolicyName>,
+}
+
+/// What a change of a policy wakes: those that it selected, selects, and holds. Nothing when only what no decision
+/// looks at has changed.
+pub fn woken(old: Option<&Policy>, new: Option<&Policy>) -> Woken {
+    if old == new {
+        return Woken::default();
+    }
+    let both = || old.into_iter().chain(new);
+    Woken {
+        selected: both().flat_map(keys_of_policy).collect(),
+        held_by: both().next().map(|policy| policy.name.clone()),
+    }
+}
+
+/// The policy under whose name a template is to be found.
+pub fn holder(template: &Template) -> Option<PolicyName> {
+    claim::holder(&template.labels, &template.annotations)
+}
+
+/// Whether a template was changed by its author: what the hub itself writes (claims, statuses) is no edit. An
+/// object that was not there before, other than in a first list, is one.
+pub fn is_edit(old: Option<&Template>, new: &Template) -> bool {
+    let Some(old) = old else { return true };
+    old.uid != new.uid
+        || old.digest != new.digest
+        || !of_author(&old.labels).eq(of_author(&new.labels))
+        || !of_author(&old.annotations).eq(of_author(&new.annotations))
+}
+
+fn of_author(texts: &Texts) -> impl Iterator<Item = (&String, &String)> {
+    let own = |key: &str| !key.contains(".karmada.io") || key == SKIP_NAMESPACE;
+    texts.iter().filter(move |(key, _)| own(key))
+}
+
+/// Of Karmada's keys the one that people write.
+const SKIP_NAMESPACE: &str = "namespace.karmada.io/skip-auto-propagation";
