@@ -9,7 +9,9 @@ pub mod interpreter;
 mod lenient;
 pub mod override_policy;
 pub mod policy;
+pub mod rebalancer;
 pub mod schema;
+pub mod taint_policy;
 pub mod work;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -29,6 +31,8 @@ pub fn all_crds() -> Vec<CustomResourceDefinition> {
         policy::ClusterPropagationPolicy::crd(),
         override_policy::OverridePolicy::crd(),
         override_policy::ClusterOverridePolicy::crd(),
+        taint_policy::ClusterTaintPolicy::crd(),
+        rebalancer::WorkloadRebalancer::crd(),
         interpreter::customizations(),
         interpreter::webhooks(),
     ];

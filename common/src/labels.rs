@@ -59,6 +59,11 @@ pub const DEPENDED_BY_PREFIX: &str = "resourcebinding.karmada.io/depended-by-";
 /// Label of a template that another controller propagates; no policy applies to it.
 pub const CLAIMED_BY: &str = "resourcetemplate.karmada.io/claimed-by";
 
+/// Label of a hub object: with [`DELETION_PROTECTED_ALWAYS`] its deletion is refused.
+pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
+/// The value of [`DELETION_PROTECTED`] that protects; every other one does not.
+pub const DELETION_PROTECTED_ALWAYS: &str = "Always";
+
 /// Annotation on member objects: hash of the manifest that was applied last.
 pub const MANIFEST_HASH: &str = "towline.dev/manifest-hash";
 /// Annotation on a live object: until this time (RFC 3339) the agent heals nothing on it.

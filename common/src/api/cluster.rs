@@ -86,7 +86,7 @@ pub const EXECUTION_SPACE_TERMINATING: &str = "ExecutionSpaceTerminating";
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "!has(self.zone) || self.zone == '' || !has(self.zones) || self.zones.size() == 0",
-    "message": "zone and zones exclude each other; use zones",
+    "message": "Zone and Zones cannot co-exist",
 }]))]
 pub struct ClusterSpec {
     /// UID of the member's namespace kube-system: says which cluster this is, whatever its name.
@@ -100,6 +100,9 @@ pub struct ClusterSpec {
     #[schemars(length(max = 2048), extend("x-kubernetes-validations" = [{
         "rule": r"self == '' || self.matches('^([a-z][a-z0-9+.-]*://)?(\\[[0-9A-Fa-f:.%]+\\]|[^/?#@:\\[\\]\\s]+)(:[0-9]{1,5})?(/[^?#@\\s]*)?$')",
         "message": "must be host:port or a URL with a host and without user, query or fragment",
+    }, {
+        "rule": "!self.contains('?')",
+        "message": "query parameters are not permitted in the URL",
     }]))]
     pub api_endpoint: Option<String>,
     /// Secret on the hub with credentials for the member; never used for a pull cluster.
@@ -116,22 +119,28 @@ pub struct ClusterSpec {
     pub insecure_skip_tls_verification: Option<bool>,
     /// Proxy towards the member: an http, https or socks5 URL.
     #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 2048), regex(pattern = r"^(https?|socks5)://\S+$"))]
+    #[schemars(length(max = 2048), extend("x-kubernetes-validations" = [{
+        "rule": r"self.matches('^(https?|socks5)://\\S+$')",
+        "message": "must be a URL with a host; its scheme must be http, https, or socks5",
+        "messageExpression": "self.matches('^(https?|socks5):') ? 'must be a URL with a host' : \
+            'unsupported scheme \"' + (self.contains(':') ? self.substring(0, self.indexOf(':')) : '') + \
+            '\", must be http, https, or socks5'",
+    }]))]
     pub proxy_url: Option<String>,
     /// Headers for the proxy; several values of one header are split by commas.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub proxy_header: BTreeMap<String, String>,
     /// Provider of the member, such as a cloud.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 63), regex(pattern = schema::LABEL_VALUE_PATTERN))]
+    #[schemars(length(max = 63), extend("x-kubernetes-validations" = schema::label_value()))]
     pub provider: Option<String>,
     /// Region of the member.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 63), regex(pattern = schema::LABEL_VALUE_PATTERN))]
+    #[schemars(length(max = 63), extend("x-kubernetes-validations" = schema::label_value()))]
     pub region: Option<String>,
     /// One zone; the hub moves it into zones.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 63), regex(pattern = schema::LABEL_VALUE_PATTERN))]
+    #[schemars(length(max = 63), extend("x-kubernetes-validations" = schema::label_value()))]
     pub zone: Option<String>,
     /// Zones the member spans.
     #[serde(
@@ -141,7 +150,8 @@ pub struct ClusterSpec {
     )]
     #[schemars(
         length(max = 64),
-        inner(length(max = 63), regex(pattern = schema::LABEL_VALUE_PATTERN))
+        inner(length(max = 63)),
+        extend("x-kubernetes-validations" = schema::label_values())
     )]
     pub zones: Vec<String>,
     /// Taints: policies that do not tolerate them place nothing here.
@@ -174,7 +184,7 @@ pub struct ClusterSpec {
             {
                 "rule": "self.all(m, m.ranges.size() == self[0].ranges.size() && \
                     m.ranges.all(r, self[0].ranges.exists(s, s.name == r.name)))",
-                "message": "every grade must have ranges for the same resources",
+                "message": "The resource types of each models should be the same",
             },
             {
                 "rule": "self.all(m, !self.exists(n, n.grade > m.grade) || self.exists(n, \
@@ -192,21 +202,21 @@ pub struct ClusterSpec {
 /// Who moves Works into a member.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SyncMode {
-    /// The hub writes to the member.
-    Push,
     /// The member's agent reads from the hub.
     #[default]
     Pull,
+    /// The hub writes to the member.
+    Push,
 }
 
 /// Names a Secret on the hub.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LocalSecretReference {
     /// Its namespace.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(max = 63), extend("x-kubernetes-validations" = schema::named()))]
     pub namespace: String,
     /// Its name.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(max = 253), extend("x-kubernetes-validations" = schema::named()))]
     pub name: String,
 }
 
@@ -215,7 +225,7 @@ pub struct LocalSecretReference {
 #[serde(rename_all = "camelCase")]
 pub struct Taint {
     /// Key.
-    #[schemars(length(min = 1, max = 317), regex(pattern = schema::QUALIFIED_NAME_PATTERN))]
+    #[schemars(length(min = 1, max = 317), extend("x-kubernetes-validations" = schema::label_key()))]
     pub key: String,
     /// Value.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -239,7 +249,8 @@ pub enum TaintEffect {
     /// Nothing new is placed here.
     #[default]
     NoSchedule,
-    /// Other clusters are preferred.
+    /// Other clusters are preferred. Karmada has none such, and the schema takes none.
+    #[schemars(skip)]
     PreferNoSchedule,
     /// Nothing new is placed here, and what is here leaves.
     NoExecute,
@@ -530,6 +541,10 @@ pub fn definition() -> CustomResourceDefinition {
         rule(
             "self.metadata.name.size() <= 48",
             "metadata.name: must be no more than 48 characters",
+        ),
+        rule(
+            "!self.metadata.name.contains('.')",
+            "metadata.name: must not contain dots",
         ),
         rule(
             "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",

@@ -4,10 +4,12 @@
 //! Karmada's agent lists both at its start and follows them. Nothing of Towline reads them: whoever uses
 //! them is told so, by [`UNREAD`].
 
+use super::schema;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt as _};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// What every answer about these kinds warns of.
 pub const UNREAD: &str = "config.karmada.io: Towline's hub and agents do not carry this out; only Karmada's \
@@ -103,6 +105,10 @@ pub struct Script {
 #[serde(rename_all = "camelCase")]
 pub struct InterpreterWebhook {
     /// Its name, with a domain.
+    #[schemars(extend("x-kubernetes-validations" = [{
+        "rule": "self.matches('^[^.]+([.][^.]+)+[.]?$')",
+        "message": "should be a domain with at least two segments separated by dots",
+    }]))]
     pub name: String,
     /// Where it is asked.
     pub client_config: WebhookClientConfig,
@@ -111,25 +117,51 @@ pub struct InterpreterWebhook {
     pub rules: Vec<InterpreterRule>,
     /// How long it may take, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 30))]
+    #[schemars(range(min = -2_147_483_648_i64, max = 2_147_483_647), extend("x-kubernetes-validations" = [{
+        "rule": "self >= 1 && self <= 30",
+        "message": "the timeout value must be between 1 and 30 seconds",
+    }]))]
     pub timeout_seconds: Option<i32>,
     /// Versions of ResourceInterpreterContext that it takes, the best first.
+    #[schemars(length(max = 16), inner(length(max = 63)), extend("x-kubernetes-validations" = [
+        {
+            "rule": "self.size() > 0",
+            "message": "must specify one of v1alpha1",
+            "reason": "FieldValueRequired",
+        },
+        {
+            "rule": "self.all(v, self.exists_one(w, w == v))",
+            "message": "duplicate version",
+        },
+        {
+            "rule": "self.size() == 0 || 'v1alpha1' in self",
+            "message": "must include at least one of v1alpha1",
+        },
+    ]))]
     pub interpreter_context_versions: Vec<String>,
 }
 
 /// Where a webhook is asked: at a URL, or at a Service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.url) != has(self.service)",
+    "message": "exactly one of url or service is required",
+    "reason": "FieldValueRequired",
+}]))]
 pub struct WebhookClientConfig {
     /// `https://HOST[:PORT]/PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 2048))]
+    #[schemars(length(max = 2048), extend("x-kubernetes-validations" = [{
+        "rule": "self.startsWith('https://')",
+        "message": "'https' is the only allowed URL scheme; desired format: https://host[/path]",
+    }]))]
     pub url: Option<String>,
     /// The Service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<WebhookService>,
     /// PEM of the CA that its certificate is of, in base64.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "ca_bundle")]
     pub ca_bundle: Option<String>,
 }
@@ -156,17 +188,70 @@ pub struct WebhookService {
 #[serde(rename_all = "camelCase")]
 pub struct InterpreterRule {
     /// What is asked, such as `InterpretReplica`.
+    #[schemars(schema_with = "operations")]
     pub operations: Vec<String>,
     /// API groups; the core group is empty.
+    #[schemars(schema_with = "api_groups")]
     pub api_groups: Vec<String>,
     /// Versions.
+    #[schemars(schema_with = "api_versions")]
     pub api_versions: Vec<String>,
     /// Kinds.
+    #[schemars(schema_with = "kinds")]
     pub kinds: Vec<String>,
 }
 
-fn ca_bundle(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({"type": "string", "format": "byte", "maxLength": 262_144})
+/// What a webhook may be asked.
+const OPERATIONS: [&str; 9] = [
+    "*",
+    "AggregateStatus",
+    "InterpretComponent",
+    "InterpretDependency",
+    "InterpretHealth",
+    "InterpretReplica",
+    "InterpretStatus",
+    "Retain",
+    "ReviseReplica",
+];
+
+fn operations(_: &mut SchemaGenerator) -> Schema {
+    all_or_some("operations", &json!({"type": "string", "enum": OPERATIONS}))
+}
+
+fn api_groups(_: &mut SchemaGenerator) -> Schema {
+    all_or_some("API groups", &json!({"type": "string"}))
+}
+
+fn api_versions(_: &mut SchemaGenerator) -> Schema {
+    all_or_some("API versions", &named())
+}
+
+fn kinds(_: &mut SchemaGenerator) -> Schema {
+    all_or_some("kinds", &named())
+}
+
+fn all_or_some(what: &str, items: &Value) -> Schema {
+    json_schema!({
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 64,
+        "items": items,
+        "x-kubernetes-validations": [{
+            "rule": "!('*' in self) || self.size() == 1",
+            "message": format!("if '*' is present, must not specify other {what}"),
+        }],
+    })
+}
+
+fn named() -> Value {
+    json!({
+        "type": "string",
+        "x-kubernetes-validations": schema::named(),
+    })
+}
+
+fn ca_bundle(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "format": "byte", "maxLength": 262_144})
 }
 
 /// The definition of customizations.
@@ -203,7 +288,10 @@ pub(super) fn webhooks() -> CustomResourceDefinition {
 #[serde(rename_all = "camelCase")]
 struct WebhooksSpec {
     /// The webhooks.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 64), extend("x-kubernetes-validations" = [{
+        "rule": "self.all(w, self.exists_one(v, v.name == w.name))",
+        "message": "the names of webhooks must be unique",
+    }]))]
     webhooks: Vec<InterpreterWebhook>,
 }
 
@@ -219,7 +307,6 @@ fn unread(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     /// The fields are where Karmada's clients have them.
     #[test]
@@ -231,7 +318,7 @@ mod tests {
         assert!(root["properties"].get("spec").is_none());
         let webhook = &root["properties"]["webhooks"]["items"];
         let mut required: Vec<&str> = (webhook["required"].as_array().into_iter().flatten())
-            .filter_map(serde_json::Value::as_str)
+            .filter_map(Value::as_str)
             .collect();
         required.sort_unstable();
         assert_eq!(

@@ -8,7 +8,7 @@ use super::schema;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// What is different, where.
@@ -26,6 +26,28 @@ use std::collections::BTreeMap;
     category = "karmada-io"
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.overrideRules) || self.overrideRules.size() == 0 || !has(self.targetCluster)",
+        "message": "overrideRules and targetCluster can't co-exist",
+        "fieldPath": ".targetCluster",
+    },
+    {
+        "rule": "!has(self.overrideRules) || self.overrideRules.size() == 0 || \
+            !has(self.overriders) || \
+            [has(self.overriders.plaintext) && self.overriders.plaintext.size() > 0, \
+            has(self.overriders.imageOverrider) && self.overriders.imageOverrider.size() > 0, \
+            has(self.overriders.commandOverrider) && self.overriders.commandOverrider.size() > 0, \
+            has(self.overriders.argsOverrider) && self.overriders.argsOverrider.size() > 0, \
+            has(self.overriders.labelsOverrider) && self.overriders.labelsOverrider.size() > 0, \
+            has(self.overriders.annotationsOverrider) && \
+            self.overriders.annotationsOverrider.size() > 0, \
+            has(self.overriders.fieldOverrider) && self.overriders.fieldOverrider.size() > 0]\
+            .all(given, !given)",
+        "message": "overrideRules and overriders can't co-exist",
+        "fieldPath": ".overriders",
+    },
+]))]
 pub struct OverrideSpec {
     /// The objects; all that the policy can reach when absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -111,6 +133,68 @@ impl Overriders {
     }
 }
 
+/// Rules of a text that is a JSON pointer.
+fn pointer() -> Value {
+    json!([{
+        "rule": "self == '' || self.startsWith('/')",
+        "message": "JSON pointer must be empty or start with a \"/\"",
+    }])
+}
+
+/// What no override changes, by pointers to it: the value itself, and all below it.
+const OUT_OF_REACH: [&str; 6] = [
+    "/apiVersion",
+    "/kind",
+    "/metadata/name",
+    "/metadata/namespace",
+    "/metadata/ownerReferences",
+    "/metadata/finalizers",
+];
+/// Where labels and annotations of ours begin, with the slash as a pointer has it.
+const OURS: [&str; 5] = [
+    "karmada.io~1",
+    "resourcebinding.karmada.io~1",
+    "clusterresourcebinding.karmada.io~1",
+    "propagationpolicy.karmada.io~1",
+    "clusterpropagationpolicy.karmada.io~1",
+];
+/// Single ones of ours among keys of which users set others.
+const SINGLE: [&str; 7] = [
+    "work.karmada.io~1name",
+    "work.karmada.io~1namespace",
+    "work.karmada.io~1permanent-id",
+    "resourcetemplate.karmada.io~1managed-annotations",
+    "resourcetemplate.karmada.io~1managed-labels",
+    "resourcetemplate.karmada.io~1uid",
+    "resourcetemplate.karmada.io~1generation",
+];
+
+/// Rules of a pointer into an object: whoever may write an override decides about values, not about what
+/// the object is, who owns it, and whose it is.
+fn within_reach() -> Value {
+    let mut exact = vec!["/".to_owned(), "/metadata".to_owned()];
+    let mut begins = Vec::new();
+    for path in OUT_OF_REACH {
+        exact.push(path.to_owned());
+        begins.push(format!("{path}/"));
+    }
+    for map in ["/metadata/labels", "/metadata/annotations"] {
+        exact.push(map.to_owned());
+        exact.extend(SINGLE.map(|key| format!("{map}/{key}")));
+        begins.extend(OURS.map(|key| format!("{map}/{key}")));
+    }
+    let begins: Vec<String> = begins
+        .iter()
+        .map(|prefix| format!("!self.startsWith('{prefix}')"))
+        .collect();
+    let exact: Vec<String> = exact.iter().map(|path| format!("'{path}'")).collect();
+    json!([{
+        "rule": format!("!(self in [{}]) && {}", exact.join(", "), begins.join(" && ")),
+        "message": "an override must not change apiVersion, kind, name, namespace, ownerReferences, \
+                    finalizers, or labels and annotations of the system",
+    }])
+}
+
 /// Adds, removes or replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -136,8 +220,8 @@ pub enum CommandOperator {
 /// Changes the value at a path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlaintextOverrider {
-    /// A JSON pointer.
-    #[schemars(length(min = 1, max = 1024))]
+    /// A JSON pointer; it reaches neither what an object is nor what says whose it is.
+    #[schemars(length(min = 1, max = 1024), extend("x-kubernetes-validations" = within_reach()))]
     pub path: String,
     /// What to do there.
     pub operator: OverriderOperator,
@@ -167,7 +251,7 @@ pub struct ImageOverrider {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImagePredicate {
     /// A JSON pointer to it.
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(length(max = 1024), extend("x-kubernetes-validations" = pointer()))]
     pub path: String,
 }
 
@@ -219,12 +303,16 @@ fn text_map(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "(has(self.json) && self.json.size() > 0) != (has(self.yaml) && self.yaml.size() > 0)",
-    "message": "give either json or yaml",
+    "rule": "!(has(self.json) && self.json.size() > 0 && has(self.yaml) && self.yaml.size() > 0)",
+    "message": "FieldOverrider has both YAML and JSON set. Only one is allowed",
+}, {
+    "rule": "has(self.json) && self.json.size() > 0 || has(self.yaml) && self.yaml.size() > 0",
+    "message": "FieldOverrider must have either JSON or YAML set",
+    "reason": "FieldValueRequired",
 }]))]
 pub struct FieldOverrider {
     /// A JSON pointer to the field.
-    #[schemars(length(min = 1, max = 1024), regex(pattern = "^/"))]
+    #[schemars(length(max = 1024), extend("x-kubernetes-validations" = pointer()))]
     pub field_path: String,
     /// Changes of a JSON document.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -241,7 +329,7 @@ pub struct FieldOverrider {
 #[serde(rename_all = "camelCase")]
 pub struct DocumentPatch {
     /// A JSON pointer inside the document.
-    #[schemars(length(min = 1, max = 1024), regex(pattern = "^/"))]
+    #[schemars(length(max = 1024), extend("x-kubernetes-validations" = pointer()))]
     pub sub_path: String,
     /// What to do there.
     pub operator: OverriderOperator,

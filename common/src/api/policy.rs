@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// The scheduler that is used when a policy names none.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -36,10 +37,28 @@ pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "has(self.schedulerName) == has(oldSelf.schedulerName)",
-    "message": "schedulerName cannot be changed",
-}]))]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "has(self.schedulerName) == has(oldSelf.schedulerName)",
+        "message": "the schedulerName should not be updated",
+        "fieldPath": ".schedulerName",
+    },
+    {
+        "rule": "!has(self.failover) || !has(self.failover.application) || \
+            (has(self.propagateDeps) && self.propagateDeps) || \
+            self.resourceSelectors.exists(s, s.kind == 'ServiceImport' && \
+            s.apiVersion == 'multicluster.x-k8s.io/v1alpha1')",
+        "message": "application failover is set, propagateDeps must be true",
+        "fieldPath": ".propagateDeps",
+    },
+    {
+        "rule": "self.preemption != 'Always' || \
+            self.resourceSelectors.all(s, has(s.name) && s.name != '')",
+        "message": "name cannot be empty if preemption is Always, the empty name may cause unexpected \
+            resources preemption",
+        "fieldPath": ".resourceSelectors",
+    },
+]))]
 pub struct PropagationSpec {
     /// The objects; one that matches any of these is meant.
     #[schemars(length(min = 1, max = 1000))]
@@ -68,7 +87,7 @@ pub struct PropagationSpec {
     #[serde(default = "default_scheduler")]
     #[schemars(length(max = 253), extend("x-kubernetes-validations" = [{
         "rule": "self == oldSelf",
-        "message": "schedulerName cannot be changed",
+        "message": "the schedulerName should not be updated",
     }]))]
     pub scheduler_name: String,
     /// What happens when a member or an application fails.
@@ -179,7 +198,17 @@ pub enum ActivationPreference {
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "!(has(self.clusterAffinity) && has(self.clusterAffinities) && \
         self.clusterAffinities.size() > 0)",
-    "message": "clusterAffinity and clusterAffinities exclude each other",
+    "message": "clusterAffinities cannot co-exist with clusterAffinity",
+}, {
+    "rule": "!has(self.clusterAffinities) || !self.clusterAffinities.exists(a, \
+        has(a.overflowAffinities) && a.overflowAffinities.size() > 0) || \
+        (has(self.replicaScheduling) && self.replicaScheduling.replicaSchedulingType == 'Divided' && \
+        ((has(self.replicaScheduling.replicaDivisionPreference) && \
+        self.replicaScheduling.replicaDivisionPreference == 'Aggregated') || \
+        (has(self.replicaScheduling.weightPreference) && \
+        has(self.replicaScheduling.weightPreference.dynamicWeight))))",
+    "message": "overflowAffinities can only be used together with dynamic weight or aggregated scheduling",
+    "fieldPath": ".clusterAffinities",
 }]))]
 pub struct Placement {
     /// The clusters that may be chosen; all when absent.
@@ -187,10 +216,10 @@ pub struct Placement {
     pub cluster_affinity: Option<ClusterAffinity>,
     /// Groups of clusters, tried in order until one fits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["affinityName"]
-    ))]
+    #[schemars(length(max = 64), extend("x-kubernetes-validations" = [{
+        "rule": "self.all(a, self.exists_one(b, b.affinityName == a.affinityName))",
+        "message": "each affinity term in a policy must have a unique name",
+    }]))]
     pub cluster_affinities: Vec<ClusterAffinityTerm>,
     /// Taints of clusters that do not keep these objects away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -198,7 +227,7 @@ pub struct Placement {
     pub cluster_tolerations: Vec<Toleration>,
     /// How to spread over clusters, regions, zones or providers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 16), extend("x-kubernetes-validations" = spread_rules()))]
     pub spread_constraints: Vec<SpreadConstraint>,
     /// How replicas are given to the chosen clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,6 +235,26 @@ pub struct Placement {
     /// Workloads that belong on the same, or on different, clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload_affinity: Option<WorkloadAffinity>,
+}
+
+/// Rules of the spread constraints together. One that names neither field nor label is by cluster.
+fn spread_rules() -> Value {
+    let by = "self.map(c, has(c.spreadByField) ? c.spreadByField : \
+              has(c.spreadByLabel) && c.spreadByLabel != '' ? '' : 'cluster').filter(f, f != '')";
+    let mut rules: Vec<Value> = ["cluster", "region", "zone", "provider"]
+        .map(|field| {
+            json!({
+                "rule": format!("{by}.filter(f, f == '{field}').size() <= 1"),
+                "message": format!("multiple {field} spread constraints are not allowed"),
+            })
+        })
+        .into();
+    rules.push(json!({
+        "rule": format!("{by}.size() == 0 || 'cluster' in {by}"),
+        "message": "the cluster spread constraint must be enabled in one of the constraints in case of \
+                    SpreadByField is enabled",
+    }));
+    Value::from(rules)
 }
 
 /// A set of clusters: those that meet every part that is given.
@@ -232,9 +281,18 @@ pub struct ClusterAffinity {
 /// A named set of clusters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.overflowAffinities) || self.overflowAffinities.size() == 0 || \
+            has(self.labelSelector) || has(self.fieldSelector) || has(self.clusterNames) || \
+            has(self.exclude)",
+        "message": "overflowAffinities can only be used together with the inline ClusterAffinity",
+        "fieldPath": ".overflowAffinities",
+    },
+]))]
 pub struct ClusterAffinityTerm {
     /// Name of the group, unique in its policy.
-    #[schemars(length(min = 1, max = 32))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = schema::label_key()))]
     pub affinity_name: String,
     /// By label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -270,9 +328,19 @@ pub struct FieldSelector {
 /// One requirement on a field of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FieldRequirement {
-    /// The field.
+    /// The field: provider, region or zone.
+    #[schemars(with = "String", length(max = 63), extend("x-kubernetes-validations" = [{
+        "rule": "self in ['provider', 'region', 'zone']",
+        "message": "unsupported key, must be provider, region, or zone",
+        "messageExpression": "'unsupported key \"' + self + '\", must be provider, region, or zone'",
+    }]))]
     pub key: ClusterField,
-    /// How its value relates to the values.
+    /// How its value relates to the values: In or NotIn.
+    #[schemars(with = "String", length(max = 63), extend("x-kubernetes-validations" = [{
+        "rule": "self in ['In', 'NotIn']",
+        "message": "unsupported operator, must be In or NotIn",
+        "messageExpression": "'unsupported operator \"' + self + '\", must be In or NotIn'",
+    }]))]
     pub operator: FieldOperator,
     /// Values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -307,12 +375,20 @@ pub enum FieldOperator {
 #[schemars(extend("x-kubernetes-validations" = [
     {
         "rule": "!(has(self.spreadByField) && has(self.spreadByLabel) && self.spreadByLabel != '')",
-        "message": "spreadByField and spreadByLabel exclude each other",
+        "message": "spreadByLabel should not co-exist with spreadByField",
     },
     {
-        "rule": "!has(self.maxGroups) || !has(self.minGroups) || self.maxGroups == 0 || \
+        "rule": "!has(self.minGroups) || self.minGroups >= 0",
+        "message": "minGroups lower than 0 is not allowed",
+    },
+    {
+        "rule": "!has(self.maxGroups) || self.maxGroups >= 0",
+        "message": "maxGroups lower than 0 is not allowed",
+    },
+    {
+        "rule": "!has(self.maxGroups) || !has(self.minGroups) || self.maxGroups <= 0 || \
             self.maxGroups >= self.minGroups",
-        "message": "maxGroups must not be less than minGroups",
+        "message": "maxGroups lower than minGroups is not allowed",
     },
 ]))]
 pub struct SpreadConstraint {
@@ -325,11 +401,11 @@ pub struct SpreadConstraint {
     pub spread_by_label: Option<String>,
     /// Most groups.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 2_147_483_647))]
+    #[schemars(range(min = -2_147_483_648_i64, max = 2_147_483_647))]
     pub max_groups: Option<i64>,
     /// Fewest groups.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 2_147_483_647))]
+    #[schemars(range(min = -2_147_483_648_i64, max = 2_147_483_647))]
     pub min_groups: Option<i64>,
 }
 
@@ -415,6 +491,11 @@ pub enum DynamicWeight {
 /// Workloads that belong together or apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.affinity) || !has(self.antiAffinity) || \
+        self.affinity.groupByLabelKey != self.antiAffinity.groupByLabelKey",
+    "message": "affinity and antiAffinity must not use the same groupByLabelKey",
+}]))]
 pub struct WorkloadAffinity {
     /// Together.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -429,7 +510,7 @@ pub struct WorkloadAffinity {
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadAffinityTerm {
     /// Workloads with the same value of this label are one group.
-    #[schemars(length(min = 1, max = 317))]
+    #[schemars(length(min = 1, max = 317), extend("x-kubernetes-validations" = schema::label_key()))]
     pub group_by_label_key: String,
 }
 
@@ -448,6 +529,18 @@ pub struct FailoverBehavior {
 /// What happens when an application is unhealthy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.gracePeriodSeconds) || self.purgeMode == 'Gracefully'",
+        "message": "only takes effect when purgeMode is gracefully",
+        "fieldPath": ".gracePeriodSeconds",
+    },
+    {
+        "rule": "!has(self.gracePeriodSeconds) || self.gracePeriodSeconds > 0",
+        "message": "must be greater than 0",
+        "fieldPath": ".gracePeriodSeconds",
+    },
+]))]
 pub struct ApplicationFailover {
     /// When it counts as failed.
     pub decision_conditions: DecisionConditions,
@@ -456,7 +549,7 @@ pub struct ApplicationFailover {
     pub purge_mode: PurgeMode,
     /// How long the old copy may stay, with Gracefully.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 2_147_483_647))]
+    #[schemars(range(min = -2_147_483_648_i64, max = 2_147_483_647))]
     pub grace_period_seconds: Option<i32>,
     /// What the new copy is told about the old one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -469,7 +562,13 @@ pub struct ApplicationFailover {
 pub struct DecisionConditions {
     /// After it was unhealthy for this long.
     #[serde(default = "default_toleration")]
-    #[schemars(range(min = 0, max = 2_147_483_647))]
+    #[schemars(
+        range(min = -2_147_483_648_i64, max = 2_147_483_647),
+        extend("x-kubernetes-validations" = [{
+            "rule": "self >= 0",
+            "message": "must be greater than or equal to 0",
+        }])
+    )]
     pub toleration_seconds: i32,
 }
 
@@ -532,7 +631,7 @@ pub struct StatePreservation {
 #[serde(rename_all = "camelCase")]
 pub struct StatePreservationRule {
     /// The label.
-    #[schemars(length(min = 1, max = 317))]
+    #[schemars(length(min = 1, max = 317), extend("x-kubernetes-validations" = schema::label_key()))]
     pub alias_label_name: String,
     /// Where the value is, from the status downwards.
     #[schemars(length(min = 1, max = 1024))]
@@ -542,6 +641,12 @@ pub struct StatePreservationRule {
 /// Pauses propagation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.dispatching) || !self.dispatching || !has(self.dispatchingOnClusters) || \
+        !has(self.dispatchingOnClusters.clusterNames) || \
+        self.dispatchingOnClusters.clusterNames.size() == 0",
+    "message": "suspension dispatching cannot co-exist with dispatchingOnClusters.clusterNames",
+}]))]
 pub struct Suspension {
     /// To every member.
     #[serde(skip_serializing_if = "Option::is_none")]

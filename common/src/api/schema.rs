@@ -7,6 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
 
 /// Longest string of a field that names no limit of its own.
 const STRING_MAX: i64 = 1024;
@@ -27,6 +28,49 @@ pub const LABEL_VALUE_PATTERN: &str = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-
 /// A name with an optional DNS prefix, as the keys of labels and taints.
 pub const QUALIFIED_NAME_PATTERN: &str =
     r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$";
+
+/// What Kubernetes says of a key that is none of a label.
+pub const LABEL_KEY_MESSAGE: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must \
+     start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used \
+     for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+/// What Kubernetes says of a value that is none of a label.
+pub const LABEL_VALUE_MESSAGE: &str = "a valid label must be an empty string or consist of alphanumeric characters, \
+     '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or \
+     'my_value',  or '12345', regex used for validation is \
+     '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+/// Rules of a text that is the key of a label; the schema leaves out what is empty.
+pub fn label_key() -> Value {
+    matches(
+        &format!("self == '' || self.matches('{QUALIFIED_NAME_PATTERN}')"),
+        LABEL_KEY_MESSAGE,
+    )
+}
+
+/// Rules of a text that is the value of a label.
+pub fn label_value() -> Value {
+    matches(
+        &format!("self.matches('{LABEL_VALUE_PATTERN}')"),
+        LABEL_VALUE_MESSAGE,
+    )
+}
+
+/// The same, for each text of a list.
+pub fn label_values() -> Value {
+    matches(
+        &format!("self.all(v, v.matches('{LABEL_VALUE_PATTERN}'))"),
+        LABEL_VALUE_MESSAGE,
+    )
+}
+
+/// Rules of a text that must not be empty.
+pub fn named() -> Value {
+    json!([{"rule": "self != ''", "message": "must not be empty", "reason": "FieldValueRequired"}])
+}
+
+fn matches(rule: &str, message: &str) -> Value {
+    json!([{"rule": rule, "message": message}])
+}
 
 /// A point in time.
 pub fn time(_: &mut SchemaGenerator) -> Schema {
@@ -153,7 +197,7 @@ pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
 
 /// Tolerations of cluster taints; comparing operators are refused, as clusters have no such taints.
 pub fn tolerations(_: &mut SchemaGenerator) -> Schema {
-    toleration_list(&["Exists", "Equal", ""])
+    toleration_list(&["", "Exists", "Equal"])
 }
 
 /// Tolerations of node taints.

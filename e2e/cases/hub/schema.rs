@@ -91,18 +91,18 @@ async fn h8_what_is_not_valid_is_refused_with_its_reason() -> Result<()> {
         (
             "mode".into(),
             json!({"syncMode": "Sideways"}),
-            "supported values: \"Push\", \"Pull\"",
+            "supported values: \"Pull\", \"Push\"",
         ),
         ("mode".into(), none(), "spec.syncMode"),
         (
             "zones".into(),
             pull(json!({"zone": "a", "zones": ["b"]})),
-            "exclude each other",
+            "cannot co-exist",
         ),
         (
             "zones".into(),
             pull(json!({"zones": ["a b"]})),
-            "spec.zones[0]",
+            "spec.zones: ",
         ),
         ("region".into(), pull(json!({"region": "-"})), "spec.region"),
         (
@@ -161,7 +161,7 @@ async fn h8_what_is_not_valid_is_refused_with_its_reason() -> Result<()> {
             pull(json!({"resourceModels": [
                 model(0, &[("cpu", "0", "1")]), model(1, &[("memory", "1", "2")]),
             ]})),
-            "for the same resources",
+            "should be the same",
         ),
     ];
     for (name, spec, want) in bad {
