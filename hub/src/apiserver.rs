@@ -18,6 +18,7 @@ mod metadata;
 mod names;
 pub mod openapi;
 pub mod patch;
+pub mod propagation;
 pub mod protobuf;
 pub mod registry;
 mod removed;

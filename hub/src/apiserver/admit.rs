@@ -4,6 +4,7 @@ use super::agents::{self, Target};
 use super::authz::{Attributes, Authorizer, Grant};
 use super::caller::{Caller, MASTERS};
 use super::error::ApiError;
+use super::propagation;
 use super::signer::form;
 use crate::apiserver::request::{Admission, AdmissionFuture, Context, Operation};
 use base64::Engine as _;
@@ -72,6 +73,7 @@ impl Rules {
         if operation == Operation::Delete
             && let Some(old) = old
         {
+            propagation::check_deletion(&target, old)?;
             agents::check_cluster_deletion(&target, old)?;
             if *context.caller != Caller::system() {
                 agents::check_namespace_deletion(&target, old)?;
@@ -80,6 +82,7 @@ impl Rules {
         let Some(object) = object else {
             return Ok(());
         };
+        propagation::check(&target, object, old)?;
         match (&*resource.group, &*resource.plural) {
             ("rbac.authorization.k8s.io", plural) => self.authorizer.check_grant(&Grant {
                 caller: &context.caller,

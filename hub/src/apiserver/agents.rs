@@ -69,7 +69,8 @@ impl Target<'_> {
         }
     }
 
-    fn refused(&self, policy: &str, why: &str) -> ApiError {
+    /// The answer of an admission policy that refuses this.
+    pub(super) fn refused(&self, policy: &str, why: &str) -> ApiError {
         let why = format!(
             "ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {why}"
         );

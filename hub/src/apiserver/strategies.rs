@@ -14,6 +14,7 @@ mod leases;
 mod namespaces;
 mod nodes;
 mod pods;
+mod propagation;
 mod rbac;
 mod secrets;
 mod services;
@@ -22,6 +23,7 @@ mod warnings;
 mod workloads;
 
 pub(crate) use generic::{Meta, protection};
+pub(crate) use propagation::{complete, identify};
 
 use crate::apiserver::error::{ApiError, FieldErrors};
 use crate::apiserver::metadata;

@@ -6,6 +6,7 @@
 //! a right on those. The expressions are in `cel`, and are held to real API servers by the lab's tests.
 
 mod cel;
+pub mod propagation;
 
 use super::object::Desired;
 use common::identity::{AGENT_USER_PREFIX, AGENTS_GROUP, BOOTSTRAP_GROUP, CLUSTER_GROUP_PREFIX};
@@ -32,8 +33,9 @@ pub const NAMESPACES_POLICY: &str = "towline-namespaces";
 
 /// All policies and their bindings.
 pub fn desired() -> Vec<Desired> {
-    [tokens(), agents(), clusters(), works(), namespaces()]
-        .into_iter()
+    let guards = [tokens(), agents(), clusters(), works(), namespaces()];
+    let guards = guards.into_iter().chain(propagation::policies());
+    guards
         .flat_map(|policy| {
             let binding = binding(policy["metadata"]["name"].as_str().unwrap_or_default());
             [Desired::new(policy), Desired::new(binding)]

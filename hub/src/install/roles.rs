@@ -18,9 +18,14 @@ pub fn desired() -> Vec<Desired> {
         rule("policy.karmada.io", policies, &READ),
         rule(
             "policy.karmada.io",
-            &["clusterpropagationpolicies", "clusteroverridepolicies"],
+            &[
+                "clusterpropagationpolicies",
+                "clusteroverridepolicies",
+                "clustertaintpolicies"
+            ],
             &READ
         ),
+        rule("apps.karmada.io", &["workloadrebalancers"], &READ),
         rule(
             "work.karmada.io",
             &["resourcebindings", "clusterresourcebindings"],

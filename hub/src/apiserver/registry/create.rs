@@ -73,6 +73,8 @@ impl Registry {
         let facts = self.facts(context);
         match_namespace(context, &mut object)?;
         lifecycle::admit_create(self, context, &object)?;
+        strategies::complete(&facts, &mut object);
+        strategies::identify(&facts, &mut object, || self.draws().draw(random_uuid));
         strategy.admit(&facts, Some(&object), None)?;
         let uid = self.draws().draw(random_uuid);
         metadata::fill_system_fields(&mut object, &uid, facts.now);

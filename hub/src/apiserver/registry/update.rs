@@ -165,6 +165,7 @@ impl Registry {
         }
         object["metadata"]["resourceVersion"] = json!(metadata::resource_version(&old));
         let facts = self.facts(context);
+        strategies::complete(&facts, &mut object);
         check_changed(strategy, &facts, &mut object, &old)?;
         if resource.is_custom() {
             settle_numbers(&mut object);
