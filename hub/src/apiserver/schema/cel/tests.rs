@@ -128,3 +128,23 @@ fn all_rules_of_an_object_share_what_they_may_go_through() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("call cost exceeds limit"), "{told:?}");
 }
+
+/// Policies of a hub on kube-apiserver run elsewhere, but what is no expression is none anywhere.
+#[test]
+fn expressions_of_admission_policies_can_be_read() {
+    let mut read = 0;
+    for desired in crate::install::admission::desired() {
+        let spec = &desired.value()["spec"];
+        for list in ["matchConditions", "variables", "validations"] {
+            for one in spec[list].as_array().into_iter().flatten() {
+                for key in ["expression", "messageExpression"] {
+                    if let Some(text) = one[key].as_str() {
+                        assert!(super::parser::parse(text).is_ok(), "{text}");
+                        read += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(read > 40, "only {read} were read");
+}
