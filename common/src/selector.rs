@@ -5,54 +5,37 @@
 
 use crate::names::is_dns_label;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use std::collections::BTreeMap;
 
 /// Longest name in a label key, and longest value.
 const NAME_MAX: usize = 63;
 /// Longest prefix of a label key.
 const PREFIX_MAX: usize = 253;
 
-/// Whether `labels` meet every part of `selector`; one without parts is met by all.
-pub fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector.match_labels.iter().flatten();
-    let expressions = selector.match_expressions.iter().flatten();
-    is_sound(selector)
-        && equal
-            .into_iter()
-            .all(|(key, value)| labels.get(key) == Some(value))
-        && expressions
-            .into_iter()
-            .all(|requirement| is_met(requirement, labels))
+/// Whether labels meet every part of `selector`; one without parts is met by all. `label` gives the value of a key.
+pub fn matches<'l>(selector: &LabelSelector, label: impl Fn(&str) -> Option<&'l str>) -> bool {
+    let mut equal = selector.match_labels.iter().flatten();
+    let mut expressions = selector.match_expressions.iter().flatten();
+    equal.all(|(key, value)| {
+        is_label_key(key) && is_label_value(value) && label(key) == Some(value.as_str())
+    }) && expressions.all(|requirement| is_met(requirement, &label))
 }
 
-/// Whether Kubernetes takes a selector.
-pub fn is_sound(selector: &LabelSelector) -> bool {
-    let equal = selector.match_labels.iter().flatten();
-    let expressions = selector.match_expressions.iter().flatten();
-    equal
-        .into_iter()
-        .all(|(key, value)| is_label_key(key) && is_label_value(value))
-        && expressions.into_iter().all(|requirement| {
-            let values = requirement.values.as_deref().unwrap_or_default();
-            let fits = match requirement.operator.as_str() {
-                "In" | "NotIn" => !values.is_empty(),
-                "Exists" | "DoesNotExist" => values.is_empty(),
-                _ => false,
-            };
-            fits && is_label_key(&requirement.key) && values.iter().all(|it| is_label_value(it))
-        })
-}
-
-fn is_met(requirement: &LabelSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
+fn is_met<'l>(
+    requirement: &LabelSelectorRequirement,
+    label: &impl Fn(&str) -> Option<&'l str>,
+) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
-    let value = labels.get(&requirement.key);
-    match requirement.operator.as_str() {
-        "In" => value.is_some_and(|value| values.contains(value)),
-        "NotIn" => value.is_none_or(|value| !values.contains(value)),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        _ => false,
-    }
+    let value = label(&requirement.key);
+    let listed = |value: &str| values.iter().any(|it| it == value);
+    let given = !values.is_empty() && values.iter().all(|it| is_label_value(it));
+    is_label_key(&requirement.key)
+        && match requirement.operator.as_str() {
+            "In" => given && value.is_some_and(listed),
+            "NotIn" => given && !value.is_some_and(listed),
+            "Exists" => values.is_empty() && value.is_some(),
+            "DoesNotExist" => values.is_empty() && value.is_none(),
+            _ => false,
+        }
 }
 
 fn is_label_key(key: &str) -> bool {
@@ -75,6 +58,7 @@ fn is_label_value(value: &str) -> bool {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use std::collections::BTreeMap;
 
     fn selected(selector: Value) -> bool {
         let labels = BTreeMap::from([
@@ -82,7 +66,7 @@ mod tests {
             ("example.com/tier".to_owned(), String::new()),
         ]);
         let selector: LabelSelector = serde_json::from_value(selector).expect("a selector");
-        matches(&selector, &labels)
+        matches(&selector, |key| labels.get(key).map(String::as_str))
     }
 
     fn one(key: &str, operator: &str, values: &[&str]) -> bool {

@@ -69,7 +69,8 @@ fn meant(dependency: &Dependency, template: &Template) -> bool {
     let kind = dependency.kind == template.kind
         && group(&dependency.api_version) == template.group()
         && dependency.namespace == template.namespace;
-    let by_labels = |labels| selector::matches(labels, &template.labels);
+    let label = |key: &str| template.labels.get(key).map(String::as_str);
+    let by_labels = |labels| selector::matches(labels, label);
     kind && match &dependency.name {
         Some(name) => *name == template.name,
         None => dependency.label_selector.as_ref().is_some_and(by_labels),

@@ -31,8 +31,9 @@ fn rank_of(selector: &ResourceSelector, template: &Template) -> Option<Rank> {
     if let Some(name) = given(&selector.name) {
         return (name == template.name).then_some(Rank::Name);
     }
+    let label = |key: &str| template.labels.get(key).map(String::as_str);
     match &selector.label_selector {
-        Some(labels) => selector::matches(labels, &template.labels).then_some(Rank::Labels),
+        Some(labels) => selector::matches(labels, label).then_some(Rank::Labels),
         None => Some(Rank::Kind),
     }
 }

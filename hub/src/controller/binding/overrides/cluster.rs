@@ -4,7 +4,7 @@
 
 use common::api::cluster::Cluster;
 use common::api::policy::{ClusterAffinity, ClusterField, FieldOperator, FieldRequirement};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use common::selector;
 use std::collections::BTreeMap;
 use std::slice;
 
@@ -47,7 +47,7 @@ pub fn matches(affinity: &ClusterAffinity, cluster: &ClusterFacts<'_>) -> bool {
     !affinity.exclude.iter().any(is_it)
         && (names.is_empty() || names.iter().any(is_it))
         && affinity.label_selector.as_ref().is_none_or(|selector| {
-            selects(selector, |key| cluster.labels?.get(key).map(String::as_str))
+            selector::matches(selector, |key| cluster.labels?.get(key).map(String::as_str))
         })
         && affinity.field_selector.as_ref().is_none_or(|selector| {
             let mut fields = selector.match_expressions.iter();
@@ -73,62 +73,6 @@ fn field_matches(field: &FieldRequirement, cluster: &ClusterFacts<'_>) -> bool {
             !cluster.zones.iter().any(|zone| listed(zone))
         }
     }
-}
-
-/// Whether labels are selected; `label` gives the value of a key.
-pub fn selects<'l>(selector: &LabelSelector, label: impl Fn(&str) -> Option<&'l str>) -> bool {
-    let mut equal = selector.match_labels.iter().flatten();
-    let mut sets = selector.match_expressions.iter().flatten();
-    let equals = |(key, value): (&String, &String)| {
-        is_key(key) && is_value(value) && label(key) == Some(value.as_str())
-    };
-    equal.all(equals) && sets.all(|set| holds(set, &label))
-}
-
-fn holds<'l>(
-    requirement: &LabelSelectorRequirement,
-    label: &impl Fn(&str) -> Option<&'l str>,
-) -> bool {
-    let values = requirement.values.as_deref().unwrap_or_default();
-    let value = label(&requirement.key);
-    let listed = |value: &str| values.iter().any(|listed| listed == value);
-    let given = !values.is_empty() && values.iter().all(|value| is_value(value));
-    is_key(&requirement.key)
-        && match requirement.operator.as_str() {
-            "In" => given && value.is_some_and(listed),
-            "NotIn" => given && !value.is_some_and(listed),
-            "Exists" => values.is_empty() && value.is_some(),
-            "DoesNotExist" => values.is_empty() && value.is_none(),
-            _ => false,
-        }
-}
-
-/// Whether a text can be the key of a label: a name, with a domain before it or not.
-fn is_key(key: &str) -> bool {
-    let (domain, name) = match key.split_once('/') {
-        Some((domain, name)) => (Some(domain), name),
-        None => (None, key),
-    };
-    let is_label = |label: &str| {
-        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        !label.is_empty()
-            && label.bytes().all(inner)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    !name.is_empty()
-        && is_value(name)
-        && domain.is_none_or(|domain| domain.len() <= 253 && domain.split('.').all(is_label))
-}
-
-/// Whether a text can be the value of a label.
-fn is_value(value: &str) -> bool {
-    let ends = |b: u8| b.is_ascii_alphanumeric();
-    let inner = |b: u8| ends(b) || matches!(b, b'-' | b'_' | b'.');
-    value.len() <= 63
-        && value.bytes().all(inner)
-        && value.bytes().next().is_none_or(ends)
-        && value.bytes().next_back().is_none_or(ends)
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 //! Pure. The most specific selector of a policy ranks it; the highest rank, and of equal ranks the last name, is
 //! applied last and so wins.
 
-use super::cluster::selects;
 use common::api::override_policy::OverrideSpec;
 use common::api::policy::ResourceSelector;
+use common::selector;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
@@ -117,7 +117,7 @@ impl Interest<'_> {
             } => {
                 let labels = manifest.pointer("/metadata/labels");
                 let label = |key: &str| labels?.get(key)?.as_str();
-                let selected = selectors.iter().any(|selector| selects(selector, label));
+                let selected = selectors.iter().any(|it| selector::matches(it, label));
                 if selected {
                     Some(Rank::Labels)
                 } else {
