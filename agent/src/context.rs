@@ -5,12 +5,12 @@ use crate::hub::HubHandle;
 use common::api::cluster::OrphanReport;
 use common::chance::Chance;
 use common::names::ClusterName;
+use common::signal;
 use common::time::SharedClock;
 use common::unregister::Mode;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Longest error text that is reported to the hub, in bytes.
@@ -40,13 +40,13 @@ pub struct AgentContext {
     /// Cancelled when the part is to stop: at shutdown, or when this replica no longer leads.
     pub shutdown: CancellationToken,
     /// Our Cluster as the last status patch returned it. The status tick sends, everybody may read.
-    pub cluster_view: watch::Sender<Option<ClusterView>>,
+    pub cluster_view: signal::Sender<Option<ClusterView>>,
     /// That the hub, verified, refuses us: the status tick sends, and clears it when it is answered.
-    pub refused: watch::Sender<Option<Refusal>>,
+    pub refused: signal::Sender<Option<Refusal>>,
     /// What of the registration is in force, for the Cluster's status; nothing with hand-made credentials.
-    pub certified: watch::Receiver<Certified>,
+    pub certified: signal::Receiver<Certified>,
     /// What Works left behind in the member, for the Cluster's status; none before it is known.
-    pub orphans: watch::Sender<Option<OrphanReport>>,
+    pub orphans: signal::Sender<Option<OrphanReport>>,
     /// Where errors go that the Cluster's status shows.
     pub errors: ErrorReport,
 }
@@ -113,7 +113,7 @@ pub struct ClusterView {
 /// The last error of each part, for `status.agent.lastError`.
 #[derive(Debug, Clone, Default)]
 pub struct ErrorReport {
-    sender: watch::Sender<BTreeMap<&'static str, String>>,
+    sender: signal::Sender<BTreeMap<&'static str, String>>,
 }
 
 impl ErrorReport {
@@ -144,7 +144,7 @@ impl ErrorReport {
     }
 
     /// Tells when the text may have changed.
-    pub fn changed(&self) -> watch::Receiver<BTreeMap<&'static str, String>> {
+    pub fn changed(&self) -> signal::Receiver<BTreeMap<&'static str, String>> {
         self.sender.subscribe()
     }
 }

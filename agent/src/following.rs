@@ -9,13 +9,13 @@ pub mod decide;
 use crate::context::ErrorReport;
 use common::client::{Problem, classify};
 use common::discovery::{CLUSTER_INFO, PUBLIC_NAMESPACE, Published};
+use common::signal;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// The part's name in the agent's errors.
@@ -72,7 +72,7 @@ pub struct Pace {
     due: Instant,
     /// Whether the hub was away when it was looked at last.
     away: bool,
-    errors: watch::Receiver<BTreeMap<&'static str, String>>,
+    errors: signal::Receiver<BTreeMap<&'static str, String>>,
     rng: StdRng,
 }
 

@@ -7,10 +7,10 @@ pub mod by_update;
 pub mod connect;
 
 use common::client::ClientOptions;
+use common::signal;
 use futures::future::BoxFuture;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// The shared client; the deadline is that of everything but watches.
 const SHARED: ClientOptions = ClientOptions::new("agent").with_timeout(Duration::from_secs(15));
@@ -44,7 +44,7 @@ pub struct HubHandle {
 struct Inner {
     connector: Mutex<Arc<dyn Connect>>,
     shared: Mutex<kube::Client>,
-    generation: watch::Sender<u64>,
+    generation: signal::Sender<u64>,
 }
 
 impl HubHandle {
@@ -55,7 +55,7 @@ impl HubHandle {
             inner: Arc::new(Inner {
                 connector: Mutex::new(connector),
                 shared: Mutex::new(shared),
-                generation: watch::Sender::new(0),
+                generation: signal::Sender::new(0),
             }),
         })
     }
@@ -72,7 +72,7 @@ impl HubHandle {
     }
 
     /// Counts the changes of credentials and addresses; after one, clients and watches are made anew.
-    pub fn generation(&self) -> watch::Receiver<u64> {
+    pub fn generation(&self) -> signal::Receiver<u64> {
         self.inner.generation.subscribe()
     }
 

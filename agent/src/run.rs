@@ -22,6 +22,7 @@ use common::errors::chain;
 use common::leader::{self, Election, Standing};
 use common::names;
 use common::proxy::ProxyChoice;
+use common::signal;
 use common::tls::CertificateSwap;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Api;
@@ -30,7 +31,6 @@ use rand::Rng as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use term::{End, Term};
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -159,7 +159,7 @@ impl Process {
         let mut candidacy = self.stand();
         while candidacy.wait_to_lead(&self.shutdown).await {
             let handle = HubHandle::new(Arc::new(connector.clone())).await?;
-            let (_, certified) = watch::channel(Certified::default());
+            let (_, certified) = signal::channel(Certified::default());
             let term = Term::new(self, &cluster, &cluster_id, handle, certified, None);
             match term.work(None, &mut candidacy).await? {
                 End::Stepped | End::Reregistered => {}
@@ -285,7 +285,7 @@ impl Process {
         } = outcome;
         let in_force = InForce {
             swap: CertificateSwap::empty(),
-            certified: watch::Sender::default(),
+            certified: signal::Sender::default(),
         };
         let connector = in_force.show(&registration, &handed)?;
         let handle = HubHandle::new(Arc::new(connector)).await?;
@@ -372,7 +372,7 @@ impl Process {
     fn stand(&self) -> Candidacy {
         let stop = CancellationToken::new();
         let Some(config) = self.config.member.leader else {
-            let (sender, leading) = watch::channel(true);
+            let (sender, leading) = signal::channel(true);
             return Candidacy {
                 leading,
                 standing: None,
@@ -412,15 +412,15 @@ impl Process {
 
 /// Our part in the election of replicas.
 struct Candidacy {
-    leading: watch::Receiver<bool>,
+    leading: signal::Receiver<bool>,
     /// What keeps us from leading; none without an election.
-    standing: Option<watch::Receiver<Standing>>,
+    standing: Option<signal::Receiver<Standing>>,
     /// Namespace of the Lease.
     place: String,
     stop: CancellationToken,
     task: Option<AbortOnDropHandle<()>>,
     // Keeps the channel open when there is no election.
-    _always: Option<watch::Sender<bool>>,
+    _always: Option<signal::Sender<bool>>,
 }
 
 impl Candidacy {

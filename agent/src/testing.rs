@@ -7,6 +7,7 @@ use clap::Parser;
 use common::chance::Chance;
 use common::client::ClientOptions;
 use common::names::ClusterName;
+use common::signal;
 use common::time::SimClock;
 use futures::future::BoxFuture;
 use http::{Request, Response};
@@ -16,7 +17,6 @@ use kube::client::Body;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// A client whose requests `answer` answers.
@@ -93,10 +93,10 @@ pub(crate) async fn context(hub: Client, member: Client) -> AgentContext {
         chance: Chance::seeded(1),
         metrics: Arc::default(),
         shutdown: CancellationToken::new(),
-        cluster_view: watch::Sender::new(None),
-        refused: watch::Sender::new(None),
-        orphans: watch::Sender::new(None),
-        certified: watch::channel(Certified::default()).1,
+        cluster_view: signal::Sender::new(None),
+        refused: signal::Sender::new(None),
+        orphans: signal::Sender::new(None),
+        certified: signal::channel(Certified::default()).1,
         errors: ErrorReport::default(),
     }
 }

@@ -17,13 +17,13 @@ use crate::rotation::{self, Renewal, Schedule};
 use common::client::{ClientOptions, Credentials, HubTarget, Problem, classify, hub_client};
 use common::discovery::CaPin;
 use common::errors::chain;
+use common::signal;
 use common::tls::{self, CertificateSwap};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use rand::rngs::StdRng;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// The part's names in the agent's errors.
@@ -46,7 +46,7 @@ pub struct InForce {
     /// What TLS shows.
     pub swap: CertificateSwap,
     /// What the status says of it.
-    pub certified: watch::Sender<Certified>,
+    pub certified: signal::Sender<Certified>,
 }
 
 impl InForce {

@@ -6,13 +6,13 @@
 use crate::backoff::jitter;
 use crate::client::{Problem, classify};
 use crate::env::Env;
+use crate::signal;
 use crate::time::{SharedClock, to_micro_time};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Api;
 use kube::api::PostParams;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -154,17 +154,17 @@ pub enum Standing {
 #[derive(Debug)]
 pub struct Running {
     /// Whether we lead.
-    pub leading: watch::Receiver<bool>,
+    pub leading: signal::Receiver<bool>,
     /// What the last round showed.
-    pub standing: watch::Receiver<Standing>,
+    pub standing: signal::Receiver<Standing>,
     /// Ends after the stop, the Lease released.
     pub task: AbortOnDropHandle<()>,
 }
 
 /// Takes part in the election until `stop`; then releases the Lease, so that another need not wait.
 pub fn run(election: Election, client: kube::Client, env: Env, stop: CancellationToken) -> Running {
-    let (sender, leading) = watch::channel(false);
-    let (told, standing) = watch::channel(Standing::default());
+    let (sender, leading) = signal::channel(false);
+    let (told, standing) = signal::channel(Standing::default());
     let task = AbortOnDropHandle::new(tokio::spawn(async move {
         let mut candidate = Candidate {
             api: Api::namespaced(client, &election.namespace),
@@ -205,8 +205,8 @@ struct Candidate {
     election: Election,
     clock: SharedClock,
     memory: Memory,
-    leading: watch::Sender<bool>,
-    standing: watch::Sender<Standing>,
+    leading: signal::Sender<bool>,
+    standing: signal::Sender<Standing>,
 }
 
 impl Candidate {

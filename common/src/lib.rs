@@ -34,6 +34,7 @@ pub mod reserved;
 pub mod rest;
 pub mod secret;
 pub mod selector;
+pub mod signal;
 pub mod telemetry;
 pub mod time;
 pub mod tls;

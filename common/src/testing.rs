@@ -1,6 +1,7 @@
 //! Small TLS servers, relays and proxies for the tests of this crate.
 
 use crate::client::HostPort;
+use crate::signal;
 use crate::tls;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -19,7 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
@@ -162,7 +162,7 @@ pub(crate) struct Relay {
     /// Connections that were accepted.
     pub(crate) accepted: Arc<AtomicUsize>,
     /// Moves to swallow everything of the connections that are open then.
-    hole: watch::Sender<u64>,
+    hole: signal::Sender<u64>,
     task: JoinHandle<()>,
 }
 
@@ -183,7 +183,7 @@ impl Relay {
 pub(crate) async fn relay(target: &HostPort, how: Relaying) -> Relay {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("bound").port();
-    let (hole, falls) = watch::channel(0);
+    let (hole, falls) = signal::channel(0);
     let accepted = Arc::new(AtomicUsize::new(0));
     let (count, target) = (accepted.clone(), (target.host().to_owned(), target.port()));
     let task = tokio::spawn(async move {

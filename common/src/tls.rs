@@ -7,6 +7,7 @@ mod verify;
 pub(crate) use verify::testing;
 pub use verify::{PeerProblem, verifier};
 
+use crate::signal;
 use chrono::{DateTime, Utc};
 use rustls::ClientConfig;
 use rustls::client::{ResolvesClientCert, Resumption};
@@ -16,7 +17,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use tokio::sync::watch;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// Why certificates or keys cannot be used.
@@ -110,7 +110,7 @@ pub struct CertificateSwap(Arc<Shared>);
 
 struct Shared {
     current: RwLock<Option<Current>>,
-    version: watch::Sender<u64>,
+    version: signal::Sender<u64>,
 }
 
 struct Current {
@@ -123,7 +123,7 @@ impl CertificateSwap {
     pub fn empty() -> Self {
         Self(Arc::new(Shared {
             current: RwLock::new(None),
-            version: watch::Sender::new(0),
+            version: signal::Sender::new(0),
         }))
     }
 
@@ -152,7 +152,7 @@ impl CertificateSwap {
     }
 
     /// Tells of every exchange.
-    pub fn changed(&self) -> watch::Receiver<u64> {
+    pub fn changed(&self) -> signal::Receiver<u64> {
         self.0.version.subscribe()
     }
 

@@ -3,12 +3,12 @@
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use common::signal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// What a relay does to the connections that go through it.
@@ -26,7 +26,7 @@ struct Faults {
 }
 
 struct Shared {
-    faults: watch::Sender<Faults>,
+    faults: signal::Sender<Faults>,
     generation: AtomicU64,
     accepted: AtomicU64,
 }
@@ -59,7 +59,7 @@ impl Relay {
             silent_new: false,
         };
         let shared = Arc::new(Shared {
-            faults: watch::Sender::new(faults),
+            faults: signal::Sender::new(faults),
             generation: AtomicU64::new(1),
             accepted: AtomicU64::new(0),
         });
@@ -153,7 +153,7 @@ async fn relay(
     mut near: TcpStream,
     mut far: TcpStream,
     generation: u64,
-    mut faults: watch::Receiver<Faults>,
+    mut faults: signal::Receiver<Faults>,
 ) {
     let _ = near.set_nodelay(true);
     let _ = far.set_nodelay(true);
@@ -172,7 +172,7 @@ async fn relay(
 }
 
 /// Takes bytes and forgets them, until the other side gives up or the connection is closed.
-async fn swallow(mut stream: TcpStream, generation: u64, mut faults: watch::Receiver<Faults>) {
+async fn swallow(mut stream: TcpStream, generation: u64, mut faults: signal::Receiver<Faults>) {
     let mut buffer = [0; 4096];
     let forget = async {
         while let Ok(count) = stream.read(&mut buffer).await {

@@ -19,12 +19,12 @@ use common::controller::{Controller, Metrics, Reconcile};
 use common::env::Env;
 use common::leader::{self, Election};
 use common::names::SYSTEM_NAMESPACE;
+use common::signal;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -187,7 +187,7 @@ impl Hub {
     async fn terms(
         &self,
         identity: &str,
-        leading: &mut watch::Receiver<bool>,
+        leading: &mut signal::Receiver<bool>,
         shutdown: &CancellationToken,
     ) -> Result<(), Error> {
         loop {
@@ -277,7 +277,7 @@ impl Hub {
 }
 
 /// Shows on /readyz whether anybody can be registered.
-async fn show(mut in_force: watch::Receiver<bool>, check: Check) {
+async fn show(mut in_force: signal::Receiver<bool>, check: Check) {
     loop {
         if *in_force.borrow_and_update() {
             check.ok();

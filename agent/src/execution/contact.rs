@@ -2,8 +2,8 @@
 //! works on the member waits for it.
 
 use common::rest::Error;
+use common::signal;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 /// How long nothing is sent after a request that was not answered; the watch finds out sooner.
@@ -25,16 +25,16 @@ enum Alone {
 /// What is known of the way to the hub.
 #[derive(Debug)]
 pub struct Contact {
-    rest: watch::Sender<Option<Instant>>,
-    alone: watch::Sender<Alone>,
+    rest: signal::Sender<Option<Instant>>,
+    alone: signal::Sender<Alone>,
 }
 
 impl Default for Contact {
     /// Nothing was heard yet.
     fn default() -> Self {
         Self {
-            rest: watch::Sender::new(Some(Instant::now() + LONG_REST)),
-            alone: watch::Sender::new(Alone::NotYet),
+            rest: signal::Sender::new(Some(Instant::now() + LONG_REST)),
+            alone: signal::Sender::new(Alone::NotYet),
         }
     }
 }

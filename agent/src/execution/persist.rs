@@ -9,10 +9,11 @@ use common::backoff::Backoff;
 use common::chance::Chance;
 use common::errors::chain;
 use common::names::WORKS_SECRETS;
+use common::signal;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout};
 
 /// How long changes are gathered before they are written.
@@ -41,7 +42,7 @@ pub struct Persister {
     inner: Mutex<Inner>,
     wake: Notify,
     /// Everything touched up to this count is written.
-    flushed: watch::Sender<u64>,
+    flushed: signal::Sender<u64>,
     /// One flush at a time.
     turn: tokio::sync::Mutex<()>,
 }
@@ -76,7 +77,7 @@ impl Persister {
             chance,
             inner: Mutex::default(),
             wake: Notify::new(),
-            flushed: watch::Sender::new(0),
+            flushed: signal::Sender::new(0),
             turn: tokio::sync::Mutex::default(),
         }
     }

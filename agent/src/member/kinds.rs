@@ -2,11 +2,12 @@
 
 use common::gvk::Gvk;
 use common::mapper::Resource;
+use common::signal;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 /// The kinds in use, by group and kind: one version of each is watched.
 #[derive(Debug, Default)]
@@ -17,7 +18,7 @@ pub struct Kinds {
 
 #[derive(Debug, Default)]
 struct Inner {
-    watched: HashMap<(String, String), watch::Sender<bool>>,
+    watched: HashMap<(String, String), signal::Sender<bool>>,
     new: VecDeque<Arc<Resource>>,
 }
 
@@ -34,7 +35,7 @@ impl Kinds {
     pub fn ensure(&self, resource: &Arc<Resource>) {
         let mut inner = self.lock();
         if let Entry::Vacant(vacant) = inner.watched.entry(key(&resource.gvk)) {
-            vacant.insert(watch::Sender::new(false));
+            vacant.insert(signal::Sender::new(false));
             inner.new.push_back(resource.clone());
             self.more.notify_one();
         }
@@ -78,7 +79,7 @@ impl Kinds {
             .lock()
             .watched
             .get(&key(gvk))
-            .map(watch::Sender::subscribe);
+            .map(signal::Sender::subscribe);
         if let Some(mut receiver) = receiver {
             // Too late or forgotten: live reads do as well.
             let _ = tokio::time::timeout(limit, receiver.wait_for(|synced| *synced)).await;

@@ -1,6 +1,7 @@
 //! Metrics of the process itself: its version and the certificate's time left.
 
 use crate::context::Certified;
+use common::signal;
 use common::time::SharedClock;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
@@ -8,13 +9,12 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use std::fmt;
-use tokio::sync::watch;
 
 /// Registers them.
 pub(super) fn register(
     registry: &mut Registry,
     clock: SharedClock,
-    certified: watch::Receiver<Certified>,
+    certified: signal::Receiver<Certified>,
 ) {
     let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("towline_agent_build", "Version of the agent", version);
@@ -31,7 +31,7 @@ pub(super) fn register(
 /// Counts down by itself at every scrape.
 struct CertificateLife {
     clock: SharedClock,
-    certified: watch::Receiver<Certified>,
+    certified: signal::Receiver<Certified>,
 }
 
 impl fmt::Debug for CertificateLife {
@@ -67,7 +67,7 @@ mod tests {
     async fn the_reference_of_metrics_is_what_there_is() {
         let nobody = || testing::service(|_| async { testing::json(404, &serde_json::json!({})) });
         let context = testing::context(nobody(), nobody()).await;
-        let certified = watch::channel(Certified {
+        let certified = signal::channel(Certified {
             ends: Some(context.clock.now()),
             ..Certified::default()
         });

@@ -18,6 +18,7 @@ use crate::{cluster_status, execution, heartbeat, uninstall};
 use common::api::work::Work;
 use common::errors::chain;
 use common::names::ClusterName;
+use common::signal;
 use common::unregister::Mode;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -27,7 +28,6 @@ use rand::Rng as _;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -73,7 +73,7 @@ impl<'a> Term<'a> {
         cluster: &ClusterName,
         cluster_id: &str,
         hub: HubHandle,
-        certified: watch::Receiver<Certified>,
+        certified: signal::Receiver<Certified>,
         told: Option<Mode>,
     ) -> Self {
         // Known before the first answer of the hub: Works that are deleted meanwhile are to be
@@ -94,9 +94,9 @@ impl<'a> Term<'a> {
             chance: process.env.chance.clone(),
             metrics: process.metrics.clone(),
             shutdown: CancellationToken::new(),
-            cluster_view: watch::Sender::new(view),
-            refused: watch::Sender::new(None),
-            orphans: watch::Sender::new(None),
+            cluster_view: signal::Sender::new(view),
+            refused: signal::Sender::new(None),
+            orphans: signal::Sender::new(None),
             certified,
             errors: ErrorReport::default(),
         };

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, bail};
 use common::api::cluster::Cluster;
 use common::controller::Reconcile as _;
 use common::labels::{CLOSING_WATCHES, REGISTRATION_ID, TOKEN_RESERVATIONS};
+use common::signal;
 use common::time::SystemClock;
 use common::token::BootstrapToken;
 use hub::controller::registration::Registrar;
@@ -15,7 +16,6 @@ use kube::api::{Api, ListParams};
 use kube::client::Body;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::watch;
 use tower::BoxError;
 
 use super::hub::{Draft, Hub, Outcome, SOON, TokenLimits, outcome_of};
@@ -25,8 +25,8 @@ use super::request::{RequestBuilder, TestKey};
 const WRITES_MAX: usize = 40;
 
 /// A client that is cut off right after its `writes`th write has reached the API server.
-fn cut_off_after(client: &Client, writes: usize) -> (Client, watch::Receiver<bool>) {
-    let (cut, is_cut) = watch::channel(false);
+fn cut_off_after(client: &Client, writes: usize) -> (Client, signal::Receiver<bool>) {
+    let (cut, is_cut) = signal::channel(false);
     let cut = Arc::new(cut);
     let left = Arc::new(AtomicUsize::new(writes));
     let client = client.clone();
@@ -51,7 +51,7 @@ fn cut_off_after(client: &Client, writes: usize) -> (Client, watch::Receiver<boo
 /// Runs the registration of one request; true when it was killed on the way.
 async fn run_and_kill(hub: &Hub, request: &str, writes: usize) -> Result<bool> {
     let (client, mut is_cut) = cut_off_after(&hub.admin, writes);
-    let (_admit, admitting) = watch::channel(true);
+    let (_admit, admitting) = signal::channel(true);
     let registrar = Registrar::new(client, Arc::new(SystemClock), admitting);
     let request: Arc<str> = request.into();
     tokio::select! {

@@ -2,12 +2,12 @@
 //! unless the server failed it, and then it looks.
 
 use anyhow::{Context as _, Result};
+use common::signal;
 use kube::Client;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
@@ -27,12 +27,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// What all writers of a kind were answered.
 pub(crate) struct Acks {
     list: Mutex<Vec<Ack>>,
-    count: watch::Sender<usize>,
+    count: signal::Sender<usize>,
 }
 
 impl Acks {
     pub(crate) fn new() -> Arc<Self> {
-        let (list, count) = (Mutex::default(), watch::Sender::new(0));
+        let (list, count) = (Mutex::default(), signal::Sender::new(0));
         Arc::new(Self { list, count })
     }
 
@@ -42,7 +42,7 @@ impl Acks {
     }
 
     /// How many there are; changes with each.
-    pub(crate) fn count(&self) -> watch::Receiver<usize> {
+    pub(crate) fn count(&self) -> signal::Receiver<usize> {
         self.count.subscribe()
     }
 

@@ -9,6 +9,7 @@ use clap::Parser;
 use common::chance::Chance;
 use common::client::{ClientOptions, kubeconfig_client};
 use common::names::ClusterName;
+use common::signal;
 use common::time::SystemClock;
 use futures::future::BoxFuture;
 use http::Request;
@@ -20,7 +21,6 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -116,10 +116,10 @@ impl Running {
             chance: Chance::from_os(),
             metrics: Arc::default(),
             shutdown: stop.clone(),
-            cluster_view: watch::Sender::new(None),
-            refused: watch::Sender::new(None),
-            orphans: watch::Sender::new(None),
-            certified: watch::channel(Certified::default()).1,
+            cluster_view: signal::Sender::new(None),
+            refused: signal::Sender::new(None),
+            orphans: signal::Sender::new(None),
+            certified: signal::channel(Certified::default()).1,
             errors: ErrorReport::default(),
         };
         let engine = agent::execution::engine(&context);

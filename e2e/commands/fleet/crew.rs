@@ -149,7 +149,7 @@ impl Crew {
         for (number, (registration, handed)) in self.agents.iter().enumerate() {
             let in_force = InForce {
                 swap: CertificateSwap::empty(),
-                certified: tokio::sync::watch::Sender::default(),
+                certified: common::signal::Sender::default(),
             };
             let way = Timed {
                 way: in_force.show(registration, handed)?,
@@ -167,10 +167,10 @@ impl Crew {
                 chance: self.env.chance.clone(),
                 metrics: Arc::new(Mutex::new(Registry::default())),
                 shutdown: self.stop.clone(),
-                cluster_view: tokio::sync::watch::Sender::new(None),
-                refused: tokio::sync::watch::Sender::new(None),
+                cluster_view: common::signal::Sender::new(None),
+                refused: common::signal::Sender::new(None),
                 certified: in_force.certified.subscribe(),
-                orphans: tokio::sync::watch::Sender::new(None),
+                orphans: common::signal::Sender::new(None),
                 errors: ErrorReport::default(),
             };
             let begin = interval.mul_f64(number as f64 / count as f64);

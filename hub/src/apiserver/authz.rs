@@ -16,9 +16,9 @@ pub use rule::{Action, Rule};
 use super::caller::{Caller, MASTERS};
 use super::error::{ApiError, GroupResource};
 use crate::go::quote;
+use common::signal;
 use index::Index;
 use std::sync::{PoisonError, RwLock};
-use tokio::sync::watch;
 
 /// What is asked of the authorizer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -108,14 +108,14 @@ pub struct Decision {
 pub struct Authorizer {
     index: RwLock<Index>,
     /// Moves with every change: what is open may have to be closed.
-    changed: watch::Sender<u64>,
+    changed: signal::Sender<u64>,
 }
 
 impl Default for Authorizer {
     fn default() -> Self {
         Self {
             index: RwLock::default(),
-            changed: watch::Sender::new(0),
+            changed: signal::Sender::new(0),
         }
     }
 }
@@ -147,7 +147,7 @@ impl Authorizer {
     }
 
     /// Tells of every change of roles and bindings.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    pub fn changes(&self) -> signal::Receiver<u64> {
         self.changed.subscribe()
     }
 

@@ -18,11 +18,11 @@ pub mod server;
 pub use files::{Error, secret_file};
 pub use sealed::seal_all;
 
+use common::signal;
 use common::time::SharedClock;
 use revoked::Revoked;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use tokio::sync::watch;
 
 /// Where the keys lie below the data directory.
 pub const FOLDER: &str = "pki";
@@ -35,7 +35,7 @@ pub struct Keys {
     account: Arc<RwLock<Arc<account::AccountKeys>>>,
     revoked: Arc<RwLock<Arc<Revoked>>>,
     /// Moves when a certificate may be worth something else than before.
-    changed: watch::Sender<u64>,
+    changed: signal::Sender<u64>,
 }
 
 impl Keys {
@@ -53,7 +53,7 @@ impl Keys {
             authorities: Arc::new(RwLock::new(Arc::new(authorities))),
             account: Arc::new(RwLock::new(Arc::new(account))),
             revoked: Arc::new(RwLock::new(Arc::new(revoked))),
-            changed: watch::Sender::new(0),
+            changed: signal::Sender::new(0),
         })
     }
 
@@ -68,7 +68,7 @@ impl Keys {
             authorities: Arc::new(RwLock::new(Arc::new(authorities))),
             account: Arc::new(RwLock::new(Arc::new(account))),
             revoked: Arc::new(RwLock::new(Arc::new(revoked))),
-            changed: watch::Sender::new(0),
+            changed: signal::Sender::new(0),
         })
     }
 
@@ -122,7 +122,7 @@ impl Keys {
     }
 
     /// Tells when that number moves.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    pub fn changes(&self) -> signal::Receiver<u64> {
         self.changed.subscribe()
     }
 

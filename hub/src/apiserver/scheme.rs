@@ -14,13 +14,13 @@ use super::error::{ApiError, GroupKind, GroupResource};
 use super::schema::{Schema, Verdict, kinds};
 use crate::go::quote;
 use bytes::Bytes;
+use common::signal;
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
-use tokio::sync::watch;
 
 /// A schema that is read when it is first needed: most custom kinds of a hub are never written.
 pub type LazySchema = LazyLock<Schema, Box<dyn FnOnce() -> Schema + Send>>;
@@ -340,7 +340,7 @@ pub struct Served {
 pub struct Scheme {
     now: Arc<RwLock<Arc<Snapshot>>>,
     /// The revision of `now`.
-    changed: watch::Sender<u64>,
+    changed: signal::Sender<u64>,
     /// The CRDs that are served.
     served: Arc<Mutex<Vec<Served>>>,
 }
@@ -363,7 +363,7 @@ impl Scheme {
         };
         Self {
             now: Arc::new(RwLock::new(Arc::new(now))),
-            changed: watch::Sender::new(1),
+            changed: signal::Sender::new(1),
             served: Arc::default(),
         }
     }
@@ -377,7 +377,7 @@ impl Scheme {
     }
 
     /// Tells of every change; a watch of a kind that changed ends.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    pub fn changes(&self) -> signal::Receiver<u64> {
         self.changed.subscribe()
     }
 

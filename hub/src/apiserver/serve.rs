@@ -102,7 +102,7 @@ pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
     /// Tells of changed authorities.
-    pub authorities: tokio::sync::watch::Receiver<u64>,
+    pub authorities: common::signal::Receiver<u64>,
     tasks: Tasks,
 }
 

@@ -34,6 +34,7 @@ pub use table::Table;
 pub use watcher::Watcher;
 
 use crate::apiserver::sealing::Keyring;
+use common::signal;
 use disk::{Disk, Sqlite};
 use inbox::{Inbox, Job};
 use prometheus_client::metrics::histogram::Histogram;
@@ -44,7 +45,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stored::Draft;
 use tokio::runtime::Handle;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use writer::Writer;
 
 /// The database within a data directory.
@@ -137,7 +138,7 @@ struct Inner {
     ring: Keyring,
     shared: Arc<Shared>,
     inbox: Arc<Inbox>,
-    health: watch::Receiver<Health>,
+    health: signal::Receiver<Health>,
 }
 
 impl Drop for Inner {
@@ -186,7 +187,7 @@ impl Store {
         options: Options,
     ) -> Result<(Self, Writer), OpenError> {
         let inbox = Arc::new(Inbox::new());
-        let (health, seen) = watch::channel(Health::Ready);
+        let (health, seen) = signal::channel(Health::Ready);
         let writer = Writer::begin(disk, options, inbox.clone(), health)?;
         let inner = Inner {
             ring,
@@ -288,7 +289,7 @@ impl Store {
     }
 
     /// Whether the store takes writes; changes can be waited for.
-    pub fn health(&self) -> watch::Receiver<Health> {
+    pub fn health(&self) -> signal::Receiver<Health> {
         self.inner.health.clone()
     }
 

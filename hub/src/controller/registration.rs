@@ -24,6 +24,7 @@ use crate::{epoch, permissions};
 use claims::{Claim, Claims};
 use common::controller::{Controller, Failure, Reconcile, Requeue};
 use common::denial::DenialReason;
+use common::signal;
 use common::time::SharedClock;
 use decide::{Step, decide};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -33,7 +34,6 @@ use kube::{Client, ResourceExt as _};
 use observe::Progress;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch as signal;
 
 /// A registration takes seven steps; more are conflicts.
 const STEPS_MAX: usize = 24;

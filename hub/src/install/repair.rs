@@ -14,6 +14,7 @@ use common::chance::Chance;
 use common::errors::chain;
 use common::labels::{PART_OF, PART_OF_VALUE};
 use common::names::SYSTEM_NAMESPACE;
+use common::signal;
 use common::watch::{Collection, Event, Undecodable, WatchConfig};
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
@@ -24,7 +25,6 @@ use kube::core::PartialObjectMeta;
 use pace::Pace;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// How often the proof is repeated while it holds and nothing was seen of what guards.
@@ -60,7 +60,7 @@ pub type Known = BTreeMap<ObjectKey, Mark>;
 pub struct Repair {
     client: Client,
     chance: Chance,
-    in_force: watch::Sender<bool>,
+    in_force: signal::Sender<bool>,
     /// Objects that were as they should be, as they were then.
     known: Known,
     /// Whether the last repair failed.
@@ -72,8 +72,8 @@ pub struct Repair {
 impl Repair {
     /// A loop over one hub, and the channel that says whether the policies are proved; false at first.
     /// `known` was compared by somebody just now.
-    pub fn new(client: Client, known: Known, chance: Chance) -> (Self, watch::Receiver<bool>) {
-        let (in_force, policy_in_force) = watch::channel(false);
+    pub fn new(client: Client, known: Known, chance: Chance) -> (Self, signal::Receiver<bool>) {
+        let (in_force, policy_in_force) = signal::channel(false);
         (
             Self {
                 client,

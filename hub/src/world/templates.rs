@@ -13,6 +13,7 @@ use common::controller::Metrics;
 use common::errors::chain;
 use common::gvk::Gvk;
 use common::mapper::{Resource, RestMapper};
+use common::signal;
 use common::watch::{Collection, WatchConfig};
 use kube::Client;
 use serde::Deserialize;
@@ -22,7 +23,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch as signal;
 use tokio::task::{AbortHandle, JoinSet};
 
 /// First and longest delay after an API server did not say how a kind is served.

@@ -2,6 +2,7 @@
 
 use super::held::{Held, Object, ObjectName, Raw, Told};
 use super::index::{Index, Indexing};
+use common::signal;
 use common::watch::{Collection, Event, WatchConfig, watch};
 use futures::StreamExt as _;
 use kube::Client;
@@ -9,7 +10,7 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, watch as signal};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// What may wait for a subscriber; then the view waits for it.

@@ -6,6 +6,7 @@ use crate::execution::state::{ScaleTarget, Shared};
 use common::chance::Chance;
 use common::gvk::Gvk;
 use common::queue::Queue;
+use common::signal::Sender;
 use common::watch::{Collection, Event, WatchConfig, watch};
 use futures::StreamExt as _;
 use kube::core::ApiResource;
@@ -13,7 +14,6 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
-use tokio::sync::watch::Sender;
 
 #[derive(Debug, Deserialize)]
 struct Autoscaler {

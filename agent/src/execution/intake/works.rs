@@ -209,8 +209,8 @@ mod tests {
     use super::*;
     use crate::execution::testing::{Handles, map, wire};
     use common::client::Problem;
+    use common::signal::Sender;
     use common::watch::ObjectKey;
-    use tokio::sync::watch::Sender;
     use tokio::time::Instant;
 
     fn source(parts: &Handles) -> WorkSource {

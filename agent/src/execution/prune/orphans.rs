@@ -8,10 +8,11 @@ use crate::member::api::Member;
 use common::api::cluster::OrphanReport;
 use common::errors::chain;
 use common::gvk::Gvk;
+use common::signal;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 /// How often it is looked for what the hub should be told.
 const LOOK: Duration = Duration::from_secs(3);
@@ -25,7 +26,7 @@ pub struct Orphans {
     persister: Arc<Persister>,
     pruner: Arc<Pruner>,
     /// What the hub is told of them.
-    told: watch::Sender<Option<OrphanReport>>,
+    told: signal::Sender<Option<OrphanReport>>,
     changed: Notify,
 }
 
@@ -36,7 +37,7 @@ impl Orphans {
         state: Shared,
         persister: Arc<Persister>,
         pruner: Arc<Pruner>,
-        told: watch::Sender<Option<OrphanReport>>,
+        told: signal::Sender<Option<OrphanReport>>,
     ) -> Self {
         Self {
             member,

@@ -13,12 +13,12 @@ use crate::execution::writes::WorkWriter;
 use chrono::Duration as Span;
 use common::errors::chain;
 use common::queue::Queue;
+use common::signal;
 use common::time::SharedClock;
 use common::unregister::Mode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// After that long, what a deletion waits for is reported.
 const BLOCKED_AFTER: Span = Span::seconds(5);
@@ -37,7 +37,7 @@ pub struct Deletion {
     pub(crate) works: Arc<WorkWriter>,
     pub(crate) reporter: Arc<Reporter>,
     /// Our Cluster: whether it is being unregistered, and how.
-    pub(crate) view: watch::Receiver<Option<ClusterView>>,
+    pub(crate) view: signal::Receiver<Option<ClusterView>>,
     pub(crate) clock: SharedClock,
 }
 

@@ -8,6 +8,7 @@ use crate::apiserver::caller::Caller;
 use crate::apiserver::keys::Keys;
 use crate::apiserver::registry::WatchStream;
 use crate::apiserver::store::{Ended, Kind, Scope, Store};
+use common::signal;
 use futures::StreamExt as _;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
@@ -15,7 +16,6 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -33,16 +33,16 @@ const AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 pub struct Changes {
     /// Objects that tokens hang on have changed.
-    tokens: watch::Sender<u64>,
+    tokens: signal::Sender<u64>,
     /// What is open has to be judged.
-    told: watch::Sender<u64>,
+    told: signal::Sender<u64>,
 }
 
 impl Default for Changes {
     fn default() -> Self {
         Self {
-            tokens: watch::Sender::new(0),
-            told: watch::Sender::new(0),
+            tokens: signal::Sender::new(0),
+            told: signal::Sender::new(0),
         }
     }
 }
@@ -83,7 +83,7 @@ impl Changes {
 }
 
 /// Counts changes and deletions of a kind; ends with the store.
-async fn follow(resource: &'static str, store: Store, mut since: u64, count: watch::Sender<u64>) {
+async fn follow(resource: &'static str, store: Store, mut since: u64, count: signal::Sender<u64>) {
     loop {
         if let Ok(mut watcher) = store.watch(resource, Scope::All, since) {
             let ended = loop {

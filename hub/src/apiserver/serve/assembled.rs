@@ -151,7 +151,7 @@ impl Assembled {
             tls: shown.clone(),
             strangers_of_address: front.strangers_of_address,
         };
-        let (changed, authorities) = tokio::sync::watch::channel(0);
+        let (changed, authorities) = common::signal::channel(0);
         let upkeep = Upkeep {
             keys: keys.clone(),
             names,

@@ -21,7 +21,7 @@ pub(super) struct Upkeep {
     pub(super) clock: SharedClock,
     pub(super) shown: Tls,
     pub(super) renew_at: chrono::DateTime<chrono::Utc>,
-    pub(super) changed: tokio::sync::watch::Sender<u64>,
+    pub(super) changed: common::signal::Sender<u64>,
     /// Whether the next start can read the keys.
     pub(super) readable: Check,
 }

@@ -3,9 +3,10 @@
 use super::error::{Ended, Gone};
 use super::key::{Key, Scope};
 use super::stored::Stored;
+use common::signal;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 /// What happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +86,7 @@ const SCOPED_BYTES: usize = 8 << 20;
 pub(super) struct Feed {
     inner: Mutex<Inner>,
     /// Changes when there are events; who follows the whole resource waits here.
-    signal: watch::Sender<()>,
+    signal: signal::Sender<()>,
 }
 
 struct Inner {
@@ -135,7 +136,7 @@ impl Feed {
                 closed: false,
                 scoped: HashMap::new(),
             }),
-            signal: watch::Sender::new(()),
+            signal: signal::Sender::new(()),
         }
     }
 
@@ -186,7 +187,7 @@ impl Feed {
     }
 
     /// Begins to follow the whole resource: the number of the first event after `since`.
-    pub(super) fn follow(&self, since: u64) -> Result<(u64, watch::Receiver<()>), Gone> {
+    pub(super) fn follow(&self, since: u64) -> Result<(u64, signal::Receiver<()>), Gone> {
         let inner = lock(&self.inner);
         inner.covers(since)?;
         let first = inner.dropped + inner.after(since) as u64;

@@ -4,9 +4,9 @@ use super::error::Ended;
 use super::feed::{Event, Feed, Queue};
 use super::key::Scope;
 use super::state::Shared;
+use common::signal;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// How many events are taken from the history at once.
 const GRAB: usize = 32;
@@ -25,7 +25,7 @@ enum Source {
     All {
         next: u64,
         taken: VecDeque<Event>,
-        signal: watch::Receiver<()>,
+        signal: signal::Receiver<()>,
     },
     /// Is handed what concerns it, for most events do not.
     Part { scope: Scope, queue: Arc<Queue> },
@@ -36,7 +36,7 @@ impl Watcher {
         shared: Arc<Shared>,
         feed: Arc<Feed>,
         since: u64,
-        (next, signal): (u64, watch::Receiver<()>),
+        (next, signal): (u64, signal::Receiver<()>),
     ) -> Self {
         let taken = VecDeque::new();
         let source = Source::All {

@@ -12,11 +12,11 @@ use super::inbox::{Inbox, Job, Taken};
 use super::state::{Resource, Shared, State};
 use super::stored::Stored;
 use book::Book;
+use common::signal;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 /// How many revisions are reserved at once. A disk that is full takes no further reservation, and
@@ -56,7 +56,7 @@ pub(super) struct Writer {
     disk: Box<dyn Disk>,
     shared: Arc<Shared>,
     inbox: Abandon,
-    health: watch::Sender<Health>,
+    health: signal::Sender<Health>,
     history: Limits,
     book: Book,
     /// No revision above this may be handed out yet.
@@ -91,7 +91,7 @@ impl Writer {
         mut disk: Box<dyn Disk>,
         options: super::Options,
         inbox: Arc<Inbox>,
-        health: watch::Sender<Health>,
+        health: signal::Sender<Health>,
     ) -> Result<Self, OpenError> {
         let loaded = disk.load()?;
         // After a kill the last revision is not known, only that it is not above the reservation.

@@ -8,6 +8,7 @@ use super::super::writer::Writer;
 use super::super::{Class, DATABASE, Expect, Health, Options};
 use super::*;
 use crate::apiserver::sealing;
+use common::signal;
 use proptest::prelude::*;
 use serde_json::json;
 use std::fmt::Write as _;
@@ -16,7 +17,7 @@ use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::time::advance;
 
 /// One whose renewals come late, one that is sealed, and one that is neither.
@@ -179,7 +180,7 @@ impl World {
                 },
                 ..Options::default()
             };
-            let (health, _) = watch::channel(Health::Ready);
+            let (health, _) = signal::channel(Health::Ready);
             let writer = Writer::begin(disk, options, Arc::new(Inbox::new()), health);
             self.writers.push(writer.expect("begins"));
         }

@@ -4,6 +4,7 @@
 //! time. It can refuse, answer errors, swallow what it is sent, break its watches, and forget history.
 
 use bytes::Bytes;
+use common::signal;
 use futures::stream;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -17,7 +18,6 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -59,9 +59,9 @@ struct State {
 #[derive(Clone)]
 pub(super) struct World {
     state: Arc<Mutex<State>>,
-    mode: watch::Sender<Mode>,
+    mode: signal::Sender<Mode>,
     /// Counts changes of the state, and breaks of watches.
-    changed: watch::Sender<(u64, u64)>,
+    changed: signal::Sender<(u64, u64)>,
     start: Instant,
     latency: Duration,
     running: Arc<AtomicUsize>,
@@ -72,8 +72,8 @@ impl World {
     pub(super) fn new() -> Self {
         Self {
             state: Arc::default(),
-            mode: watch::Sender::new(Mode::Up),
-            changed: watch::Sender::new((0, 0)),
+            mode: signal::Sender::new(Mode::Up),
+            changed: signal::Sender::new((0, 0)),
             start: Instant::now(),
             latency: Duration::from_millis(1),
             running: Arc::default(),
