@@ -3,6 +3,12 @@
 //! What spreads requests, names objects or tells processes apart is drawn from a [`Chance`] that is passed
 //! in. What must not be guessed is drawn from the system by [`secret`], and by nothing else.
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that draws from the system"
+)]
+pub mod secret;
+
 use rand::rngs::StdRng;
 use rand::{RngCore as _, SeedableRng as _};
 use ring::digest;
@@ -95,36 +101,6 @@ impl SharedStream {
 impl fmt::Debug for SharedStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SharedStream")
-    }
-}
-
-/// What must not be guessed: tokens, private keys, signatures, nonces of encryption, numbers of
-/// certificates. It comes from the system, never from a seed that is passed in.
-///
-/// This module is the only place that asks the system, so that a simulation may put a fixed pool of keys
-/// behind it.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place that draws from the system"
-)]
-pub mod secret {
-    use rand::CryptoRng;
-    use rcgen::KeyPair;
-    use ring::rand::SystemRandom;
-
-    /// Draws bytes and letters.
-    pub fn rng() -> impl CryptoRng {
-        rand::rng()
-    }
-
-    /// What ring draws from, for its keys, signatures and nonces.
-    pub fn system() -> SystemRandom {
-        SystemRandom::new()
-    }
-
-    /// A new private key of ECDSA over P-256.
-    pub fn key_pair() -> Result<KeyPair, rcgen::Error> {
-        KeyPair::generate()
     }
 }
 
