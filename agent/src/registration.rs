@@ -16,12 +16,11 @@ use crate::following;
 use crate::report::{Phase, Reporter};
 use bootstrap::{Bootstrap, Handed};
 use common::backoff::Backoff;
-use common::chance::Chance;
 use common::client::{ClientOptions, Credentials, HostPort, HubTarget, classify, hub_client};
 use common::discovery::{self, VerifiedHub};
+use common::env::Env;
 use common::errors::chain;
 use common::proxy::ProxyChoice;
-use common::time::SharedClock;
 use decide::{Failure, Observed, Step};
 use progress::{Progress, Purpose, StepError};
 use rand::rngs::StdRng;
@@ -48,10 +47,8 @@ pub struct Registrar {
     pub cluster_id: String,
     /// Lifetimes and deadlines.
     pub config: HubConfig,
-    /// Time of day.
-    pub clock: SharedClock,
-    /// What is drawn.
-    pub chance: Chance,
+    /// Time of day, chance, and the way to the hub.
+    pub env: Env,
     /// Where progress is told.
     pub reporter: Arc<Reporter>,
 }
@@ -89,7 +86,7 @@ impl Registrar {
             hub: None,
             client: None,
             started: Instant::now(),
-            rng: self.chance.stream("registration"),
+            rng: self.env.chance.stream("registration"),
             poll: Backoff::new(POLL.0, POLL.1),
             retry: Backoff::new(RETRY.0, RETRY.1),
             obstacle: None,
@@ -189,7 +186,7 @@ impl Run<'_> {
             hub_is_verified: self.hub.is_some(),
             csr: self.progress.csr.clone(),
         };
-        decide::decide(self.registrar.clock.now(), &observed)
+        decide::decide(self.registrar.env.clock.now(), &observed)
     }
 
     async fn take(&mut self, step: Step) -> Result<(), Obstacle> {
@@ -233,7 +230,7 @@ impl Run<'_> {
             &self.handed.proxy,
             &bootstrap.token,
             &bootstrap.pins,
-            self.registrar.clock.clone(),
+            &self.registrar.env,
         );
         match found.await {
             Ok(hub) => {
@@ -323,7 +320,8 @@ impl Run<'_> {
             ..target(pending, self.handed, self.handed.proxy.clone())
         };
         let options = ClientOptions::new("agent registration").with_timeout(REQUEST_TIMEOUT);
-        let client = hub_client(&target, &options).map_err(Error::HubClient)?;
+        let client =
+            hub_client(&target, &options, &self.registrar.env).map_err(Error::HubClient)?;
         Ok(self.client.insert(client).clone())
     }
 
@@ -422,7 +420,7 @@ mod tests {
     use super::*;
     use clap::Parser as _;
     use common::client::Problem;
-    use common::time::SimClock;
+    use common::time::{SharedClock, SimClock};
 
     #[derive(Debug, clap::Parser)]
     struct Cli {
@@ -442,8 +440,7 @@ mod tests {
             store: Arc::new(Store::in_directory(dir.path().join("state")).expect("a store")),
             cluster_id: "uid".to_owned(),
             config: config.into_config().expect("valid").hub,
-            clock: clock.clone(),
-            chance: Chance::seeded(1),
+            env: Env::seeded(clock.clone(), 1),
             reporter: Arc::new(Reporter::in_directory(dir.path(), clock)),
         };
         let handed = Handed {
@@ -459,7 +456,7 @@ mod tests {
             hub: None,
             client: None,
             started: Instant::now(),
-            rng: registrar.chance.stream("registration"),
+            rng: registrar.env.chance.stream("registration"),
             poll: Backoff::new(POLL.0, POLL.1),
             retry: Backoff::new(RETRY.0, RETRY.1),
             obstacle: None,

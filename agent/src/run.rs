@@ -78,7 +78,8 @@ pub async fn run(config: Config, env: Env, shutdown: CancellationToken) -> Resul
         installation,
         ..
     } = &config.member;
-    let connected = kubeconfig_client(kubeconfig.as_deref(), context.as_deref(), &options).await;
+    let (kubeconfig, context) = (kubeconfig.as_deref(), context.as_deref());
+    let connected = kubeconfig_client(kubeconfig, context, &options, &env).await;
     let (member, member_config) = connected.map_err(Error::MemberClient)?;
     let reporter = Arc::new(match state_dir {
         Some(directory) => Reporter::in_directory(directory, env.clock.clone()),
@@ -154,6 +155,7 @@ impl Process {
             proxy: ProxyChoice::from_flag(proxy.as_deref())
                 .map_err(|e| Error::Bootstrap(format!("hub-proxy: {e}")))?,
             by_update: ByUpdate::default(),
+            env: self.env.clone(),
         };
         self.checks.registered.ok();
         let mut candidacy = self.stand();
@@ -193,8 +195,7 @@ impl Process {
             store,
             cluster_id,
             config: self.config.hub.clone(),
-            clock: self.env.clock.clone(),
-            chance: self.env.chance.clone(),
+            env: self.env.clone(),
             reporter: self.reporter.clone(),
         });
         let mut candidacy = self.stand();
@@ -286,6 +287,7 @@ impl Process {
         let in_force = InForce {
             swap: CertificateSwap::empty(),
             certified: signal::Sender::default(),
+            env: self.env.clone(),
         };
         let connector = in_force.show(&registration, &handed)?;
         let handle = HubHandle::new(Arc::new(connector)).await?;

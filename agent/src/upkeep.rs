@@ -16,6 +16,7 @@ use crate::report::Phase;
 use crate::rotation::{self, Renewal, Schedule};
 use common::client::{ClientOptions, Credentials, HubTarget, Problem, classify, hub_client};
 use common::discovery::CaPin;
+use common::env::Env;
 use common::errors::chain;
 use common::signal;
 use common::tls::{self, CertificateSwap};
@@ -47,6 +48,8 @@ pub struct InForce {
     pub swap: CertificateSwap,
     /// What the status says of it.
     pub certified: signal::Sender<Certified>,
+    /// What clients are made with.
+    pub env: Env,
 }
 
 impl InForce {
@@ -57,7 +60,10 @@ impl InForce {
             .set(chain.as_bytes(), registration.key.expose().as_bytes())
             .map_err(Error::Pair)?;
         self.certified.send_replace(certified(registration));
-        Ok(Registered(self.target(registration, handed)))
+        Ok(Registered {
+            target: self.target(registration, handed),
+            env: self.env.clone(),
+        })
     }
 
     /// The hub of `registration`, by the certificate that is in force.
@@ -225,7 +231,7 @@ impl Keeper {
         };
         let target = self.in_force.target(&of, &self.handed);
         let options = ClientOptions::new("agent proof").with_timeout(PROOF_TIMEOUT);
-        hub_client(&target, &options)
+        hub_client(&target, &options, &self.registrar.env)
             .map_err(|error| following::Error::Unusable(chain(&error).to_string()))
     }
 
@@ -260,7 +266,7 @@ impl Keeper {
     /// Says that the certificate has ended, which only an operator can mend.
     async fn tell_the_end(&self) {
         let ends = self.in_force.certified.borrow().ends;
-        if ends.is_some_and(|ends| self.registrar.clock.now() >= ends) {
+        if ends.is_some_and(|ends| self.registrar.env.clock.now() >= ends) {
             let error = Error::CertificateExpired(ends);
             let reason = error.code().as_str();
             let reporter = &self.registrar.reporter;
@@ -272,7 +278,7 @@ impl Keeper {
     /// Renews the certificate if it is due.
     async fn renew(&mut self) -> Result<(), Error> {
         loop {
-            let now = self.registrar.clock.now();
+            let now = self.registrar.env.clock.now();
             let Progress { stored, csr, .. } = &self.progress;
             let step = match rotation::decide(now, self.schedule, stored, csr) {
                 Renewal::Sleep(_) => return Ok(()),
@@ -337,7 +343,7 @@ impl Keeper {
     /// Until the next look: sooner when the certificate is due sooner.
     fn pause(&self) -> Duration {
         let usual = self.registrar.config.checking_interval;
-        let now = self.registrar.clock.now();
+        let now = self.registrar.env.clock.now();
         let Progress { stored, csr, .. } = &self.progress;
         match rotation::decide(now, self.schedule, stored, csr) {
             Renewal::Sleep(until) => (until - now).to_std().map_or(usual, |left| left.min(usual)),

@@ -11,6 +11,7 @@
 
 mod connect;
 mod kubeconfig;
+mod pool;
 mod problem;
 mod target;
 mod transport;
@@ -18,13 +19,15 @@ mod transport;
 pub(crate) use connect::Connector;
 pub use connect::{Attempt, ConnectError};
 pub use kubeconfig::{kubeconfig_client, kubeconfig_client_through};
+pub(crate) use pool::Pool;
 pub(crate) use problem::find;
 pub use problem::{Problem, TimedOut, attempts, classify, classify_error};
 pub use target::{HostPort, InvalidHostPort};
 
+use crate::env::Env;
 use crate::proxy::ProxyChoice;
 use crate::secret::Secret;
-use crate::tls::{self, CertificateSwap};
+use crate::tls::{self, CertificateSwap, ClientTls};
 use http::HeaderValue;
 use kube::client::Body;
 use std::sync::Arc;
@@ -179,7 +182,11 @@ fn known(contexts: &[String]) -> String {
 }
 
 /// A client of the hub. Must be called inside a tokio runtime.
-pub fn hub_client(target: &HubTarget, options: &ClientOptions) -> Result<kube::Client, Error> {
+pub fn hub_client(
+    target: &HubTarget,
+    options: &ClientOptions,
+    env: &Env,
+) -> Result<kube::Client, Error> {
     let first = target.servers.first().ok_or(Error::NoServer)?;
     let failed = |error| Error::Tls(first.to_string(), error);
     let roots = tls::certificates(&target.ca_pem).map_err(failed)?;
@@ -188,13 +195,13 @@ pub fn hub_client(target: &HubTarget, options: &ClientOptions) -> Result<kube::C
         Credentials::Bearer(token) => (None, Some(bearer(token)?)),
         Credentials::Certificate(swap) => (Some(swap.clone()), None),
     };
-    let mut config = tls::client_config(&roots, identity.clone()).map_err(failed)?;
-    config.alpn_protocols = options.protocols();
-    let config = Arc::new(config);
+    let tls = ClientTls::new(&roots, identity.clone(), &env.clock).map_err(failed)?;
+    let tls = tls.offering(options.protocols());
     let connector = Connector::new(
         target.servers.clone(),
         target.proxy.clone(),
-        Arc::new(move || Ok(config.clone())),
+        Arc::new(move || Ok(tls.clone())),
+        env,
     );
     let transport = Transport::new(connector, options, authorization, identity);
     let service = tower::ServiceBuilder::new()
@@ -203,33 +210,6 @@ pub fn hub_client(target: &HubTarget, options: &ClientOptions) -> Result<kube::C
     Ok(kube::Client::new::<_, transport::ResponseBody, _>(
         service, "default",
     ))
-}
-
-/// A pool of one's own for the same hub: clients made of it share nothing but the certificate.
-#[derive(Debug, Clone)]
-pub struct HubConnector {
-    target: HubTarget,
-    options: ClientOptions,
-}
-
-impl HubConnector {
-    /// Checks that clients can be made.
-    pub fn new(target: HubTarget, options: ClientOptions) -> Result<Self, Error> {
-        if target.servers.is_empty() {
-            return Err(Error::NoServer);
-        }
-        Ok(Self { target, options })
-    }
-
-    /// A client with no connection yet.
-    pub fn fresh(&self) -> Result<kube::Client, Error> {
-        hub_client(&self.target, &self.options)
-    }
-
-    /// Where it leads.
-    pub const fn target(&self) -> &HubTarget {
-        &self.target
-    }
 }
 
 fn bearer(token: &Secret<String>) -> Result<HeaderValue, Error> {

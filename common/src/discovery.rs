@@ -21,10 +21,10 @@ pub use published::{CLUSTER_INFO, PUBLIC_NAMESPACE, Published};
 
 use crate::chance::secret;
 use crate::client::{Attempt, HostPort, Problem};
+use crate::env::Env;
 use crate::labels::SERVERS_EXTENSION;
 use crate::proxy::ProxyChoice;
-use crate::time::SharedClock;
-use crate::tls::{self, PeerProblem};
+use crate::tls::{self, ClientTls, PeerProblem};
 use crate::token::BootstrapToken;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -69,9 +69,9 @@ pub async fn discover(
     proxy: &ProxyChoice,
     token: &BootstrapToken,
     pins: &[CaPin],
-    clock: SharedClock,
+    env: &Env,
 ) -> Result<VerifiedHub, Error> {
-    discover_within(SIGNATURE_WAIT, servers, proxy, token, pins, &clock).await
+    discover_within(SIGNATURE_WAIT, servers, proxy, token, pins, env).await
 }
 
 async fn discover_within(
@@ -80,7 +80,7 @@ async fn discover_within(
     proxy: &ProxyChoice,
     token: &BootstrapToken,
     pins: &[CaPin],
-    clock: &SharedClock,
+    env: &Env,
 ) -> Result<VerifiedHub, Error> {
     let mut unreachable = Vec::new();
     let mut furthest: Option<Error> = None;
@@ -90,7 +90,7 @@ async fn discover_within(
             proxy,
             token,
             pins,
-            clock,
+            env,
             signature_wait,
         };
         match at.run().await {
@@ -118,7 +118,7 @@ pub async fn look(
     server: &HostPort,
     proxy: &ProxyChoice,
     pins: &[CaPin],
-    clock: SharedClock,
+    env: &Env,
 ) -> Result<Vec<CaPin>, Error> {
     // It opens nothing, and no signature for it is looked for.
     let nobodys = BootstrapToken::generate(&mut secret::rng());
@@ -127,7 +127,7 @@ pub async fn look(
         proxy,
         token: &nobodys,
         pins,
-        clock: &clock,
+        env,
         signature_wait: Duration::ZERO,
     };
     let first = at.ask_unverified().await?;
@@ -149,7 +149,7 @@ struct Discovery<'a> {
     proxy: &'a ProxyChoice,
     token: &'a BootstrapToken,
     pins: &'a [CaPin],
-    clock: &'a SharedClock,
+    env: &'a Env,
     signature_wait: Duration,
 }
 
@@ -179,7 +179,7 @@ impl Discovery<'_> {
             servers_from_cluster_info: info.servers,
             clock_ahead: again
                 .date
-                .map_or(TimeDelta::zero(), |date| date - self.clock.now()),
+                .map_or(TimeDelta::zero(), |date| date - self.env.clock.now()),
         })
     }
 
@@ -207,7 +207,7 @@ impl Discovery<'_> {
     }
 
     async fn ask_unverified(&self) -> Result<Answer, Error> {
-        fetch::unverified(self.address, self.proxy)
+        fetch::unverified(self.address, self.proxy, self.env)
             .await
             .map_err(|problem| self.unreachable(problem))
     }
@@ -217,9 +217,9 @@ impl Discovery<'_> {
         kept: &[CertificateDer<'static>],
         hub_time_shown: Option<DateTime<Utc>>,
     ) -> Result<Answer, Error> {
-        let config = fetch::verifying(kept, self.clock).map_err(Error::Tls)?;
+        let tls = ClientTls::new(kept, None, &self.env.clock).map_err(Error::Tls)?;
         let address = self.address.clone();
-        let problem = match fetch::with(&address, self.proxy, config).await {
+        let problem = match fetch::with(&address, self.proxy, tls, self.env).await {
             Ok(answer) => return Ok(answer),
             Err(Problem::Certificate { problem, .. }) => problem,
             Err(problem) => return Err(self.unreachable(problem)),

@@ -1,16 +1,19 @@
 //! What a process takes from the machine, as one value that is passed in.
 
 use crate::chance::Chance;
+use crate::network::Network;
 use crate::time::{SharedClock, SystemClock};
 use std::sync::Arc;
 
-/// Time of day and chance. Clones share both.
+/// Time of day, chance, and the way out. Clones share all of them.
 #[derive(Clone)]
 pub struct Env {
     /// Time of day.
     pub clock: SharedClock,
     /// What is drawn.
     pub chance: Chance,
+    /// What clients are connected by in place of the machine's sockets.
+    pub network: Option<Arc<dyn Network>>,
 }
 
 impl Env {
@@ -19,12 +22,25 @@ impl Env {
         Self {
             clock: Arc::new(SystemClock),
             chance: Chance::from_os(),
+            network: None,
         }
     }
 
     /// By this clock and this seed: for tests and simulations.
     pub fn seeded(clock: SharedClock, seed: u64) -> Self {
-        let chance = Chance::seeded(seed);
-        Self { clock, chance }
+        Self {
+            clock,
+            chance: Chance::seeded(seed),
+            network: None,
+        }
+    }
+
+    /// The same, with all clients connected by `network`.
+    #[must_use]
+    pub fn over(self, network: Arc<dyn Network>) -> Self {
+        Self {
+            network: Some(network),
+            ..self
+        }
     }
 }

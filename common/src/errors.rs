@@ -79,6 +79,7 @@ impl fmt::Debug for Chain<'_> {
 mod tests {
     use super::chain;
     use crate::client::{ClientOptions, Credentials, HostPort, HubTarget, hub_client};
+    use crate::env::Env;
     use crate::proxy::ProxyChoice;
 
     /// A hub that is away: who reads it is told where, and nothing of the layers of a client.
@@ -94,7 +95,8 @@ mod tests {
             proxy: ProxyChoice::direct(),
             credentials: Credentials::Anonymous,
         };
-        let client = hub_client(&target, &ClientOptions::new("test")).expect("a client");
+        let client =
+            hub_client(&target, &ClientOptions::new("test"), &Env::system()).expect("a client");
         let request = http::Request::get("/version")
             .body(Vec::new())
             .expect("built");

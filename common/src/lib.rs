@@ -27,6 +27,7 @@ pub mod leader;
 pub mod mapper;
 pub mod merge;
 pub mod names;
+pub mod network;
 pub mod proxy;
 pub mod quantity;
 pub mod queue;

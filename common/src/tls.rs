@@ -1,16 +1,17 @@
 //! TLS as a client: the one crypto provider, a certificate that can be exchanged while running, and
 //! refusals that say who issued what the peer showed.
 
+mod client;
 mod verify;
 
+pub use client::ClientTls;
 #[cfg(test)]
 pub(crate) use verify::testing;
 pub use verify::{PeerProblem, verifier};
 
 use crate::signal;
 use chrono::{DateTime, Utc};
-use rustls::ClientConfig;
-use rustls::client::{ResolvesClientCert, Resumption};
+use rustls::client::ResolvesClientCert;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -207,34 +208,6 @@ impl ResolvesClientCert for CertificateSwap {
     fn has_certs(&self) -> bool {
         self.key().is_some()
     }
-}
-
-/// What a client verifies its server with.
-pub fn client_config(
-    roots: &[CertificateDer<'_>],
-    identity: Option<CertificateSwap>,
-) -> Result<ClientConfig, Error> {
-    client_config_with(verifier(roots)?, identity)
-}
-
-/// The same with a verifier of the caller's.
-pub fn client_config_with(
-    verifier: Arc<dyn rustls::client::danger::ServerCertVerifier>,
-    identity: Option<CertificateSwap>,
-) -> Result<ClientConfig, Error> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(Error::Key)?
-        .dangerous()
-        .with_custom_certificate_verifier(verifier);
-    let mut config = match identity {
-        Some(swap) => builder.with_client_cert_resolver(Arc::new(swap)),
-        None => builder.with_no_client_auth(),
-    };
-    // A resumed session would carry the client certificate of the first one past its exchange.
-    config.resumption = Resumption::disabled();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
 }
 
 #[cfg(test)]

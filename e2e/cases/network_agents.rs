@@ -6,6 +6,7 @@ use common::api::work::{APPLIED, Work};
 use common::chance::Chance;
 use common::client::{ClientOptions, kubeconfig_client};
 use common::conditions::is_true;
+use common::env::Env;
 use common::names::EXECUTION_PREFIX;
 use common::watch::{Collection, Event, WatchConfig, watch};
 use futures::StreamExt as _;
@@ -39,7 +40,8 @@ struct Unknowns {
 impl Unknowns {
     async fn watch(lab: &Lab) -> Result<Self> {
         let options = ClientOptions::new("test");
-        let (client, _) = kubeconfig_client(Some(&lab.hub.kubeconfig), None, &options).await?;
+        let path = Some(lab.hub.kubeconfig.as_path());
+        let (client, _) = kubeconfig_client(path, None, &options, &Env::system()).await?;
         let seen: Arc<Mutex<Vec<String>>> = Arc::default();
         let notes = seen.clone();
         let task = tokio::spawn(async move {

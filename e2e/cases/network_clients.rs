@@ -48,7 +48,8 @@ async fn through(
         .path()
         .join(format!("relay-{}.kubeconfig", relay.address().port()));
     plane.kubeconfig_at(&path, &relay.address().to_string(), &admin)?;
-    Ok(kubeconfig_client(Some(&path), None, options).await?.0)
+    let made = kubeconfig_client(Some(&path), None, options, &Env::system()).await?;
+    Ok(made.0)
 }
 
 /// Creates an object of a kind that no controller of the lab writes to `default` by itself.
@@ -155,7 +156,7 @@ async fn ways_to_the_hub_and_exchanged_certificates_work() -> Result<()> {
             proxy,
             credentials: Credentials::Certificate(swap.clone()),
         };
-        let client = hub_client(&target, &OPTIONS)?;
+        let client = hub_client(&target, &OPTIONS, &Env::system())?;
         for user in ["first", "second"] {
             let identity = plane.pki.client(user, &["some"])?;
             swap.set(identity.cert.as_bytes(), identity.key.as_bytes())?;

@@ -10,7 +10,7 @@ mod error;
 mod init;
 mod orphans;
 mod output;
-mod register;
+pub(crate) mod register;
 mod taint;
 mod token;
 mod unregister;
@@ -91,6 +91,7 @@ impl ConnectArgs {
             self.kubeconfig.as_deref(),
             self.context.as_deref(),
             &options,
+            &common::env::Env::system(),
         )
         .await
         .map_err(|error| {

@@ -65,8 +65,8 @@ pub async fn run(
     let state = AdminState::default();
     let hub = Hub {
         metrics: Shared::register(&state.registry),
-        client: connect(&config, "hub").await?,
-        monitor: connect(&config, "monitor").await?,
+        client: connect(&config, "hub", &env).await?,
+        monitor: connect(&config, "monitor", &env).await?,
         leading: state.readiness.add("leader-election"),
         policies: state.readiness.add("admission-policies"),
         config,
@@ -106,10 +106,11 @@ impl InProcess {
     }
 }
 
-async fn connect(config: &Config, purpose: &'static str) -> Result<Client, Error> {
+async fn connect(config: &Config, purpose: &'static str, env: &Env) -> Result<Client, Error> {
     let options = ClientOptions::new(purpose).with_timeout(REQUEST_TIMEOUT);
     let kubeconfig = config.kubeconfig.as_deref();
-    let connected = kubeconfig_client(kubeconfig, config.context.as_deref(), &options).await;
+    let context = config.context.as_deref();
+    let connected = kubeconfig_client(kubeconfig, context, &options, env).await;
     connected.map(|(client, _)| client).map_err(Error::Client)
 }
 
@@ -163,7 +164,7 @@ impl Hub {
             let known = Known::default();
             return self.term(identity, shutdown.clone(), known).await;
         };
-        let client = connect(&self.config, "election").await?;
+        let client = connect(&self.config, "election", &self.env).await?;
         let election = Election {
             lease_duration: election.lease_duration,
             renew_deadline: election.renew_deadline,
@@ -223,7 +224,7 @@ impl Hub {
         stop: CancellationToken,
         known: Known,
     ) -> Result<(), Error> {
-        let Env { clock, chance } = self.env.clone();
+        let Env { clock, chance, .. } = self.env.clone();
         let world = World::new(&self.client, &chance);
         self.metrics.fleet.look_at(&world);
         self.metrics.sizes.look_at(&world);

@@ -3,6 +3,7 @@
 use super::Connect;
 use super::by_update::ByUpdate;
 use common::client::{ClientOptions, HubTarget, hub_client, kubeconfig_client_through};
+use common::env::Env;
 use common::proxy::ProxyChoice;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -10,21 +11,26 @@ use std::error::Error;
 use std::path::PathBuf;
 
 /// The hub as registration found it.
-#[derive(Debug, Clone)]
-pub struct Registered(pub HubTarget);
+#[derive(Clone)]
+pub struct Registered {
+    /// Where it is, and who we are.
+    pub target: HubTarget,
+    /// What clients are made with.
+    pub env: Env,
+}
 
 impl Connect for Registered {
     fn connect(
         &self,
         options: ClientOptions,
     ) -> BoxFuture<'static, Result<kube::Client, Box<dyn Error + Send + Sync>>> {
-        let client = hub_client(&self.0, &options).map_err(Into::into);
+        let client = hub_client(&self.target, &options, &self.env).map_err(Into::into);
         futures::future::ready(client).boxed()
     }
 }
 
 /// The hub as an operator's kubeconfig names it, read anew for every client.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HandMade {
     /// The file.
     pub kubeconfig: PathBuf,
@@ -34,6 +40,8 @@ pub struct HandMade {
     pub proxy: ProxyChoice,
     /// What its hub has updated instead of patched.
     pub by_update: ByUpdate,
+    /// What clients are made with.
+    pub env: Env,
 }
 
 impl Connect for HandMade {
@@ -46,12 +54,12 @@ impl Connect for HandMade {
             context,
             proxy,
             by_update,
+            env,
         } = self.clone();
         async move {
-            let (client, _) =
-                kubeconfig_client_through(Some(&kubeconfig), context.as_deref(), &options, &proxy)
-                    .await?;
-            Ok(by_update.client(client))
+            let (path, context) = (Some(kubeconfig.as_path()), context.as_deref());
+            let made = kubeconfig_client_through(path, context, &options, &proxy, &env).await?;
+            Ok(by_update.client(made.0))
         }
         .boxed()
     }

@@ -178,7 +178,7 @@ impl<'a> Term<'a> {
             in_force,
         } = keeping;
         let applied = progress.stored.current.clone();
-        let mut rng = registrar.chance.stream("renewal");
+        let mut rng = registrar.env.chance.stream("renewal");
         let schedule = Schedule {
             remaining: registrar.config.renewal_remaining,
             dice: rng.random(),
@@ -188,7 +188,7 @@ impl<'a> Term<'a> {
             pace: Pace::new(
                 registrar.config.checking_interval,
                 &errors,
-                registrar.chance.stream("cluster-info"),
+                registrar.env.chance.stream("cluster-info"),
             ),
             rng,
             registrar,

@@ -3,15 +3,17 @@
 use super::CONNECT_TIMEOUT;
 use super::problem::Problem;
 use super::target::HostPort;
+use crate::env::Env;
+use crate::network::{Line, Network};
 use crate::proxy::{Proxy, ProxyChoice, TunnelError};
-use crate::tls::{self, PeerProblem};
+use crate::tls::{self, ClientTls, PeerProblem};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use rustls::{CertificateError, ClientConfig, OtherError};
+use rustls::{CertificateError, OtherError};
 use socket2::{SockRef, TcpKeepalive};
 use std::fmt;
 use std::io;
@@ -60,8 +62,8 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// Gives the TLS configuration of the next connection.
-pub(crate) type TlsSource = Arc<dyn Fn() -> Result<Arc<ClientConfig>, tls::Error> + Send + Sync>;
+/// Gives the TLS of the next connection.
+pub(crate) type TlsSource = Arc<dyn Fn() -> Result<ClientTls, tls::Error> + Send + Sync>;
 
 /// Makes connections. Clones share which address worked last.
 #[derive(Clone)]
@@ -73,11 +75,18 @@ struct Shared {
     proxy: ProxyChoice,
     tls: TlsSource,
     server_name: Option<String>,
+    /// What is in the place of sockets.
+    network: Option<Arc<dyn Network>>,
 }
 
 impl Connector {
-    pub(crate) fn new(servers: Vec<HostPort>, proxy: ProxyChoice, tls: TlsSource) -> Self {
-        Self::with_server_name(servers, proxy, tls, None)
+    pub(crate) fn new(
+        servers: Vec<HostPort>,
+        proxy: ProxyChoice,
+        tls: TlsSource,
+        env: &Env,
+    ) -> Self {
+        Self::with_server_name(servers, proxy, tls, None, env)
     }
 
     pub(crate) fn with_server_name(
@@ -85,6 +94,7 @@ impl Connector {
         proxy: ProxyChoice,
         tls: TlsSource,
         server_name: Option<String>,
+        env: &Env,
     ) -> Self {
         Self(Arc::new(Shared {
             servers,
@@ -92,7 +102,13 @@ impl Connector {
             proxy,
             tls,
             server_name,
+            network: env.network.clone(),
         }))
+    }
+
+    /// Whether it makes lines rather than sockets.
+    pub(crate) fn has_network(&self) -> bool {
+        self.0.network.is_some()
     }
 
     /// Begins with the next address the next time: the current one connects but does not answer.
@@ -102,6 +118,22 @@ impl Connector {
 
     /// Connects to the first address that works.
     pub(crate) async fn connect(&self) -> Result<Stream, ConnectError> {
+        self.first(|address| self.0.dial(address)).await
+    }
+
+    /// The same where there is something in the place of sockets.
+    pub(crate) async fn line(&self) -> Result<Line, ConnectError> {
+        self.first(|address| self.0.meet(address)).await
+    }
+
+    /// The addresses in turn, from the one that worked last, until one does.
+    async fn first<'a, T, F>(
+        &'a self,
+        connect: impl Fn(&'a HostPort) -> F,
+    ) -> Result<T, ConnectError>
+    where
+        F: Future<Output = Result<T, Problem>>,
+    {
         let count = self.0.servers.len().max(1);
         let start = self.0.preferred.load(Ordering::Relaxed) % count;
         let mut attempts = Vec::new();
@@ -114,10 +146,10 @@ impl Connector {
             .skip(start)
             .take(count)
         {
-            match tokio::time::timeout(CONNECT_TIMEOUT, self.0.dial(address)).await {
-                Ok(Ok(stream)) => {
+            match tokio::time::timeout(CONNECT_TIMEOUT, connect(address)).await {
+                Ok(Ok(made)) => {
                     self.0.preferred.store(index, Ordering::Relaxed);
-                    return Ok(stream);
+                    return Ok(made);
                 }
                 Ok(Err(problem)) => attempts.push(Attempt {
                     address: address.clone(),
@@ -146,18 +178,8 @@ impl Shared {
             Some(proxy) => through(proxy, address).await?,
             None => tcp(address).await?,
         };
-        let tls_failed = |reason: String| Problem::Tls {
-            address: address.clone(),
-            reason,
-        };
-        let config = (self.tls)().map_err(|e| tls_failed(crate::errors::chain(&e).to_string()))?;
-        let name = self
-            .server_name
-            .as_deref()
-            .unwrap_or(address.host())
-            .to_owned();
-        let name = ServerName::try_from(name).map_err(|error| tls_failed(error.to_string()))?;
-        let tls = TlsConnector::from(config)
+        let (tls, name) = self.tls(address)?;
+        let tls = TlsConnector::from(tls.config())
             .connect(name, tcp)
             .await
             .map_err(|error| tls_problem(address, &error))?;
@@ -166,6 +188,34 @@ impl Shared {
             io: TokioIo::new(tls),
             h2,
         })
+    }
+
+    /// What [`Self::dial`] does, on what is in the place of sockets.
+    async fn meet(&self, address: &HostPort) -> Result<Line, Problem> {
+        let unreachable = || Problem::Unreachable {
+            address: address.clone(),
+            reason: "there is no network".to_owned(),
+        };
+        let network = self.network.as_ref().ok_or_else(unreachable)?;
+        let reached = network.reach(address.host(), address.port()).await;
+        let reached = reached.map_err(|error| io_problem(address, &error))?;
+        let (tls, name) = self.tls(address)?;
+        let mine = tls
+            .meet(&reached.shown, &name)
+            .map_err(|error| refusal(address, &error))?;
+        Ok((reached.open)(mine))
+    }
+
+    /// TLS for a connection to an address, and the name that the server must have.
+    fn tls(&self, address: &HostPort) -> Result<(ClientTls, ServerName<'static>), Problem> {
+        let failed = |reason: String| Problem::Tls {
+            address: address.clone(),
+            reason,
+        };
+        let tls = (self.tls)().map_err(|e| failed(crate::errors::chain(&e).to_string()))?;
+        let name = self.server_name.as_deref().unwrap_or(address.host());
+        let name = ServerName::try_from(name.to_owned()).map_err(|e| failed(e.to_string()))?;
+        Ok((tls, name))
     }
 }
 
@@ -255,16 +305,19 @@ fn io_problem(address: &HostPort, error: &io::Error) -> Problem {
 }
 
 fn tls_problem(address: &HostPort, error: &io::Error) -> Problem {
-    let Some(tls) = error
-        .get_ref()
-        .and_then(|e| e.downcast_ref::<rustls::Error>())
-    else {
-        return Problem::Tls {
+    let tls = error.get_ref().and_then(|e| e.downcast_ref());
+    tls.map_or_else(
+        || Problem::Tls {
             address: address.clone(),
             reason: error.to_string(),
-        };
-    };
-    if let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) = tls
+        },
+        |tls| refusal(address, tls),
+    )
+}
+
+/// Why the server was not taken.
+fn refusal(address: &HostPort, error: &rustls::Error) -> Problem {
+    if let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) = error
         && let Some(problem) = inner.downcast_ref::<PeerProblem>()
     {
         return Problem::Certificate {
@@ -274,7 +327,7 @@ fn tls_problem(address: &HostPort, error: &io::Error) -> Problem {
     }
     Problem::Tls {
         address: address.clone(),
-        reason: tls.to_string(),
+        reason: error.to_string(),
     }
 }
 

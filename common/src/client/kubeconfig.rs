@@ -3,8 +3,10 @@
 use super::connect::{Connector, TlsSource};
 use super::transport::{ResponseBody, Transport};
 use super::{ClientOptions, Error, HostPort};
+use crate::env::Env;
 use crate::proxy::ProxyChoice;
-use crate::tls::{self, CertificateSwap};
+use crate::time::SharedClock;
+use crate::tls::{self, CertificateSwap, ClientTls};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use kube::Config;
@@ -23,8 +25,9 @@ pub async fn kubeconfig_client(
     path: Option<&Path>,
     context: Option<&str>,
     options: &ClientOptions,
+    env: &Env,
 ) -> Result<(kube::Client, Config), Error> {
-    kubeconfig_client_through(path, context, options, &ProxyChoice::direct()).await
+    kubeconfig_client_through(path, context, options, &ProxyChoice::direct(), env).await
 }
 
 /// The same for the way from an agent to its hub: through a proxy, unless the kubeconfig has its own.
@@ -33,9 +36,10 @@ pub async fn kubeconfig_client_through(
     context: Option<&str>,
     options: &ClientOptions,
     proxy: &ProxyChoice,
+    env: &Env,
 ) -> Result<(kube::Client, Config), Error> {
     let (config, shown) = load(path, context).await?;
-    let client = from_config(&config, &shown, options, proxy)?;
+    let client = from_config(&config, &shown, options, proxy, env)?;
     Ok((client, config))
 }
 
@@ -103,6 +107,7 @@ fn from_config(
     shown: &str,
     options: &ClientOptions,
     proxy: &ProxyChoice,
+    env: &Env,
 ) -> Result<kube::Client, Error> {
     if config.accept_invalid_certs {
         return Err(Error::Insecure);
@@ -118,11 +123,11 @@ fn from_config(
         Some(url) => ProxyChoice::explicit(&url.to_string()).map_err(Error::Proxy)?,
         None => proxy.clone(),
     };
-    let source = tls_source(config, options.protocols());
+    let source = tls_source(config, options.protocols(), &env.clock);
     // Tried once here, so that a broken file is an error of the start, not of every request.
     source().map_err(|error| Error::Tls(server.to_string(), error))?;
-    let connector =
-        Connector::with_server_name(vec![server], proxy, source, config.tls_server_name.clone());
+    let server_name = config.tls_server_name.clone();
+    let connector = Connector::with_server_name(vec![server], proxy, source, server_name, env);
     let transport = Transport::new(connector, options, None, None);
     let credentials = |error| Error::Credentials(Box::new(error));
     let auth = config.auth_layer().map_err(credentials)?;
@@ -151,10 +156,11 @@ const SYSTEM_ROOTS: [&str; 4] = [
 ];
 
 /// TLS for each new connection; files are read anew, so that rotated ones are taken.
-fn tls_source(config: &Config, protocols: Vec<Vec<u8>>) -> TlsSource {
+fn tls_source(config: &Config, protocols: Vec<Vec<u8>>, clock: &SharedClock) -> TlsSource {
     let roots = config.root_cert.clone().unwrap_or_default();
     let roots_file = config.root_cert_file.clone();
     let auth = config.auth_info.clone();
+    let clock = clock.clone();
     Arc::new(move || {
         let roots: Vec<CertificateDer<'static>> = match &roots_file {
             Some(path) => tls::certificates(&read(path)?)?,
@@ -164,9 +170,8 @@ fn tls_source(config: &Config, protocols: Vec<Vec<u8>>) -> TlsSource {
                 .map(|der| CertificateDer::from(der.clone()))
                 .collect(),
         };
-        let mut config = tls::client_config(&roots, identity(&auth)?)?;
-        config.alpn_protocols.clone_from(&protocols);
-        Ok(Arc::new(config))
+        let tls = ClientTls::new(&roots, identity(&auth)?, &clock)?;
+        Ok(tls.offering(protocols.clone()))
     })
 }
 

@@ -40,7 +40,8 @@ fn target(ca: &Ca, servers: &[&HostPort]) -> HubTarget {
 }
 
 fn client(target: &HubTarget, timeout: Duration) -> kube::Client {
-    hub_client(target, &ClientOptions::new("test").with_timeout(timeout)).expect("a client")
+    let options = ClientOptions::new("test").with_timeout(timeout);
+    hub_client(target, &options, &Env::system()).expect("a client")
 }
 
 async fn get(client: &kube::Client) -> Result<ConfigMap, Problem> {
@@ -79,7 +80,8 @@ async fn both_versions_of_http_are_spoken() {
             }),
         )
         .await;
-        let client = hub_client(&target(&ca, &[&server.address]), options).expect("a client");
+        let client = hub_client(&target(&ca, &[&server.address]), options, &Env::system())
+            .expect("a client");
         get(&client).await.expect("answered");
     }
 }
@@ -227,9 +229,10 @@ async fn answers_are_cut_off_where_the_client_says() {
     let server = hub(&ca, true, handler(move |_| text(200, long.clone()))).await;
     let target = target(&ca, &[&server.address]);
     let options = ClientOptions::new("test").with_timeout(LONG);
-    let whole = hub_client(&target, &options).expect("a client");
+    let whole = hub_client(&target, &options, &Env::system()).expect("a client");
     get(&whole).await.expect("answered");
-    let bounded = hub_client(&target, &options.with_answer_max(50_000)).expect("a client");
+    let options = options.with_answer_max(50_000);
+    let bounded = hub_client(&target, &options, &Env::system()).expect("a client");
     let problem = get(&bounded).await.expect_err("it is too long");
     assert!(
         problem
@@ -373,7 +376,7 @@ mod kubeconfig {
 
     async fn ask(path: &Path) -> Result<ConfigMap, Problem> {
         let options = ClientOptions::new("test").with_timeout(LONG);
-        let (client, _) = kubeconfig_client(Some(path), None, &options)
+        let (client, _) = kubeconfig_client(Some(path), None, &options, &Env::system())
             .await
             .expect("a client");
         get(&client).await
@@ -426,7 +429,8 @@ mod kubeconfig {
         write(&path, &ca, &server.address, "", "");
         let options = ClientOptions::new("test").with_timeout(LONG);
         let way = ProxyChoice::explicit(&format!("http://{}", proxy.address)).expect("valid");
-        let made = kubeconfig_client_through(Some(&path), None, &options, &way).await;
+        let made =
+            kubeconfig_client_through(Some(&path), None, &options, &way, &Env::system()).await;
         get(&made.expect("a client").0)
             .await
             .expect("through the proxy");
@@ -440,7 +444,7 @@ mod kubeconfig {
             "",
         );
         let options = ClientOptions::new("test");
-        let refused = kubeconfig_client(Some(&path), None, &options).await;
+        let refused = kubeconfig_client(Some(&path), None, &options, &Env::system()).await;
         assert!(matches!(
             refused.err(),
             Some(Error::Insecure | Error::Kubeconfig(..))

@@ -1,31 +1,21 @@
 //! The bottom of every client: a pool of connections, a deadline for each request, headers of ours.
 
 use super::connect::Connector;
+use super::pool::{Answer, Pool};
 use super::problem::TimedOut;
-use super::{ClientOptions, PING_INTERVAL, PING_TIMEOUT, RequestBody, user_agent};
+use super::{ClientOptions, RequestBody, user_agent};
 use crate::tls::CertificateSwap;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Request, Response};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper::body::{Body, Frame, SizeHint};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 use tower::BoxError;
-
-/// How long a connection may lie unused in the pool.
-const IDLE: Duration = Duration::from_secs(60);
-/// What a server may send ahead of us on one stream and on the whole connection: enough for a page of
-/// large objects, little enough for the agent's memory.
-const STREAM_WINDOW: u32 = 512 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
-
-type Pool = Client<Connector, RequestBody>;
 
 /// A service for kube's client. Clones share the pool.
 #[derive(Clone)]
@@ -56,7 +46,7 @@ impl Transport {
         identity: Option<CertificateSwap>,
     ) -> Self {
         let pool = Mutex::new(Generation {
-            pool: pool(&connector),
+            pool: Pool::new(&connector),
             number: 0,
             certificate: identity.as_ref().map_or(0, CertificateSwap::version),
         });
@@ -72,20 +62,6 @@ impl Transport {
     }
 }
 
-fn pool(connector: &Connector) -> Pool {
-    Client::builder(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE)
-        .pool_max_idle_per_host(4)
-        .http2_initial_stream_window_size(STREAM_WINDOW)
-        .http2_initial_connection_window_size(CONNECTION_WINDOW)
-        .http2_keep_alive_interval(PING_INTERVAL)
-        .http2_keep_alive_timeout(PING_TIMEOUT)
-        .http2_keep_alive_while_idle(true)
-        .build(connector.clone())
-}
-
 impl Shared {
     /// The pool to use now; a new one once the certificate was exchanged.
     fn current(&self) -> (Pool, u64) {
@@ -94,7 +70,7 @@ impl Shared {
         if current.certificate != certificate {
             current.certificate = certificate;
             current.number += 1;
-            current.pool = pool(&self.connector);
+            current.pool = Pool::new(&self.connector);
         }
         (current.pool.clone(), current.number)
     }
@@ -104,7 +80,7 @@ impl Shared {
         let mut current = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         if current.number == number {
             current.number += 1;
-            current.pool = pool(&self.connector);
+            current.pool = Pool::new(&self.connector);
             self.connector.distrust_current();
         }
     }
@@ -164,7 +140,7 @@ impl tower::Service<Request<RequestBody>> for Transport {
 
 /// The body of an answer; it fails when the request's deadline passes before its end.
 pub(crate) struct ResponseBody {
-    body: Incoming,
+    body: Answer,
     /// Bytes that may still come.
     left: Option<usize>,
     deadline: Option<Deadline>,
@@ -201,7 +177,6 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            let frame = frame.map(|f| f.map_err(BoxError::from));
             return Poll::Ready(frame.map(|frame| self.count(frame?)));
         }
         if let Some(deadline) = &mut self.deadline

@@ -1,22 +1,19 @@
 //! One anonymous GET of cluster-info, over TLS that is or is not verified.
 
-use crate::client::{CONNECT_TIMEOUT, Connector, HostPort, Problem, classify_error};
+use crate::client::{CONNECT_TIMEOUT, Connector, HostPort, Pool, Problem, classify_error};
+use crate::env::Env;
 use crate::proxy::ProxyChoice;
-use crate::time::SharedClock;
-use crate::tls;
+use crate::tls::{self, ClientTls};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use http::header::{ACCEPT, DATE, USER_AGENT};
 use http::{HeaderValue, Request};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::Body;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::time_provider::TimeProvider;
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
-use std::fmt;
+use rustls::{DigitallySignedStruct, SignatureScheme};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,50 +33,42 @@ pub(super) struct Answer {
 }
 
 /// Asks whoever answers.
-pub(super) async fn unverified(address: &HostPort, proxy: &ProxyChoice) -> Result<Answer, Problem> {
+pub(super) async fn unverified(
+    address: &HostPort,
+    proxy: &ProxyChoice,
+    env: &Env,
+) -> Result<Answer, Problem> {
     let seen = Arc::new(AcceptAndNote::default());
-    let config = tls::client_config_with(seen.clone(), None)
+    let tls = ClientTls::with_verifier(seen.clone(), None, &env.clock)
         .map_err(|error| Problem::Other(error.to_string()))?;
-    let mut answer = with(address, proxy, config).await?;
+    let mut answer = with(address, proxy, tls, env).await?;
     answer.issuer = seen.issuer();
     Ok(answer)
-}
-
-/// TLS that trusts `roots` and takes the time from `clock`.
-pub(super) fn verifying(
-    roots: &[CertificateDer<'_>],
-    clock: &SharedClock,
-) -> Result<ClientConfig, tls::Error> {
-    let mut config = tls::client_config(roots, None)?;
-    config.time_provider = Arc::new(ClockTime(clock.clone()));
-    Ok(config)
 }
 
 /// Asks over this TLS.
 pub(super) async fn with(
     address: &HostPort,
     proxy: &ProxyChoice,
-    config: ClientConfig,
+    tls: ClientTls,
+    env: &Env,
 ) -> Result<Answer, Problem> {
-    let config = Arc::new(config);
-    let source = Arc::new(move || Ok(config.clone()));
-    let connector = Connector::new(vec![address.clone()], proxy.clone(), source);
-    let client = Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .build::<_, Empty<Bytes>>(connector);
+    let source = Arc::new(move || Ok(tls.clone()));
+    let connector = Connector::new(vec![address.clone()], proxy.clone(), source, env);
+    let pool = Pool::new(&connector);
     let request = Request::get(format!("{}{PATH}", address.url()))
         .header(ACCEPT, HeaderValue::from_static("application/json"))
         .header(
             USER_AGENT,
             HeaderValue::from_static(concat!("towline-discovery/", env!("CARGO_PKG_VERSION"))),
         )
-        .body(Empty::new())
+        .body(Body::empty())
         .map_err(|error| Problem::Other(error.to_string()))?;
     let exchange = async {
-        let answer = client
+        let answer = pool
             .request(request)
             .await
-            .map_err(|error| classify_error(&error))?;
+            .map_err(|error| classify_error(error.as_ref()))?;
         let status = answer.status().as_u16();
         let date = answer.headers().get(DATE).and_then(date);
         let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
@@ -160,21 +149,5 @@ impl ServerCertVerifier for AcceptAndNote {
         ring::default_provider()
             .signature_verification_algorithms
             .supported_schemes()
-    }
-}
-
-/// TLS by our clock, so that tests can turn it.
-struct ClockTime(SharedClock);
-
-impl TimeProvider for ClockTime {
-    fn current_time(&self) -> Option<UnixTime> {
-        let seconds = u64::try_from(self.0.now().timestamp()).ok()?;
-        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
-    }
-}
-
-impl fmt::Debug for ClockTime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClockTime")
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{TestServer, handler, serve, server_config, text};
-use crate::time::SystemClock;
+use crate::time::{SharedClock, SystemClock};
 use crate::tls::testing::{authority, leaf, leaf_with};
 use rcgen::{CertifiedIssuer, KeyPair};
 use std::sync::Arc;
@@ -62,7 +62,8 @@ async fn run_at(
     pins: &[CaPin],
 ) -> Result<VerifiedHub, Error> {
     let proxy = ProxyChoice::direct();
-    discover_within(Duration::ZERO, servers, &proxy, &token(), pins, &clock).await
+    let env = Env::seeded(clock, 1);
+    discover_within(Duration::ZERO, servers, &proxy, &token(), pins, &env).await
 }
 
 #[tokio::test]
@@ -273,8 +274,7 @@ async fn whoever_looks_without_a_token_is_told_of_a_wrong_pin() {
     let (ca, other) = (authority("hub"), authority("attacker"));
     let server = hub(&ca, cluster_info(&ca.pem(), None)).await;
     let proxy = ProxyChoice::direct();
-    let look =
-        async |pins: &[CaPin]| look(&server.address, &proxy, pins, Arc::new(SystemClock)).await;
+    let look = async |pins: &[CaPin]| look(&server.address, &proxy, pins, &Env::system()).await;
     assert_eq!(look(&[pin(&ca)]).await.expect("verified"), [pin(&ca)]);
     assert_eq!(look(&[]).await.expect("served"), [pin(&ca)]);
     let error = look(&[pin(&other)]).await.expect_err("another's pin");
@@ -285,7 +285,7 @@ async fn whoever_looks_without_a_token_is_told_of_a_wrong_pin() {
 
     // Who shows the hub's public document under a certificate of its own is no hub.
     let server = hub(&other, cluster_info(&ca.pem(), None)).await;
-    let error = super::look(&server.address, &proxy, &[pin(&ca)], Arc::new(SystemClock)).await;
+    let error = super::look(&server.address, &proxy, &[pin(&ca)], &Env::system()).await;
     let error = error.expect_err("foreign");
     assert!(matches!(error, Error::ForeignIssuer { .. }), "{error}");
 }

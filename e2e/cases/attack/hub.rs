@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use common::api::cluster::Cluster;
 use common::client::{ClientOptions, Credentials, HostPort, HubTarget, hub_client};
+use common::env::Env;
 use common::identity::{AgentSubject, BOOTSTRAP_GROUP, SIGNER};
 use common::labels::{CLUSTER_ID, TOKEN_CLUSTER, TOKEN_REPLACE, TOKEN_USES};
 use common::names::CLUSTER_NAMESPACE;
@@ -240,7 +241,8 @@ impl Hub {
             proxy: ProxyChoice::default(),
             credentials,
         };
-        Ok(hub_client(&target, &ClientOptions::new("agent"))?)
+        let options = ClientOptions::new("agent");
+        Ok(hub_client(&target, &options, &Env::system())?)
     }
 
     /// The client of who holds a certificate.

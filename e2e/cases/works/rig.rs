@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use common::chance::Chance;
 use common::client::{ClientOptions, kubeconfig_client};
+use common::env::Env;
 use common::names::ClusterName;
 use common::signal;
 use common::time::SystemClock;
@@ -98,10 +99,12 @@ impl Running {
     /// Starts one over two kubeconfigs.
     pub(super) async fn start(hub: &Path, member: &Path) -> Result<Self> {
         let flags = Flags::try_parse_from(["towline-agent", "--concurrent-work-syncs=32"])?;
-        let (hub_client, _) =
-            kubeconfig_client(Some(hub), None, &ClientOptions::new("hub")).await?;
+        let env = Env::system();
+        let options = ClientOptions::new("hub");
+        let (hub_client, _) = kubeconfig_client(Some(hub), None, &options, &env).await?;
+        let options = ClientOptions::new("member");
         let (member_client, member_config) =
-            kubeconfig_client(Some(member), None, &ClientOptions::new("member")).await?;
+            kubeconfig_client(Some(member), None, &options, &env).await?;
         let (hub, member) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
         let stop = CancellationToken::new();
         let connector = Given(counted(hub_client, hub.clone()));

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use common::client::{ClientOptions, kubeconfig_client};
+use common::env::Env;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use kube::Client;
@@ -101,7 +102,7 @@ impl Server {
     pub(super) async fn writer(&self) -> Result<Client> {
         let options = ClientOptions::new("lab figures").with_timeout(REQUEST_TIMEOUT);
         let path = &self.plane.kubeconfig;
-        let (client, _) = kubeconfig_client(Some(path), None, &options).await?;
+        let (client, _) = kubeconfig_client(Some(path), None, &options, &Env::system()).await?;
         Ok(client)
     }
 

@@ -150,6 +150,7 @@ impl Crew {
             let in_force = InForce {
                 swap: CertificateSwap::empty(),
                 certified: common::signal::Sender::default(),
+                env: self.env.clone(),
             };
             let way = Timed {
                 way: in_force.show(registration, handed)?,
@@ -216,8 +217,7 @@ async fn enrol(
         store: Arc::new(Store::in_directory(dir.clone())?),
         cluster_id: format!("id-of-{name}"),
         config: config.hub.clone(),
-        clock: env.clock.clone(),
-        chance: env.chance.clone(),
+        env: env.clone(),
         reporter: Arc::new(Reporter::in_directory(&dir, env.clock.clone())),
     };
     let outcome = registrar.register(handed).await;

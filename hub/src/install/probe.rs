@@ -9,6 +9,7 @@ mod token;
 
 use super::proof;
 use common::client::{self, ClientOptions, Credentials, HubTarget};
+use common::env::Env;
 use kube::Client;
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ impl Reach {
             credentials,
             ..self.target.clone()
         };
-        client::hub_client(&target, &ClientOptions::new("init probe"))
+        client::hub_client(&target, &ClientOptions::new("init probe"), &Env::system())
     }
 }
 

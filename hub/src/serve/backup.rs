@@ -7,6 +7,7 @@ use crate::apiserver::store::{self, OpenError, Options, Store};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use common::client::{ClientOptions, kubeconfig_client};
+use common::env::Env;
 use futures::AsyncReadExt as _;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -54,7 +55,7 @@ pub async fn backup(args: &BackupArgs) -> anyhow::Result<String> {
 async fn fetch(args: &BackupArgs) -> anyhow::Result<()> {
     let kubeconfig = args.data_dir.join(super::kubeconfig::ADMIN_FILE);
     let options = ClientOptions::new("backup").with_timeout(std::time::Duration::from_secs(3600));
-    let (client, _) = kubeconfig_client(Some(&kubeconfig), None, &options)
+    let (client, _) = kubeconfig_client(Some(&kubeconfig), None, &options, &Env::system())
         .await
         .context("failed to make a client of the hub that runs")?;
     let request = http::Request::post(PAGE).body(Vec::new())?;

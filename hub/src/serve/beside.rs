@@ -9,6 +9,7 @@ use crate::apiserver::keys::FOLDER;
 use crate::apiserver::store::{self, Options, Store};
 use anyhow::Context as _;
 use common::client::{ClientOptions, kubeconfig_client};
+use common::env::Env;
 use kube::Client;
 use kube::api::ObjectList;
 use serde::de::DeserializeOwned;
@@ -121,7 +122,8 @@ impl Beside {
     /// A client of the hub that runs, by the kubeconfig of this moment.
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
         let options = ClientOptions::new("hub command").with_timeout(REQUEST);
-        let (client, _) = kubeconfig_client(Some(&self.kubeconfig()), None, &options)
+        let path = self.kubeconfig();
+        let (client, _) = kubeconfig_client(Some(&path), None, &options, &Env::system())
             .await
             .context("failed to make a client of the hub that runs")?;
         Ok(client)

@@ -7,6 +7,7 @@
 use super::World;
 use super::model::Model;
 use common::client::{ClientOptions, kubeconfig_client};
+use common::env::Env;
 use futures::StreamExt as _;
 use http::{Method, Request};
 use kube::Client;
@@ -177,7 +178,8 @@ async fn start(world: &World, port: u16) -> Hub {
     let answers = async {
         loop {
             tokio::time::sleep(Duration::from_millis(10)).await;
-            let Ok((client, _)) = kubeconfig_client(Some(&kubeconfig), None, &options).await else {
+            let made = kubeconfig_client(Some(&kubeconfig), None, &options, &Env::system()).await;
+            let Ok((client, _)) = made else {
                 continue;
             };
             if call(&client, Method::GET, MAPS, None).await.is_ok() {

@@ -8,13 +8,13 @@ use crate::cli::{CliError, Kind};
 use chrono::{DateTime, Utc};
 use common::client::{HostPort, Problem, classify};
 use common::discovery::{self, CaPin};
+use common::env::Env;
 use common::proxy::ProxyChoice;
 use common::time::{Clock as _, SystemClock};
 use http::Request;
 use http::header::DATE;
 use kube::client::Body;
 use kube::{Client, Config};
-use std::sync::Arc;
 
 /// A clock this far off makes certificates and tokens fail sooner or later.
 const SKEW: i64 = 30;
@@ -150,7 +150,7 @@ pub(super) async fn to_address(
     let used = proxy
         .proxy_for(&server)
         .map_err(|e| CliError::new(Kind::Usage, e))?;
-    let met = discovery::look(&server, &proxy, pins, Arc::new(SystemClock)).await;
+    let met = discovery::look(&server, &proxy, pins, &Env::system()).await;
     Ok(discovered(
         &server.to_string(),
         used.is_some(),

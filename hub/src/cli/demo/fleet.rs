@@ -274,7 +274,7 @@ impl Member {
 
 async fn connect(path: &Path) -> anyhow::Result<(Client, kube::Config)> {
     let options = ClientOptions::new("demo");
-    kubeconfig_client(Some(path), None, &options)
+    kubeconfig_client(Some(path), None, &options, &Env::system())
         .await
         .with_context(|| format!("failed to use {}", path.display()))
 }

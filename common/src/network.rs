@@ -1,0 +1,48 @@
+//! The way out of this process where it is not the machine's sockets: what a simulation has in their place.
+//!
+//! Everything above a connection is the same on both ways: which address is tried, whom a server's certificate
+//! must be of, what is shown to it, deadlines, and what is done after a failure.
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use kube::client::Body;
+use rustls::pki_types::CertificateDer;
+use std::fmt;
+use std::io;
+use tower::BoxError;
+use tower::util::BoxCloneService;
+
+/// The body of an answer that came over a [`Line`].
+pub type LineBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// A connection that stands: requests go in, answers come out. Clones are the same connection. After an error
+/// of its own it is given up, and the next request makes another one.
+pub type Line = BoxCloneService<Request<Body>, Response<LineBody>, BoxError>;
+
+/// Leads to servers that are no sockets.
+pub trait Network: Send + Sync {
+    /// Reaches a port of a host, or says why not as a socket would.
+    fn reach(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Reached>>;
+}
+
+/// Makes the connection once both ends have seen what the other one shows. It is handed the client's
+/// certificates, its own first; none when it has none.
+pub type Open = Box<dyn FnOnce(Vec<CertificateDer<'static>>) -> Line + Send>;
+
+/// A server that was reached, in the middle of the handshake.
+pub struct Reached {
+    /// The certificates that it shows, its own first. That it has the key to them is taken for granted.
+    pub shown: Vec<CertificateDer<'static>>,
+    /// Goes on, if the client trusts them.
+    pub open: Open,
+}
+
+impl fmt::Debug for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reached")
+            .field("shown", &self.shown.len())
+            .finish_non_exhaustive()
+    }
+}
