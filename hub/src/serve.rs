@@ -347,6 +347,8 @@ impl Hub {
 
 #[cfg(test)]
 mod tests {
+    mod fleet;
+    mod rig;
     mod simulated;
 
     use super::*;

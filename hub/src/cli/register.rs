@@ -39,7 +39,7 @@ pub(super) struct Args {
 
 /// Makes everything of an installation but the agent itself, with the rights it has by default; the caller
 /// runs the agent.
-pub(super) async fn lay_foundation(member: Client) -> Result<(), CliError> {
+pub(crate) async fn lay_foundation(member: Client) -> Result<(), CliError> {
     let settings = Settings::resolve(SettingsArgs::default(), &Installed::default())?;
     // An API server without admission policies is no error: the agent's own rule stands there.
     Member::new(member)

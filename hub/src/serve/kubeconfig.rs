@@ -178,7 +178,8 @@ fn serves(text: &str, keys: &Keys, server: &str, life: Duration, now: DateTime<U
     read().unwrap_or(false)
 }
 
-fn make(
+/// A kubeconfig for a user in some groups.
+pub(super) fn make(
     keys: &Keys,
     server: &str,
     user: &str,

@@ -2,86 +2,17 @@
 //! minutes of a cluster, the same byte by byte for the same seed.
 
 use super::super::*;
-use crate::apiserver::audit::Audit;
+use super::rig::{
+    CLUSTERS, LEASES, NAMESPACES, SimulatedHub, Trace, alone, ask, assert_same, watch,
+};
 use crate::apiserver::authn::Peer;
 use crate::apiserver::http::Link;
-use crate::apiserver::serve::{Assembled, Foundation};
-use crate::apiserver::store::{self, MemoryDisk, Store};
-use bytes::Bytes;
-use clap::Parser;
 use common::labels::UNREGISTER;
 use common::time::SimClock;
 use common::unregister::Mode;
-use http::{Request, Response};
-use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::task::JoinSet;
-
-const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/karmada-cluster/leases";
-const NAMESPACES: &str = "/api/v1/namespaces";
-const MERGE: &str = "application/merge-patch+json";
-
-/// The flags of a hub, all as they are unless told otherwise.
-#[derive(Parser)]
-struct Flags {
-    #[command(flatten)]
-    clusters: ClusterArgs,
-    #[command(flatten)]
-    telemetry: TelemetryArgs,
-}
-
-/// What happened, in order.
-#[derive(Clone, Default)]
-struct Trace(Arc<Mutex<String>>);
-
-impl Trace {
-    fn note(&self, line: &str) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push_str(line);
-    }
-
-    fn whole(&self) -> String {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-}
-
-async fn ask(link: &Link, method: &str, path: &str, body: Value) -> Response<Bytes> {
-    let content = if method == "PATCH" {
-        MERGE
-    } else {
-        "application/json"
-    };
-    let body = match body {
-        Value::Null => Bytes::new(),
-        body => body.to_string().into(),
-    };
-    let request = Request::builder().method(method).uri(path);
-    let request = request
-        .header("content-type", content)
-        .body(Full::new(body));
-    let Ok(answer) = tower::ServiceExt::oneshot(link.clone(), request.expect("a request")).await;
-    let (head, body) = answer.into_parts();
-    let body = body.collect().await.expect("a body").to_bytes();
-    Response::from_parts(head, body)
-}
-
-/// Notes every event of a collection.
-async fn watch(link: Link, path: &'static str, trace: Trace) {
-    let request = Request::get(format!("{path}?watch=1&resourceVersion=0"));
-    let request = request.body(Full::new(Bytes::new())).expect("a request");
-    let Ok(answer) = tower::ServiceExt::oneshot(link, request).await;
-    let mut body = answer.into_body();
-    while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame.expect("a frame").into_data() {
-            trace.note(&String::from_utf8_lossy(&data));
-        }
-    }
-}
 
 /// The status of the Cluster's condition Ready.
 async fn ready(link: &Link) -> String {
@@ -112,43 +43,14 @@ async fn ten_minutes(seed: u64) -> String {
     let began = Instant::now();
     let clock = SimClock::starting_at("2026-01-01T00:00:00Z".parse().expect("a time"));
     let env = Env::seeded(Arc::new(clock), seed);
-    let opened = Store::simulated(&MemoryDisk::default(), store::Options::default());
-    let (store, writer) = opened.expect("opens");
-    let writer = tokio::spawn(writer);
-    let admin = AdminState::default();
-    let server = Assembled::new(Foundation {
-        store,
-        keys: Keys::open(dir.path(), &env.clock).expect("keys"),
-        audit: Audit::default(),
-        data_dir: dir.path().to_owned(),
-        address: "hub:6443".to_owned(),
-        admin: admin.clone(),
-        env: env.clone(),
-    });
-    let server = server.await.expect("a server");
-    let flags = Flags::parse_from(["towline-hub"]);
-    let config = flags.clusters.into_config(flags.telemetry).expect("flags");
-    let hub = Hub {
-        data_dir: dir.path().to_owned(),
-        admin_kubeconfig: None,
-        addresses: Addresses::new(SocketAddr::from(([192, 0, 2, 1], 6443)), &[]),
-        env: env.clone(),
-        router: server.router.clone(),
-        keys: server.keys.clone(),
-        admin_life: chrono::Duration::days(1),
-        admin: admin.clone(),
-    };
-    let client = server.router.client();
-    let known = hub.install(&client).await.expect("installs");
-    let controllers = InProcess::new(config, client, &admin, env);
-    let term = CancellationToken::new();
-    let stop = term.clone();
-    let running = tokio::spawn(async move { controllers.run(&stop, known).await });
-    let link = server.router.link_of(Peer::Itself);
+    let address = SocketAddr::from(([192, 0, 2, 1], 6443));
+    let hub = SimulatedHub::begin(dir.path(), address, &env, Router::client).await;
+    let link = hub.served.router.link_of(Peer::Itself);
     let trace = Trace::default();
     let mut watches = JoinSet::new();
     for path in [CLUSTERS, LEASES, NAMESPACES] {
-        watches.spawn(watch(link.clone(), path, trace.clone()));
+        let trace = trace.clone();
+        watches.spawn(watch(link.clone(), path, move |event| trace.note(event)));
     }
     let cluster = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Pull"}});
     let mut made = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"});
@@ -197,28 +99,15 @@ async fn ten_minutes(seed: u64) -> String {
     )
     .await;
     assert_eq!(space.status(), 404, "{space:?}");
-    term.cancel();
-    running.await.expect("joins").expect("ends in order");
     watches.shutdown().await;
-    server.end().await;
-    writer.await.expect("ends");
+    hub.end().await;
     trace.whole()
-}
-
-/// Runs it on one thread under simulated time.
-fn alone(seed: u64) -> String {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().start_paused(true).build();
-    runtime.expect("a runtime").block_on(ten_minutes(seed))
 }
 
 #[test]
 fn a_seed_says_every_event_of_ten_minutes() {
-    let [one, again, other] = [7, 7, 8].map(alone);
-    if one != again {
-        let differs = one.lines().zip(again.lines()).find(|(a, b)| a != b);
-        panic!("two runs of one seed differ: {differs:#?}");
-    }
+    let [one, again, other] = [7, 7, 8].map(|seed| alone(ten_minutes(seed)));
+    assert_same(&one, &again);
     assert_ne!(one, other);
     assert!(one.contains("ClusterStatusUnknown"), "{one}");
 }

@@ -1,0 +1,213 @@
+//! The hosts of a simulated fleet beside the hub: members, which are API servers, and the agents' own machines.
+
+use super::super::rig::Served;
+use super::wires::{Wires, World};
+use crate::apiserver::authn::Peer;
+use crate::apiserver::http::Link;
+use crate::apiserver::keys::{FOLDER, Keys, server};
+use crate::serve::kubeconfig;
+use agent::config::{Config, RunArgs};
+use chrono::{DateTime, Utc};
+use clap::Parser;
+use common::client::HostPort;
+use common::env::Env;
+use common::names::{AGENT_NAME, AGENT_NAMESPACE};
+use rustls::pki_types::CertificateDer;
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Where the hub is.
+pub(super) const HUB: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 6443);
+/// Keys and authorities of simulations, which guard nothing.
+const POOL: &str = include_str!("../keys/pool.pem");
+const AUTHORITIES: &str = include_str!("../keys/authorities.pem");
+const END_OF_KEY: &str = "-----END PRIVATE KEY-----\n";
+const BEGIN_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+const BEGIN_KEY: &str = "-----BEGIN EC PRIVATE KEY-----";
+
+/// The keys of one run, in an order of its own.
+pub(super) fn pool(seed: u64) -> Vec<String> {
+    let mut keys: Vec<String> = POOL
+        .split_inclusive(END_OF_KEY)
+        .map(str::to_owned)
+        .collect();
+    let first = usize::try_from(seed).unwrap_or(0) % keys.len();
+    keys.rotate_left(first);
+    keys
+}
+
+/// Puts one of the authorities where a server finds it at its first start.
+pub(super) fn authority(data: &Path, number: usize) {
+    let pair = AUTHORITIES.split(BEGIN_CERTIFICATE).nth(number + 1);
+    let (certificate, key) = pair
+        .and_then(|pair| pair.split_once(BEGIN_KEY))
+        .expect("a pair");
+    let folder = data.join(FOLDER);
+    fs::create_dir_all(&folder).expect("made");
+    for (name, text) in [
+        ("ca.crt", format!("{BEGIN_CERTIFICATE}{certificate}")),
+        ("ca.key", format!("{BEGIN_KEY}{key}")),
+    ] {
+        fs::write(folder.join(name), text).expect("written");
+    }
+}
+
+/// What a server at this address shows.
+pub(super) fn chain(keys: &Keys, ip: IpAddr, now: DateTime<Utc>) -> Vec<CertificateDer<'static>> {
+    let names = BTreeSet::from([ip.to_string()]);
+    let made = server::current(keys, &names, chrono::Duration::days(90), now);
+    made.expect("a certificate").key.cert.clone()
+}
+
+/// A member.
+pub(super) struct Member {
+    /// What the hub calls it.
+    pub(super) name: String,
+    number: u8,
+    served: Served,
+}
+
+impl Member {
+    /// With what `towline register` lays down for its agent.
+    pub(super) async fn begin(dir: &Path, number: u8, world: &World, env: &Env) -> Self {
+        let ip = Ipv4Addr::new(192, 0, 2, 10 + number);
+        let at = HostPort::new(&ip.to_string(), 6443);
+        let data = dir.join(format!("member{number}"));
+        authority(&data, number.into());
+        let served = Served::begin(&data, &at.to_string(), env).await;
+        let now = env.clock.now();
+        let shown = chain(&served.keys, ip.into(), now);
+        world.add(
+            &format!("member{number}"),
+            at.clone(),
+            served.router.clone(),
+            &shown,
+        );
+        let foundation = crate::cli::register::lay_foundation(served.router.client());
+        foundation.await.expect("laid");
+        let groups = [
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{AGENT_NAMESPACE}"),
+        ];
+        let user = format!("system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_NAME}");
+        let until = now + chrono::Duration::days(1);
+        let made = kubeconfig::make(&served.keys, &at.url(), &user, &groups, now, until);
+        let path = dir.join(format!("m{number}.kubeconfig"));
+        fs::write(path, made.expect("made")).expect("written");
+        Self {
+            name: format!("m{number}"),
+            number,
+            served,
+        }
+    }
+
+    /// Its API, with every right.
+    pub(super) fn link(&self) -> Link {
+        self.served.router.link_of(Peer::Itself)
+    }
+
+    pub(super) async fn end(self) {
+        self.served.end().await;
+    }
+}
+
+/// What the hub's operator hands over.
+pub(super) struct Hand {
+    pub(super) token: String,
+    pub(super) pin: String,
+}
+
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// An agent that does not run.
+pub(super) struct Stopped {
+    config: Config,
+    env: Env,
+}
+
+/// An agent that runs.
+pub(super) struct Agent {
+    stopped: Stopped,
+    stop: CancellationToken,
+    running: JoinHandle<Result<(), agent::error::Error>>,
+}
+
+impl Agent {
+    /// The first start of a member's agent.
+    pub(super) fn begin(
+        dir: &Path,
+        member: &Member,
+        hand: &Hand,
+        by_files: bool,
+        world: &World,
+        env: &Env,
+    ) -> Self {
+        let Member { name, number, .. } = member;
+        let path = |what: &str| dir.join(format!("{name}.{what}")).display().to_string();
+        fs::write(path("token"), &hand.token).expect("written");
+        let mut flags = vec![
+            "towline-agent".to_owned(),
+            format!("--kubeconfig={}", path("kubeconfig")),
+            format!("--hub={HUB}"),
+            format!("--cluster-name={name}"),
+            format!("--token-file={}", path("token")),
+            format!("--discovery-token-ca-cert-hash={}", hand.pin),
+            "--health-probe-bind-address=0".to_owned(),
+            "--metrics-bind-address=0".to_owned(),
+            // The shortest that there is: it is renewed after a third of it.
+            "--cert-expiration-seconds=600".to_owned(),
+        ];
+        if by_files {
+            flags.push(format!("--state-dir={}", path("state")));
+        }
+        let config = Flags::try_parse_from(flags).expect("flags").run;
+        let wires = Wires {
+            world: world.clone(),
+            host: name.clone(),
+            address: Ipv4Addr::new(198, 51, 100, *number).into(),
+            delays: env.chance.shared_stream("network"),
+        };
+        let stopped = Stopped {
+            config: config.into_config().expect("valid"),
+            env: env.clone().over(Arc::new(wires)),
+        };
+        stopped.start()
+    }
+
+    /// Stops it in order.
+    pub(super) async fn stop(self) -> Stopped {
+        self.stop.cancel();
+        let ended = self.running.await.expect("no panic");
+        ended.expect("ends in order");
+        self.stopped
+    }
+
+    /// Waits until it has left its member.
+    pub(super) async fn left(self) {
+        let ended = self.running.await.expect("no panic");
+        ended.expect("ends in order");
+    }
+}
+
+impl Stopped {
+    /// A new process on the same machine.
+    pub(super) fn start(self) -> Agent {
+        let stop = CancellationToken::new();
+        let run = agent::run::run(self.config.clone(), self.env.clone(), stop.clone());
+        Agent {
+            // As in its own process it stays on one thread.
+            running: tokio::task::spawn_local(run),
+            stop,
+            stopped: self,
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Servers and a hub on one thread without a socket, and what happened on them, in order.
+
+use super::super::*;
+use crate::apiserver::audit::Audit;
+use crate::apiserver::http::Link;
+use crate::apiserver::serve::{Assembled, Foundation};
+use crate::apiserver::store::{self, MemoryDisk, Store};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::Value;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::task::JoinHandle;
+
+pub(super) const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+pub(super) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/karmada-cluster/leases";
+pub(super) const NAMESPACES: &str = "/api/v1/namespaces";
+const MERGE: &str = "application/merge-patch+json";
+
+/// The flags of a hub, all as they are unless told otherwise.
+#[derive(clap::Parser)]
+struct Flags {
+    #[command(flatten)]
+    clusters: ClusterArgs,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+}
+
+/// What happened, in order. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct Trace(Arc<Mutex<String>>);
+
+impl Trace {
+    pub(super) fn note(&self, text: &str) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push_str(text);
+    }
+
+    pub(super) fn whole(&self) -> String {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.clone()
+    }
+}
+
+/// Two traces that are to be one: says where they part.
+pub(super) fn assert_same(one: &str, again: &str) {
+    let differs = one.lines().zip(again.lines()).enumerate();
+    let mut differs = differs.filter(|(_, (one, again))| one != again);
+    if let Some((number, (one, again))) = differs.next() {
+        panic!("two runs of one seed part at line {number}:\n{one}\n{again}");
+    }
+    assert_eq!(
+        one.len(),
+        again.len(),
+        "one run goes on where the other ends"
+    );
+}
+
+/// Runs something on one thread under simulated time.
+pub(super) fn alone<T>(run: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(run)
+}
+
+/// A request with a body of JSON, or with none for null.
+pub(super) async fn ask(link: &Link, method: &str, path: &str, body: Value) -> Response<Bytes> {
+    let content = if method == "PATCH" {
+        MERGE
+    } else {
+        "application/json"
+    };
+    let body = match body {
+        Value::Null => Bytes::new(),
+        body => body.to_string().into(),
+    };
+    let request = Request::builder().method(method).uri(path);
+    let request = request
+        .header("content-type", content)
+        .body(Full::new(body));
+    let Ok(answer) = tower::ServiceExt::oneshot(link.clone(), request.expect("a request")).await;
+    let (head, body) = answer.into_parts();
+    let body = body.collect().await.expect("a body").to_bytes();
+    Response::from_parts(head, body)
+}
+
+/// Notes every event of a collection.
+pub(super) async fn watch(link: Link, path: &'static str, note: impl Fn(&str)) {
+    let request = Request::get(format!("{path}?watch=1&resourceVersion=0"));
+    let request = request.body(Full::new(Bytes::new())).expect("a request");
+    let Ok(answer) = tower::ServiceExt::oneshot(link, request).await;
+    let mut body = answer.into_body();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.expect("a frame").into_data() {
+            note(&String::from_utf8_lossy(&data));
+        }
+    }
+}
+
+/// An API server over a disk in memory.
+pub(super) struct Served {
+    pub(super) router: Router,
+    pub(super) keys: Keys,
+    server: Assembled,
+    writer: JoinHandle<()>,
+    admin: AdminState,
+}
+
+impl Served {
+    /// One whose keys lie in `dir`, and are made there unless they exist.
+    pub(super) async fn begin(dir: &Path, address: &str, env: &Env) -> Self {
+        let opened = Store::simulated(&MemoryDisk::default(), store::Options::default());
+        let (store, writer) = opened.expect("opens");
+        let writer = tokio::spawn(writer);
+        let admin = AdminState::default();
+        let server = Assembled::new(Foundation {
+            store,
+            keys: Keys::open(dir, &env.clock).expect("keys"),
+            audit: Audit::default(),
+            data_dir: dir.to_owned(),
+            address: address.to_owned(),
+            admin: admin.clone(),
+            env: env.clone(),
+        });
+        let server = server.await.expect("a server");
+        Self {
+            router: server.router.clone(),
+            keys: server.keys.clone(),
+            server,
+            writer,
+            admin,
+        }
+    }
+
+    pub(super) async fn end(self) {
+        self.server.end().await;
+        self.writer.await.expect("ends");
+    }
+}
+
+/// A hub on such a server, with its controllers.
+pub(super) struct SimulatedHub {
+    pub(super) served: Served,
+    term: CancellationToken,
+    running: JoinHandle<Result<(), run::Error>>,
+}
+
+impl SimulatedHub {
+    /// At an address that agents are told. `client` makes what the controllers ask by.
+    pub(super) async fn begin(
+        dir: &Path,
+        address: SocketAddr,
+        env: &Env,
+        client: impl FnOnce(&Router) -> Client,
+    ) -> Self {
+        let served = Served::begin(dir, &address.to_string(), env).await;
+        let flags = <Flags as clap::Parser>::parse_from(["towline-hub"]);
+        let config = flags.clusters.into_config(flags.telemetry).expect("flags");
+        let hub = Hub {
+            data_dir: dir.to_owned(),
+            admin_kubeconfig: None,
+            addresses: Addresses::new(address, &[]),
+            env: env.clone(),
+            router: served.router.clone(),
+            keys: served.keys.clone(),
+            admin_life: chrono::Duration::days(1),
+            admin: served.admin.clone(),
+        };
+        let client = client(&served.router);
+        let known = hub.install(&client).await.expect("installs");
+        let controllers = InProcess::new(config, client, &served.admin, env.clone());
+        let term = CancellationToken::new();
+        let stop = term.clone();
+        let running = tokio::spawn(async move { controllers.run(&stop, known).await });
+        Self {
+            served,
+            term,
+            running,
+        }
+    }
+
+    pub(super) async fn end(self) {
+        self.term.cancel();
+        let ended = self.running.await.expect("joins");
+        ended.expect("ends in order");
+        self.served.end().await;
+    }
+}
