@@ -18,6 +18,7 @@ mod lab;
 mod network_agents;
 mod network_clients;
 mod pod;
+mod propagation;
 mod real_node;
 mod registration_errors;
 mod registration_fire;

@@ -37,6 +37,14 @@ impl Gvk {
         })
     }
 
+    /// The same without the version.
+    pub fn group_kind(&self) -> GroupKind {
+        GroupKind {
+            group: self.group.clone(),
+            kind: self.kind.clone(),
+        }
+    }
+
     /// `group/version`, or `version` alone for the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
@@ -44,6 +52,22 @@ impl Gvk {
         } else {
             format!("{}/{}", self.group, self.version)
         }
+    }
+}
+
+/// A kind in whatever version.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKind {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+}
+
+impl fmt::Display for GroupKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dot = if self.group.is_empty() { "" } else { "." };
+        write!(f, "{}{dot}{}", self.kind, self.group)
     }
 }
 

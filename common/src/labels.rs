@@ -79,6 +79,11 @@ pub const TELL_ORPHANS: &str = "towline.dev/tell-orphans";
 /// Annotation on a Work: UIDs of orphaned objects, split by commas, which the agent is to delete.
 pub const DELETE_ORPHANS: &str = "towline.dev/delete-orphans";
 
+/// Annotation of a binding: the placement that was applied last, as JSON.
+pub const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";
+/// Label of a binding that somebody but a policy made, and that is to be placed.
+pub const MANAGED_BINDING: &str = "binding.karmada.io/managed-by";
+
 /// Finalizer of the hub's cluster controller on a Cluster.
 pub const CLUSTER_FINALIZER: &str = "karmada.io/cluster-controller";
 /// Finalizer of the agent's execution controller on a Work.

@@ -41,6 +41,7 @@ pub mod time;
 pub mod tls;
 pub mod token;
 pub mod unregister;
+pub mod uuid;
 pub mod watch;
 pub mod yaml;
 

@@ -33,5 +33,4 @@ pub mod signer;
 pub mod store;
 mod strategies;
 pub mod table;
-mod uuid;
 mod value;

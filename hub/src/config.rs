@@ -1,5 +1,10 @@
 //! The flags of `towline-hub run`, and what they become once they are checked.
 
+mod propagation;
+
+pub use propagation::{Propagating, PropagationArgs};
+
+use crate::controller::detector::skip::InvalidSkip;
 use crate::controller::monitor::decide::Grace;
 use crate::controller::quarantine::Budget;
 use clap::Args;
@@ -71,6 +76,8 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse,
         env = "TOWLINE_HUB_CLUSTER_WRITE_WINDOW")]
     cluster_write_window: Duration,
+    #[command(flatten)]
+    propagation: PropagationArgs,
 }
 
 #[derive(Debug, Args)]
@@ -126,6 +133,9 @@ pub enum Error {
         /// Its value.
         value: String,
     },
+    /// What is not to be propagated cannot be meant.
+    #[error(transparent)]
+    Skip(#[from] InvalidSkip),
     /// Zero where time must pass.
     #[error("{0} must be longer than 0s")]
     Zero(&'static str),
@@ -165,6 +175,8 @@ pub struct Config {
     pub concurrent_clusters: usize,
     /// How much an agent may write.
     pub write_budget: Budget,
+    /// What is propagated, and how.
+    pub propagation: Propagating,
     /// Leader election; none works at once.
     pub election: Option<ElectionConfig>,
     /// Where health is served.
@@ -214,6 +226,7 @@ impl ClusterArgs {
             concurrent_cluster_syncs,
             cluster_write_budget,
             cluster_write_window,
+            propagation,
         } = self;
         if concurrent_cluster_syncs == 0 {
             return Err(Error::None("--concurrent-cluster-syncs"));
@@ -237,6 +250,7 @@ impl ClusterArgs {
                 bytes: cluster_write_budget,
                 window: positive("--cluster-write-window", cluster_write_window)?,
             },
+            propagation: propagation.into_config()?,
             election: None,
             health_address: None,
             metrics_address: None,

@@ -3,13 +3,17 @@
 
 pub mod binding;
 pub mod binding_status;
+pub mod bindings;
 pub mod cluster;
 pub mod dependencies;
 pub mod detector;
 pub mod events;
 pub mod fleet;
 pub mod monitor;
-pub mod propagation;
+pub mod namespace;
 pub mod quarantine;
 pub mod registration;
 pub mod rights;
+pub mod scheduler;
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ pub mod epoch;
 mod go;
 pub mod install;
 pub mod permissions;
+pub mod propagation;
 pub mod run;
 pub mod scheduler;
 pub mod serve;

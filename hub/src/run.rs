@@ -3,14 +3,21 @@
 //! Everything that writes belongs to one term of leadership. A hub that loses its lease ends its term at
 //! once and begins a new one, with nothing remembered, when it leads again.
 
-use crate::config::Config;
+use crate::config::{Config, Propagating};
+use crate::controller::binding::sync::Sync;
+use crate::controller::binding_status::Answers;
+use crate::controller::bindings::Bindings;
 use crate::controller::cluster::{self, Clusters};
+use crate::controller::detector::policies::Policies;
+use crate::controller::detector::{Detector, Holdings};
 use crate::controller::events::Events;
 use crate::controller::fleet::Fleet;
 use crate::controller::monitor::{self, Monitor};
+use crate::controller::namespace::Namespaces;
 use crate::controller::quarantine::Quarantine;
 use crate::controller::registration::Registrar;
 use crate::controller::rights::Rights;
+use crate::controller::scheduler::Scheduler;
 use crate::install::repair::{Known, Repair};
 use crate::world::{Sizes, World};
 use common::admin::{self, AdminState, Check};
@@ -248,6 +255,7 @@ impl Hub {
         );
         let rights = Rights::new(client()).watching(&world);
         self.start(&mut parts, rights.workers(CONCURRENT_RIGHTS));
+        self.propagate(&mut parts, &world, identity);
         let quarantine = Quarantine::new(client(), clock, self.config.write_budget);
         let quarantine = quarantine.watching(&world);
         self.start(&mut parts, quarantine.workers(CONCURRENT_QUARANTINES));
@@ -265,6 +273,39 @@ impl Hub {
         let ended = parts.end().await;
         self.metrics.fleet.clear();
         ended
+    }
+
+    /// From policies to Works, and the answers back.
+    fn propagate(&self, parts: &mut Parts, world: &World, identity: &str) {
+        let Env { clock, chance, .. } = &self.env;
+        let client = || self.client.clone();
+        let events = Events::new(client(), clock.clone(), identity);
+        let bindings = || Bindings::new(client(), world.clone(), events.clone());
+        let Propagating {
+            skips,
+            namespaces,
+            workers,
+        } = self.config.propagation.clone();
+        let holdings = Holdings::default();
+        let detector = Detector::watching(
+            client(),
+            bindings(),
+            skips.clone(),
+            holdings.clone(),
+            chance,
+            world,
+        );
+        self.start(parts, detector.workers(workers));
+        let policies = Policies::watching(client(), holdings, skips.clone(), chance, world);
+        self.start(parts, policies);
+        let scheduler = Scheduler::watching(bindings(), clock.clone(), world);
+        self.start(parts, scheduler.workers(workers));
+        let spaces = Namespaces::watching(client(), bindings(), skips, namespaces, world);
+        self.start(parts, spaces.workers(workers));
+        let works = Sync::watching(client(), bindings(), world);
+        self.start(parts, works.workers(workers));
+        let answers = Answers::watching(client(), bindings(), clock.clone(), world);
+        self.start(parts, answers.workers(workers));
     }
 
     fn start<R: Reconcile>(&self, parts: &mut Parts, controller: Controller<R>) {

@@ -24,8 +24,10 @@ pub use held::{Change, Object, ObjectName, Told};
 pub use index::Index;
 pub use metrics::Sizes;
 pub use propagation::{Binding, Override, Policy, Propagation};
-pub use records::{Condition, Event, Lease, Marker, Owned, Status, Work};
-pub use templates::{Template, Templates};
+pub use records::{
+    Condition, Event, Lease, Marker, Owned, Status, WORK_ANNOTATIONS, WORK_LABELS, Work, digest,
+};
+pub use templates::{Template, TemplateName, Templates};
 pub use view::{Record, View};
 pub use whole::Whole;
 

@@ -1,9 +1,10 @@
 //! From bindings to Works: which members get a template, what each of them gets, and what is written of it.
 //!
-//! Decisions only; who carries them out reads and writes.
+//! Decisions, and `sync`, which carries them out.
 
 pub mod overrides;
 pub mod render;
+pub mod sync;
 pub mod targets;
 #[cfg(test)]
 mod tests;

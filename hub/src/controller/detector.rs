@@ -1,17 +1,342 @@
-//! Which policy holds a template, and the binding that follows: the pure half of the detector.
+//! Gives every template that a policy selects its binding, and takes it away again.
 //!
-//! `skip` says what is never propagated, `choose` which policy, `claim` how a template shows it, `content` what its
-//! binding says, and `decide` puts them together for one template. `wake` finds the templates that a policy may
-//! concern, `marks` what a policy itself carries.
+//! `skip` says what is never propagated, `choose` which policy holds a template, `claim` how a template shows it,
+//! `content` what its binding says, and `decide` puts them together for one template, all pure. `wake` finds the
+//! templates that a policy may concern, `policies` looks after what a policy itself carries (`marks`). A template is
+//! woken by its own changes, by those of policies that may select it, of overrides that these wait for, of its
+//! binding, and of bindings that it follows.
 
+mod apply;
 pub mod choose;
 pub mod claim;
 pub mod content;
 pub mod decide;
+mod holdings;
 pub mod marks;
+mod observe;
+pub mod policies;
 pub mod skip;
 #[cfg(test)]
 mod tests;
 pub mod wake;
 
 pub use decide::{Decision, Observed, Problem, Write, decide};
+pub use holdings::Holdings;
+
+use super::bindings::{Bindings, Error, required_by};
+use super::dependencies::sought::{self, Sought};
+use crate::propagation::{Binding, Policy, PolicyName};
+use crate::world::{Change, Index, ObjectName, TemplateName, Told, World};
+use common::chance::{Chance, SharedStream};
+use common::controller::{Controller, Reconcile, Requeue};
+use common::gvk::{GroupKind, Gvk};
+use common::queue::{Priority, Queue};
+use common::uuid::random_uuid;
+use kube::Client;
+use skip::Skips;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long to wait for what no watch tells of, as a PriorityClass.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// The detector.
+pub struct Detector {
+    client: Client,
+    world: World,
+    bindings: Bindings,
+    skips: Skips,
+    draws: SharedStream,
+    /// Templates that their authors changed, and for which that was not carried out yet.
+    edited: Mutex<BTreeSet<TemplateName>>,
+    holdings: Holdings,
+    policies_in: Index<Arc<str>>,
+    seekers: Index<Sought>,
+    /// Bindings by those that take them along.
+    required: Index<ObjectName>,
+}
+
+impl Detector {
+    /// A detector that writes through `client`, woken by what the world tells.
+    pub fn watching(
+        client: Client,
+        bindings: Bindings,
+        skips: Skips,
+        holdings: Holdings,
+        chance: &Chance,
+        world: &World,
+    ) -> Controller<Arc<Self>> {
+        let views = &world.propagation;
+        let detector = Arc::new(Self {
+            client,
+            world: world.clone(),
+            bindings,
+            skips,
+            draws: chance.shared_stream("detector"),
+            edited: Mutex::default(),
+            holdings,
+            policies_in: views
+                .policies
+                .index(|name, _| vec![Arc::clone(&name.namespace)]),
+            seekers: views
+                .bindings
+                .index(|_, held| sought::keys_of_binding(&held.binding).into_iter().collect()),
+            required: views.bindings.index(|_, held| required_by(&held.binding)),
+        });
+        let controller = Controller::new(Arc::clone(&detector));
+        let queue = controller.queue();
+        detector.listen(&queue);
+        controller
+    }
+
+    fn listen(self: &Arc<Self>, queue: &Queue<TemplateName>) {
+        let views = &self.world.propagation;
+        let (me, to) = (Arc::clone(self), queue.clone());
+        views.templates.listen(move |kind, told| {
+            if let Told::Changed(change) = told {
+                me.template_changed(kind, change, &to);
+            }
+        });
+        for policies in [&views.policies, &views.cluster_policies] {
+            let (me, to) = (Arc::clone(self), queue.clone());
+            policies.listen(move |told| {
+                if let Told::Changed(change) = told {
+                    let (old, new) = (change.before(), change.after());
+                    let (old, new) = (old.map(|it| &*it.policy), new.map(|it| &*it.policy));
+                    me.policy_changed(old, new, &to);
+                }
+            });
+        }
+        for bindings in [&views.bindings, &views.cluster_bindings] {
+            let (me, to) = (Arc::clone(self), queue.clone());
+            bindings.listen(move |told| {
+                if let Told::Changed(change) = told {
+                    let (old, new) = (change.before(), change.after());
+                    me.binding_changed(old.map(|it| &it.binding), new.map(|it| &it.binding), &to);
+                }
+            });
+        }
+        let (me, to) = (Arc::clone(self), queue.clone());
+        views
+            .overrides
+            .listen(move |told| me.override_told(told, &to));
+        let (me, to) = (Arc::clone(self), queue.clone());
+        views
+            .cluster_overrides
+            .listen(move |told| me.override_told(told, &to));
+    }
+
+    fn template_changed(
+        &self,
+        kind: &GroupKind,
+        change: &Change<crate::world::Template>,
+        queue: &Queue<TemplateName>,
+    ) {
+        let name = TemplateName {
+            kind: kind.clone(),
+            name: change.name.clone(),
+        };
+        let (old, new) = (change.before(), change.after());
+        let (old, new) = (old.map(|it| &it.identity), new.map(|it| &it.identity));
+        self.holdings.changed(
+            &name,
+            old.and_then(wake::holder),
+            new.and_then(wake::holder),
+        );
+        let Some(new) = new else {
+            self.edited().remove(&name);
+            return;
+        };
+        let found_at_start = change.listed && old.is_none();
+        if !found_at_start && wake::is_edit(old, new) {
+            self.edited().insert(name.clone());
+            queue.add_with(name, Priority::Urgent);
+        } else if old
+            .is_none_or(|old| old.labels != new.labels || old.annotations != new.annotations)
+        {
+            queue.add_with(name, Priority::Backlog);
+        }
+    }
+
+    fn policy_changed(
+        &self,
+        old: Option<&Policy>,
+        new: Option<&Policy>,
+        queue: &Queue<TemplateName>,
+    ) {
+        let kinds = |policy: Option<&Policy>| -> BTreeSet<Gvk> {
+            let selectors = policy.iter().flat_map(|it| &it.spec.resource_selectors);
+            let kinds = selectors.filter_map(|it| Gvk::new(&it.api_version, &it.kind));
+            kinds
+                .filter(|it| !self.skips.kind(&it.api_version(), &it.kind))
+                .collect()
+        };
+        let templates = &self.world.propagation.templates;
+        templates.want(&kinds(old), &kinds(new));
+        let woken = wake::woken(old, new);
+        for selected in &woken.selected {
+            let kind = GroupKind {
+                group: selected.group.clone(),
+                kind: selected.kind.clone(),
+            };
+            let fits =
+                |given: &Option<String>, is: &str| given.as_deref().is_none_or(|it| it == is);
+            templates.for_each(&kind, |name, _| {
+                if fits(&selected.namespace, &name.namespace) && fits(&selected.name, &name.name) {
+                    let kind = kind.clone();
+                    let name = name.clone();
+                    queue.add(TemplateName { kind, name });
+                }
+            });
+        }
+        if let Some(policy) = &woken.held_by {
+            self.holdings
+                .of(policy)
+                .into_iter()
+                .for_each(|name| queue.add(name));
+        }
+    }
+
+    fn binding_changed(
+        &self,
+        old: Option<&Binding>,
+        new: Option<&Binding>,
+        queue: &Queue<TemplateName>,
+    ) {
+        let kinds = |binding: Option<&Binding>| -> BTreeSet<Gvk> {
+            let known = binding.into_iter();
+            known
+                .flat_map(|it| {
+                    let own = &it.spec.resource;
+                    let own = Gvk::new(&own.api_version, &own.kind);
+                    let sought = sought::recorded(it).into_iter();
+                    own.into_iter()
+                        .chain(sought.filter_map(|it| Gvk::new(&it.api_version, &it.kind)))
+                })
+                .collect()
+        };
+        self.world
+            .propagation
+            .templates
+            .want(&kinds(old), &kinds(new));
+        let same = |one: &Binding, other: &Binding| {
+            one.labels == other.labels
+                && one.annotations == other.annotations
+                && one.finalizers == other.finalizers
+                && one.deleting == other.deleting
+                && one.spec == other.spec
+        };
+        if matches!((old, new), (Some(old), Some(new)) if same(old, new)) {
+            return;
+        }
+        for binding in old.into_iter().chain(new) {
+            let own = &binding.spec.resource;
+            if let Some(gvk) = Gvk::new(&own.api_version, &own.kind) {
+                queue.add(TemplateName {
+                    kind: gvk.group_kind(),
+                    name: ObjectName::new(own.namespace.as_deref(), &own.name),
+                });
+            }
+            for key in sought::keys_of_binding(binding) {
+                self.wake_sought(&key, queue);
+            }
+        }
+    }
+
+    fn wake_sought(&self, key: &Sought, queue: &Queue<TemplateName>) {
+        let kind = GroupKind {
+            group: key.group.clone(),
+            kind: key.kind.clone(),
+        };
+        if let Some(name) = &key.name {
+            let name = ObjectName::new(Some(&key.namespace), name);
+            queue.add(TemplateName { kind, name });
+            return;
+        }
+        let templates = &self.world.propagation.templates;
+        templates.for_each(&kind, |name, _| {
+            if *name.namespace == *key.namespace {
+                let kind = kind.clone();
+                let name = name.clone();
+                queue.add(TemplateName { kind, name });
+            }
+        });
+    }
+
+    fn override_told<R>(&self, told: &Told<R>, queue: &Queue<TemplateName>) {
+        if let Told::Changed(change) = told
+            && change.old.is_none() != change.new.is_none()
+        {
+            self.override_changed(&change.name, queue);
+        }
+    }
+
+    /// What waits for an override is woken by it, and so is whoever lost one.
+    fn override_changed(&self, name: &ObjectName, queue: &Queue<TemplateName>) {
+        let namespace = Some(name.namespace.to_string()).filter(|it| !it.is_empty());
+        let name = PolicyName {
+            namespace,
+            name: name.name.to_string(),
+        };
+        let views = &self.world.propagation;
+        let policies = match name.namespace {
+            Some(_) => &views.policies,
+            None => &views.cluster_policies,
+        };
+        let mut waiting = Vec::new();
+        policies.for_each(|_, held| {
+            let policy = held.record.as_ref().map(|it| Arc::clone(&it.policy));
+            waiting.extend(policy.filter(|it| wake::overrides_of(it).contains(&name)));
+        });
+        for policy in waiting {
+            self.policy_changed(None, Some(&policy), queue);
+            // It is as wanted as before.
+            let kinds = policy.spec.resource_selectors.iter();
+            let kinds = kinds.filter_map(|it| Gvk::new(&it.api_version, &it.kind));
+            let kinds = kinds.filter(|it| !self.skips.kind(&it.api_version(), &it.kind));
+            views.templates.want(&kinds.collect(), &BTreeSet::new());
+        }
+    }
+
+    fn edited(&self) -> MutexGuard<'_, BTreeSet<TemplateName>> {
+        self.edited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fresh_id(&self) -> String {
+        self.draws.draw(random_uuid)
+    }
+}
+
+impl Reconcile for Detector {
+    const NAME: &'static str = "detector";
+    type Key = TemplateName;
+    type Error = Error;
+
+    async fn reconcile(&self, key: &TemplateName) -> Result<Requeue, Error> {
+        self.world.propagation.synced().await;
+        let edited = self.edited().remove(key);
+        let done = self.settle(key, edited).await;
+        if edited && done.is_err() {
+            self.edited().insert(key.clone());
+        }
+        done
+    }
+}
+
+impl Detector {
+    async fn settle(&self, key: &TemplateName, edited: bool) -> Result<Requeue, Error> {
+        let Some(seen) = self.observe(key, edited).await? else {
+            return Ok(Requeue::Never);
+        };
+        let mut decision = decide(&seen);
+        self.add_dependencies(key, &seen, &mut decision)?;
+        self.apply(&seen, &decision).await?;
+        match &decision.problem {
+            None => Ok(Requeue::Never),
+            Some(Problem::PriorityClass(_)) => Ok(Requeue::After(LOOK_AGAIN)),
+            // Whatever it waits for wakes it.
+            Some(_) => Ok(Requeue::Never),
+        }
+    }
+}

@@ -4,12 +4,16 @@ use super::records::{Condition, Metadata, Status, conditions};
 use super::view::Record;
 use super::writers::Version;
 use crate::permissions::{Grant, Registration};
+use crate::scheduler::{self, Interner, from_api};
 use chrono::{DateTime, Utc};
+use common::api::cluster::Cluster as Api;
 use common::api::cluster::{EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, UNREGISTERING};
 use common::labels::{CERTIFICATE_END, QUARANTINED_SINCE, UNREGISTER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// A Cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +32,23 @@ pub struct Cluster {
     pub certificate_end: Option<DateTime<Utc>>,
     /// Who has written it, and what only its agent writes.
     pub writers: Version,
+    /// What placement looks at; none for an object that is no Cluster of the API.
+    pub placing: Option<Arc<scheduler::Cluster>>,
+}
+
+/// Equal parts of clusters are kept once in a process: a thousand of them have a handful of different ones.
+static PARTS: LazyLock<Mutex<Interner>> = LazyLock::new(Mutex::default);
+
+/// What placement looks at. A status that cannot be read counts as none.
+fn placing(object: &str) -> Option<Arc<scheduler::Cluster>> {
+    let read = serde_json::from_str::<Api>(object).or_else(|_| {
+        let mut object: Value = serde_json::from_str(object)?;
+        object.as_object_mut().map(|fields| fields.remove("status"));
+        serde_json::from_value(object)
+    });
+    let mut parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let cluster = read.map(|object| from_api::cluster(&object, &mut parts));
+    cluster.ok().map(Arc::new)
 }
 
 /// What the lifecycle of a Cluster depends on; not the rest of its status, which its agent writes all the time.
@@ -113,6 +134,7 @@ impl Record for Cluster {
             ready,
             grant: registration.map(|registration| registration.grant),
             withheld,
+            placing: placing(object),
             certificate_end: end,
             writers,
         }))

@@ -2,6 +2,7 @@
 
 use super::view::Record;
 use common::client::Problem;
+use common::gvk::Gvk;
 use common::watch::{Event, ObjectKey};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -138,6 +139,8 @@ pub(super) struct Raw(Box<RawValue>);
 /// The objects.
 #[derive(Debug)]
 pub(super) struct Held<R> {
+    /// The kind, where the record does not know it.
+    pub(super) kind: Option<Gvk>,
     pub(super) objects: BTreeMap<ObjectName, Object<R>>,
     /// While a list is read: what was there before and has not come by.
     missing: BTreeSet<ObjectName>,
@@ -155,6 +158,7 @@ pub(super) struct Held<R> {
 impl<R> Default for Held<R> {
     fn default() -> Self {
         Self {
+            kind: None,
             objects: BTreeMap::new(),
             missing: BTreeSet::new(),
             listing: false,
@@ -180,7 +184,7 @@ impl<R: Record> Held<R> {
             }
             Event::Applied(Raw(raw)) => {
                 let key = ObjectKey::of(raw.get());
-                let record = match R::read(raw.get()) {
+                let record = match R::read_as(raw.get(), self.kind.as_ref()) {
                     Ok(Some(record)) => Some(Arc::new(record)),
                     Ok(None) => return self.left_out(&key),
                     Err(error) => {

@@ -1,9 +1,11 @@
 //! The collections that only propagation looks at: policies, overrides, bindings and templates.
 
+use super::held::ObjectName;
 use super::templates::Templates;
-use super::view::View;
+use super::view::{Record, View};
 use super::whole::Whole;
 use super::{all, watched};
+use crate::propagation;
 use common::api::binding::{
     ClusterResourceBinding, ResourceBinding, ResourceBindingSpec, ResourceBindingStatus,
 };
@@ -16,13 +18,92 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
+use std::sync::Arc;
 
 /// A PropagationPolicy or ClusterPropagationPolicy.
-pub type Policy = Whole<PropagationSpec>;
+#[derive(Debug)]
+pub struct Policy {
+    /// What decisions look at.
+    pub policy: Arc<propagation::Policy>,
+    /// Its finalizers.
+    pub finalizers: Vec<String>,
+}
+
+impl Record for Policy {
+    const KIND: &'static str = "policy";
+
+    fn read(object: &str) -> serde_json::Result<Option<Self>> {
+        let Whole { metadata, spec, .. } = serde_json::from_str::<Whole<PropagationSpec>>(object)?;
+        let name = propagation::PolicyName {
+            namespace: metadata.namespace,
+            name: metadata.name.unwrap_or_default(),
+        };
+        let label = name.id_label();
+        let id = metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(label));
+        Ok(Some(Self {
+            policy: Arc::new(propagation::Policy {
+                id: id.cloned().unwrap_or_default(),
+                name,
+                deleting: metadata.deletion_timestamp.is_some(),
+                spec,
+            }),
+            finalizers: metadata.finalizers.unwrap_or_default(),
+        }))
+    }
+}
+
 /// An OverridePolicy or ClusterOverridePolicy.
 pub type Override = Whole<OverrideSpec>;
+
 /// A ResourceBinding or ClusterResourceBinding.
-pub type Binding = Whole<ResourceBindingSpec, ResourceBindingStatus>;
+#[derive(Debug)]
+pub struct Binding {
+    /// What decisions look at.
+    pub binding: propagation::Binding,
+    /// Counts changes of its spec.
+    pub generation: i64,
+    /// What is said of it.
+    pub status: ResourceBindingStatus,
+}
+
+impl Record for Binding {
+    const KIND: &'static str = "binding";
+
+    fn read(object: &str) -> serde_json::Result<Option<Self>> {
+        type Object = Whole<ResourceBindingSpec, ResourceBindingStatus>;
+        let Whole {
+            metadata,
+            spec,
+            status,
+        } = serde_json::from_str::<Object>(object)?;
+        let owners = metadata.owner_references.unwrap_or_default();
+        let owner = owners.into_iter().find(|it| it.controller == Some(true));
+        Ok(Some(Self {
+            generation: metadata.generation.unwrap_or(0),
+            binding: propagation::Binding {
+                namespace: metadata.namespace,
+                name: metadata.name.unwrap_or_default(),
+                uid: metadata.uid.unwrap_or_default(),
+                resource_version: metadata.resource_version.unwrap_or_default(),
+                deleting: metadata.deletion_timestamp.is_some(),
+                labels: metadata.labels.unwrap_or_default(),
+                annotations: metadata.annotations.unwrap_or_default(),
+                finalizers: metadata.finalizers.unwrap_or_default(),
+                owner: owner.map(|it| propagation::Owner {
+                    api_version: it.api_version,
+                    kind: it.kind,
+                    name: it.name,
+                    uid: it.uid,
+                }),
+                spec,
+            },
+            status: status.unwrap_or_default(),
+        }))
+    }
+}
 
 /// What says where templates go, and where they went; clones share it.
 #[derive(Clone)]
@@ -72,6 +153,30 @@ impl Propagation {
             ),
             templates: Templates::new(client, chance, definitions),
         }
+    }
+
+    /// A binding of either kind.
+    pub fn binding(&self, name: &ObjectName) -> Option<Arc<Binding>> {
+        self.bindings_of(name).get(name)?.record
+    }
+
+    /// The view that holds bindings with such a name.
+    pub fn bindings_of(&self, name: &ObjectName) -> &View<Binding> {
+        if name.namespace.is_empty() {
+            &self.cluster_bindings
+        } else {
+            &self.bindings
+        }
+    }
+
+    /// Waits until all but the templates was listed once.
+    pub async fn synced(&self) {
+        self.policies.synced().await;
+        self.cluster_policies.synced().await;
+        self.overrides.synced().await;
+        self.cluster_overrides.synced().await;
+        self.bindings.synced().await;
+        self.cluster_bindings.synced().await;
     }
 
     pub(super) fn watches(

@@ -2,10 +2,15 @@
 //!
 //! Nothing an agent wrote is decoded but the conditions that are asked for, and those of any form.
 
+use super::held::ObjectName;
 use super::view::Record;
 use super::writers::{Entry, Version};
-use common::api::work::APPLIED;
-use common::labels::{CLUSTER_LABEL, WORK_FINALIZER};
+use common::api::work::{APPLIED, WorkStatus};
+use common::labels::{
+    APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_NAME, BINDING_NAMESPACE,
+    BINDING_PERMANENT_ID, CLUSTER_BINDING_NAME, CLUSTER_BINDING_PERMANENT_ID, CLUSTER_LABEL,
+    CONFLICT_RESOLUTION, WORK_FINALIZER, WORK_PERMANENT_ID,
+};
 use common::names::EXECUTION_PREFIX;
 use serde::Deserialize;
 use serde_json::Value;
@@ -125,13 +130,6 @@ pub(super) fn conditions(status: Option<&RawValue>) -> Vec<Value> {
 }
 
 #[derive(Deserialize)]
-struct WithStatus<'a> {
-    metadata: Metadata,
-    #[serde(borrow, default)]
-    status: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
 struct Bare {
     metadata: Metadata,
 }
@@ -143,19 +141,108 @@ pub struct Work {
     pub writers: Version,
     /// Whether it is in force in its member.
     pub applied: Status,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+    /// The binding that it follows from, as its annotations name it.
+    pub binding: Option<ObjectName>,
+    /// The permanent id of that binding.
+    pub binding_id: Option<Box<str>>,
+    /// Its own permanent id.
+    pub id: Option<Box<str>>,
+    /// Differs when anything differs that the hub writes into it (see [`digest`]).
+    pub content: u64,
+    /// What its agent says, as JSON.
+    status: Option<Box<str>>,
+}
+
+impl Work {
+    /// What its agent says; what cannot be read is nothing.
+    pub fn status(&self) -> WorkStatus {
+        let read = self.status.as_deref().map(serde_json::from_str);
+        read.and_then(Result::ok).unwrap_or_default()
+    }
 }
 
 impl Record for Work {
     const KIND: &'static str = "Work";
 
     fn read(object: &str) -> serde_json::Result<Option<Self>> {
-        let WithStatus { metadata, status } = serde_json::from_str(object)?;
+        #[derive(Deserialize)]
+        struct Object<'a> {
+            metadata: Metadata,
+            #[serde(default)]
+            spec: Value,
+            #[serde(borrow, default)]
+            status: Option<&'a RawValue>,
+        }
+        let Object {
+            metadata,
+            spec,
+            status,
+        } = serde_json::from_str(object)?;
         let applied = Condition::find(&conditions(status), APPLIED);
+        let writers = metadata.writers(status);
+        let (labels, annotations) = (
+            metadata.labels.unwrap_or_default(),
+            metadata.annotations.unwrap_or_default(),
+        );
+        let finalizers = metadata.finalizers.unwrap_or_default();
+        let held = finalizers.iter().any(|one| one == WORK_FINALIZER);
+        let name = |key: &str| annotations.get(key).map(String::as_str);
+        let binding = match (name(BINDING_NAME), name(CLUSTER_BINDING_NAME)) {
+            (Some(of), _) => Some(ObjectName::new(name(BINDING_NAMESPACE), of)),
+            (None, Some(of)) => Some(ObjectName::new(None, of)),
+            (None, None) => None,
+        };
+        let id = |key: &str| labels.get(key).map(|id| id.as_str().into());
         Ok(Some(Self {
-            writers: metadata.writers(status),
+            writers,
             applied: applied.map_or(Status::Unknown, |applied| applied.status),
+            deleting: metadata.deletion_timestamp.is_some(),
+            binding_id: id(BINDING_PERMANENT_ID).or_else(|| id(CLUSTER_BINDING_PERMANENT_ID)),
+            id: id(WORK_PERMANENT_ID),
+            content: digest(&labels, &annotations, held, &spec),
+            // Nobody asks what became of a Work that no binding wants.
+            status: status
+                .filter(|_| binding.is_some())
+                .map(|it| it.get().into()),
+            binding,
         }))
     }
+}
+
+/// What the hub writes into the Works of a binding.
+pub const WORK_LABELS: [&str; 3] = [
+    BINDING_PERMANENT_ID,
+    CLUSTER_BINDING_PERMANENT_ID,
+    WORK_PERMANENT_ID,
+];
+/// The same of annotations.
+pub const WORK_ANNOTATIONS: [&str; 6] = [
+    BINDING_NAME,
+    BINDING_NAMESPACE,
+    CLUSTER_BINDING_NAME,
+    CONFLICT_RESOLUTION,
+    APPLIED_OVERRIDES,
+    APPLIED_CLUSTER_OVERRIDES,
+];
+
+/// A number for what the hub writes into a Work: its own labels and annotations, whether an agent finalizes it, and
+/// all of its spec.
+pub fn digest(
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+    finalized: bool,
+    spec: &Value,
+) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    WORK_LABELS.map(|key| labels.get(key)).hash(&mut hasher);
+    let told = WORK_ANNOTATIONS.map(|key| annotations.get(key));
+    told.hash(&mut hasher);
+    finalized.hash(&mut hasher);
+    // The keys of a Value are sorted.
+    spec.to_string().hash(&mut hasher);
+    hasher.finish()
 }
 
 /// An Event in an execution namespace.

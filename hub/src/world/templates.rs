@@ -1,26 +1,28 @@
 //! Templates: objects of any kind that some policy selects or some binding refers to.
 //!
-//! Each kind is watched on its own, from when the first wants it until nobody does. A kind that the API server
-//! does not serve yet is looked for again when a CustomResourceDefinition changes.
+//! Each kind is watched on its own, from when the first wants it until nobody does, in one version: of those that
+//! are wanted the one that kubectl would prefer. A kind that the API server does not serve yet is looked for again
+//! when a CustomResourceDefinition changes.
 
 use super::held::{Object, ObjectName, Told};
-use super::records::{Marker, Metadata};
+use super::records::Marker;
 use super::view::{Record, View};
 use super::watched;
+use crate::propagation;
 use common::backoff::Backoff;
 use common::chance::Chance;
 use common::controller::Metrics;
 use common::errors::chain;
-use common::gvk::Gvk;
+use common::gvk::{GroupKind, Gvk};
 use common::mapper::{Resource, RestMapper};
 use common::signal;
-use common::watch::{Collection, WatchConfig};
+use common::watch::WatchConfig;
 use kube::Client;
-use serde::Deserialize;
+use kube::core::Version;
 use serde_json::Value;
-use std::collections::hash_map::DefaultHasher;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{Hash as _, Hasher as _};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
@@ -31,18 +33,8 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 /// A template.
 #[derive(Debug)]
 pub struct Template {
-    /// UID.
-    pub uid: Box<str>,
-    /// Counts changes of its spec; 0 for kinds that do not count.
-    pub generation: i64,
-    /// Whether it is being deleted.
-    pub deleted: bool,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// Its annotations.
-    pub annotations: BTreeMap<String, String>,
-    /// Differs when anything but status, resourceVersion and managedFields differs.
-    pub content: u64,
+    /// What decisions look at.
+    pub identity: propagation::Template,
     /// The object without managedFields, as JSON.
     text: Box<str>,
 }
@@ -59,37 +51,42 @@ impl Record for Template {
     const KIND: &'static str = "template";
 
     fn read(object: &str) -> serde_json::Result<Option<Self>> {
-        #[derive(Deserialize)]
-        struct Named {
-            metadata: Metadata,
-        }
-        let Named { metadata } = serde_json::from_str(object)?;
+        Self::read_as(object, None)
+    }
+
+    fn read_as(object: &str, kind: Option<&Gvk>) -> serde_json::Result<Option<Self>> {
         let mut object: Value = serde_json::from_str(object)?;
+        if let (Some(kind), Some(fields)) = (kind, object.as_object_mut()) {
+            fields.insert("apiVersion".to_owned(), kind.api_version().into());
+            fields.insert("kind".to_owned(), kind.kind.clone().into());
+        }
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("managedFields");
         }
-        let text = object.to_string().into_boxed_str();
-        if let Some(fields) = object.as_object_mut() {
-            fields.remove("status");
-        }
-        if let Some(metadata) = object["metadata"].as_object_mut() {
-            metadata.remove("resourceVersion");
-        }
-        let mut content = DefaultHasher::new();
-        object.to_string().hash(&mut content);
-        Ok(Some(Self {
-            uid: metadata.uid.into(),
-            generation: metadata.generation,
-            deleted: metadata.deletion_timestamp.is_some(),
-            labels: metadata.labels.unwrap_or_default(),
-            annotations: metadata.annotations.unwrap_or_default(),
-            content: content.finish(),
-            text,
+        let identity = propagation::Template::of(&object);
+        Ok(identity.map(|identity| Self {
+            identity,
+            text: object.to_string().into_boxed_str(),
         }))
     }
 }
 
-type Listener = Arc<dyn Fn(&Gvk, &Told<Template>) + Send + Sync>;
+/// Which template.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TemplateName {
+    /// Its kind, in whatever version.
+    pub kind: GroupKind,
+    /// Its namespace and name.
+    pub name: ObjectName,
+}
+
+impl fmt::Display for TemplateName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
+type Listener = Arc<dyn Fn(&GroupKind, &Told<Template>) + Send + Sync>;
 
 /// The templates of every kind that is wanted; clones share them.
 #[derive(Clone)]
@@ -99,7 +96,9 @@ struct Shared {
     client: Client,
     chance: Chance,
     mapper: RestMapper,
-    kinds: Mutex<BTreeMap<Gvk, Kind>>,
+    kinds: Mutex<BTreeMap<GroupKind, Kind>>,
+    /// Kinds that are wanted and not served.
+    unserved: Mutex<BTreeSet<GroupKind>>,
     listeners: Mutex<Vec<Listener>>,
     /// How many policies and bindings want a kind.
     wanted: signal::Sender<BTreeMap<Gvk, usize>>,
@@ -122,6 +121,7 @@ impl Templates {
             chance: chance.clone(),
             mapper: RestMapper::default(),
             kinds: Mutex::default(),
+            unserved: Mutex::default(),
             listeners: Mutex::default(),
             wanted: signal::Sender::default(),
             definitions: definitions.clone(),
@@ -137,7 +137,7 @@ impl Templates {
     }
 
     /// Calls a listener for everything told of any kind from now on; as [`View::listen`].
-    pub fn listen(&self, listener: impl Fn(&Gvk, &Told<Template>) + Send + Sync + 'static) {
+    pub fn listen(&self, listener: impl Fn(&GroupKind, &Told<Template>) + Send + Sync + 'static) {
         self.listeners().push(Arc::new(listener));
     }
 
@@ -162,29 +162,29 @@ impl Templates {
     }
 
     /// What is held of a template.
-    pub fn get(&self, kind: &Gvk, name: &ObjectName) -> Option<Object<Template>> {
-        self.view(kind)?.get(name)
+    pub fn get(&self, name: &TemplateName) -> Option<Object<Template>> {
+        self.view(&name.kind)?.get(&name.name)
     }
 
     /// Calls `each` for every template of a kind, in the order of their names.
-    pub fn for_each(&self, kind: &Gvk, each: impl FnMut(&ObjectName, &Object<Template>)) {
+    pub fn for_each(&self, kind: &GroupKind, each: impl FnMut(&ObjectName, &Object<Template>)) {
         if let Some(view) = self.view(kind) {
             view.for_each(each);
         }
     }
 
     /// How a kind is served; none while it is not watched.
-    pub fn resource(&self, kind: &Gvk) -> Option<Arc<Resource>> {
+    pub fn resource(&self, kind: &GroupKind) -> Option<Arc<Resource>> {
         let kinds = self.kinds();
         kinds.get(kind).map(|kind| Arc::clone(&kind.resource))
     }
 
-    /// Whether all templates of a kind are known.
-    pub fn is_synced(&self, kind: &Gvk) -> bool {
-        self.view(kind).is_some_and(|view| view.is_synced())
+    /// Whether all templates of a kind are known, or it is known that there can be none.
+    pub fn is_synced(&self, kind: &GroupKind) -> bool {
+        self.unserved().contains(kind) || self.view(kind).is_some_and(|view| view.is_synced())
     }
 
-    fn view(&self, kind: &Gvk) -> Option<View<Template>> {
+    fn view(&self, kind: &GroupKind) -> Option<View<Template>> {
         self.kinds().get(kind).map(|kind| kind.view.clone())
     }
 
@@ -196,11 +196,12 @@ impl Templates {
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         let mut rng = chance.stream("templates");
         loop {
-            let kinds: BTreeSet<Gvk> = wanted.borrow_and_update().keys().cloned().collect();
+            let kinds = preferred(wanted.borrow_and_update().keys());
             defined.mark_unchanged();
+            self.unserved().retain(|kind| kinds.contains_key(kind));
             self.end_others(&kinds);
             let mut failed = false;
-            for kind in kinds {
+            for kind in kinds.into_values() {
                 failed |= !self.begin(&kind, &mut tasks, &metrics, &chance).await;
             }
             let again = if failed {
@@ -219,12 +220,14 @@ impl Templates {
         }
     }
 
-    fn end_others(&self, wanted: &BTreeSet<Gvk>) {
+    fn end_others(&self, wanted: &BTreeMap<GroupKind, Gvk>) {
         self.kinds().retain(|kind, watched| {
-            let stays = wanted.contains(kind);
+            let gvk = &watched.resource.gvk;
+            let stays = wanted.get(kind) == Some(gvk);
             if !stays {
+                tracing::debug!(%gvk, "nobody wants these templates any more");
                 watched.task.abort();
-                self.0.mapper.forget(kind);
+                self.0.mapper.forget(gvk);
             }
             stays
         });
@@ -233,45 +236,118 @@ impl Templates {
     /// Begins to watch a kind, if it is served; false when nobody said whether it is.
     async fn begin(
         &self,
-        kind: &Gvk,
+        gvk: &Gvk,
         tasks: &mut JoinSet<()>,
         metrics: &Metrics,
         chance: &Chance,
     ) -> bool {
-        if self.kinds().contains_key(kind) {
+        let kind = gvk.group_kind();
+        if self.kinds().contains_key(&kind) {
             return true;
         }
-        let resource = match self.0.mapper.resolve(&self.0.client, kind).await {
+        let resource = match self.0.mapper.resolve(&self.0.client, gvk).await {
             Ok(Some(resource)) => resource,
-            Ok(None) => return true,
+            Ok(None) => {
+                self.unserved().insert(kind);
+                return true;
+            }
             Err(error) => {
                 let error = chain(&error);
-                tracing::warn!(%kind, %error, "cannot tell how a kind is served");
+                tracing::warn!(%gvk, %error, "cannot tell how a kind is served");
                 return false;
             }
         };
-        let collection = Collection::dynamic(&resource.api_resource(), None);
         let config = WatchConfig::new(&self.0.chance);
-        let view = View::new(self.0.client.clone(), "templates", collection, config);
+        let view = View::of_kind(self.0.client.clone(), "templates", &resource, config);
         let (all, of) = (self.listeners().clone(), kind.clone());
-        view.listen(move |told| all.iter().for_each(|listener| listener(&of, told)));
+        view.listen(move |told| {
+            if let Told::Lost(problem) = told {
+                tracing::debug!(kind = %of, ?problem, "nothing is heard of templates");
+            }
+            all.iter().for_each(|listener| listener(&of, told));
+        });
+        tracing::debug!(%gvk, "watching templates");
         let task = tasks.spawn(watched(&view, metrics, chance));
-        let kind = kind.clone();
         let watched = Kind {
             resource,
             view,
             task,
         };
+        self.unserved().remove(&kind);
         self.kinds().insert(kind, watched);
         true
     }
 
-    fn kinds(&self) -> MutexGuard<'_, BTreeMap<Gvk, Kind>> {
+    fn kinds(&self) -> MutexGuard<'_, BTreeMap<GroupKind, Kind>> {
         self.0.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unserved(&self) -> MutexGuard<'_, BTreeSet<GroupKind>> {
+        let unserved = self.0.unserved.lock();
+        unserved.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn listeners(&self) -> MutexGuard<'_, Vec<Listener>> {
         let listeners = self.0.listeners.lock();
         listeners.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One version of each kind.
+fn preferred<'a>(wanted: impl Iterator<Item = &'a Gvk>) -> BTreeMap<GroupKind, Gvk> {
+    let mut chosen: BTreeMap<GroupKind, Gvk> = BTreeMap::new();
+    for gvk in wanted {
+        let priority = |gvk: &Gvk| Version::parse(&gvk.version).priority();
+        match chosen.entry(gvk.group_kind()) {
+            Entry::Vacant(first) => {
+                first.insert(gvk.clone());
+            }
+            Entry::Occupied(mut other) => {
+                if priority(gvk) > priority(other.get()) {
+                    other.insert(gvk.clone());
+                }
+            }
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn gvk(api_version: &str) -> Gvk {
+        Gvk::new(api_version, "Thing").expect("a kind")
+    }
+
+    #[test]
+    fn of_the_versions_that_are_wanted_one_is_watched() {
+        let wanted = [
+            "x.org/v1beta2",
+            "x.org/v1",
+            "x.org/v2alpha1",
+            "y.org/v1alpha1",
+        ]
+        .map(gvk);
+        let chosen: Vec<Gvk> = preferred(wanted.iter()).into_values().collect();
+        assert_eq!(chosen, [gvk("x.org/v1"), gvk("y.org/v1alpha1")]);
+        let backwards = preferred(wanted.iter().rev());
+        assert!(backwards.into_values().eq(chosen));
+    }
+
+    #[test]
+    fn who_wrote_which_field_is_not_kept() {
+        // As an item of a list, which does not name its kind.
+        let object = json!({"status": {"ready": 1},
+            "metadata": {"name": "a", "managedFields": [{"manager": "m"}]}});
+        let read = Template::read_as(&object.to_string(), Some(&gvk("x.org/v1")));
+        let read = read.expect("an object").expect("held");
+        assert_eq!(
+            (read.identity.name.as_str(), read.identity.kind.as_str()),
+            ("a", "Thing")
+        );
+        assert!(read.object()["metadata"].get("managedFields").is_none());
+        assert_eq!(read.object()["status"]["ready"], 1);
     }
 }

@@ -2,6 +2,8 @@
 
 use super::held::{Held, Object, ObjectName, Raw, Told};
 use super::index::{Index, Indexing};
+use common::gvk::Gvk;
+use common::mapper::Resource;
 use common::signal;
 use common::watch::{Collection, Event, WatchConfig, watch};
 use futures::StreamExt as _;
@@ -24,6 +26,11 @@ pub trait Record: Send + Sync + Sized + 'static {
     /// Reads an object as it was sent; none when it is not one to hold. Nothing that an agent can write should
     /// be an error.
     fn read(object: &str) -> serde_json::Result<Option<Self>>;
+
+    /// The same of an object of this kind, which the items of a list do not name.
+    fn read_as(object: &str, _kind: Option<&Gvk>) -> serde_json::Result<Option<Self>> {
+        Self::read(object)
+    }
 }
 
 type Listener<R> = Box<dyn FnMut(&Told<R>) + Send>;
@@ -83,6 +90,19 @@ impl<R: Record> View<R> {
             subscribers: Mutex::default(),
             progress: signal::Sender::default(),
         }))
+    }
+
+    /// The same of a kind that is known only now.
+    pub(super) fn of_kind(
+        client: Client,
+        name: &'static str,
+        resource: &Resource,
+        config: WatchConfig,
+    ) -> Self {
+        let collection = Collection::dynamic(&resource.api_resource(), None);
+        let view = Self::new(client, name, collection, config);
+        view.held().kind = Some(resource.gvk.clone());
+        view
     }
 
     /// Calls a listener for everything told from now on. It runs on the view's task and must not wait.

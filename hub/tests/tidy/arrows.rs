@@ -44,7 +44,7 @@ const LEAVES: &[(&str, &[&str])] = &[
     ("hub", &["go"]),
     (
         "hub::apiserver",
-        &["caller", "error", "files", "names", "uuid", "value"],
+        &["caller", "error", "files", "names", "value"],
     ),
 ];
 

@@ -8,8 +8,8 @@ use crate::apiserver::request::{Body, Context, Operation};
 use crate::apiserver::scheme::Resource;
 use crate::apiserver::store::{self, Class, Expect};
 use crate::apiserver::strategies::{self, Facts, Strategy};
-use crate::apiserver::uuid::random_uuid;
 use crate::go::settle_numbers;
+use common::uuid::random_uuid;
 use rand::Rng as _;
 use serde_json::Value;
 

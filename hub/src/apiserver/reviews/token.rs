@@ -4,10 +4,10 @@ use super::ReviewHandler;
 use crate::apiserver::authn::{API_AUDIENCE, Claims};
 use crate::apiserver::error::{ApiError, FieldError, GroupKind, GroupResource};
 use crate::apiserver::keys::account::LONGEST_TOKEN;
-use crate::apiserver::uuid::random_uuid;
 use crate::go::quote;
 use chrono::{Duration, SecondsFormat};
 use common::chance::secret;
+use common::uuid::random_uuid;
 use serde_json::{Value, json};
 
 /// How long a token holds when nobody says.

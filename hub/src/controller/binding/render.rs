@@ -374,7 +374,7 @@ fn joined(texts: &Map<String, Value>) -> String {
 
 /// An id for the Work of a member, the same whenever it is made: a UUID of the kind that everybody fills as they
 /// like.
-fn new_id(binding: &str, cluster: &str) -> String {
+pub(crate) fn new_id(binding: &str, cluster: &str) -> String {
     let digest = digest(&SHA256, format!("{binding}/{cluster}").as_bytes());
     let hex: String = digest.as_ref()[..16]
         .iter()

@@ -1,146 +1,111 @@
-//! Whether a Work is to be written, and how: what others added to it stays, and nothing is written twice.
+//! Whether a Work is to be written over one that exists, and how. Pure.
 //!
-//! Pure.
+//! Labels, annotations and finalizers of others stay; what is ours is as wanted, and nothing is written twice.
 
+use crate::world::{WORK_ANNOTATIONS, WORK_LABELS, digest};
 use common::api::work::Work;
-use common::labels::{APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES};
-use std::collections::{BTreeMap, BTreeSet};
+use common::labels::WORK_FINALIZER;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
-/// A Work that cannot be written because it goes.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("work {namespace}/{name} is being deleted")]
-pub struct BeingDeleted {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
+/// What a Work says that the hub writes, as a number (see [`digest`]).
+pub fn content(work: &Work) -> Result<u64, serde_json::Error> {
+    let finalizers = work.metadata.finalizers.iter().flatten();
+    let mut finalizers = finalizers.filter(|one| *one == WORK_FINALIZER);
+    digest_of(work, finalizers.next().is_some())
 }
 
-/// The Work to write over `existing` so that it is as wanted; none when it is already. Labels, annotations and
-/// finalizers of others stay; the spec is as wanted, and no override is told that does not apply any more.
-pub fn needs_write(existing: &Work, wanted: &Work) -> Result<Option<Work>, BeingDeleted> {
-    let (ours, theirs) = (&wanted.metadata, &existing.metadata);
-    if theirs.deletion_timestamp.is_some() {
-        return Err(BeingDeleted {
-            namespace: theirs.namespace.clone().unwrap_or_default(),
-            name: theirs.name.clone().unwrap_or_default(),
-        });
-    }
-    let mut labels = theirs.labels.clone().unwrap_or_default();
-    labels.extend(ours.labels.clone().unwrap_or_default());
-    let wanted_annotations = ours.annotations.clone().unwrap_or_default();
-    let mut annotations = theirs.annotations.clone().unwrap_or_default();
-    for key in [APPLIED_OVERRIDES, APPLIED_CLUSTER_OVERRIDES] {
-        if !wanted_annotations.contains_key(key) {
-            annotations.remove(key);
-        }
-    }
-    annotations.extend(wanted_annotations);
-    let finalizers = merged_finalizers(
-        theirs.finalizers.as_deref().unwrap_or_default(),
-        ours.finalizers.as_deref().unwrap_or_default(),
-    );
-    let same = |map: &BTreeMap<String, String>, other: &Option<BTreeMap<String, String>>| {
-        other
-            .as_ref()
-            .map_or_else(|| map.is_empty(), |other| map == other)
-    };
-    if same(&labels, &theirs.labels)
-        && same(&annotations, &theirs.annotations)
-        && finalizers.is_none()
-        && existing.spec == wanted.spec
-    {
+fn digest_of(work: &Work, finalized: bool) -> Result<u64, serde_json::Error> {
+    let none = BTreeMap::new();
+    let labels = work.metadata.labels.as_ref().unwrap_or(&none);
+    let annotations = work.metadata.annotations.as_ref().unwrap_or(&none);
+    let spec = serde_json::to_value(&work.spec)?;
+    Ok(digest(labels, annotations, finalized, &spec))
+}
+
+/// The merge patch that makes a Work as wanted; none when what exists has this `content` already. Lists are replaced
+/// whole: the finalizer that the agent needs goes into a patch only where nothing but it is missing.
+pub fn patch(content: u64, wanted: &Work) -> Result<Option<Value>, serde_json::Error> {
+    if digest_of(wanted, true)? == content {
         return Ok(None);
     }
-    let mut written = Work {
-        metadata: theirs.clone(),
-        spec: wanted.spec.clone(),
-        status: existing.status.clone(),
+    let told = |keys: &[&str], texts: &Option<BTreeMap<String, String>>| -> Value {
+        let text = |key: &&str| texts.as_ref().and_then(|texts| texts.get(*key));
+        let each = keys.iter().map(|key| ((*key).to_owned(), json!(text(key))));
+        Value::Object(each.collect())
     };
-    written.metadata.labels = Some(labels);
-    written.metadata.annotations = Some(annotations);
-    if finalizers.is_some() {
-        written.metadata.finalizers = finalizers;
+    let mut patch = json!({
+        "metadata": {
+            "labels": told(&WORK_LABELS, &wanted.metadata.labels),
+            "annotations": told(&WORK_ANNOTATIONS, &wanted.metadata.annotations),
+        },
+        "spec": wanted.spec,
+    });
+    if digest_of(wanted, false)? == content {
+        patch["metadata"]["finalizers"] = json!([WORK_FINALIZER]);
     }
-    Ok(Some(written))
-}
-
-/// All of both, sorted; none when nothing is missing.
-fn merged_finalizers(theirs: &[String], ours: &[String]) -> Option<Vec<String>> {
-    if ours.iter().all(|finalizer| theirs.contains(finalizer)) {
-        return None;
-    }
-    let all: BTreeSet<&String> = theirs.iter().chain(ours).collect();
-    Some(all.into_iter().cloned().collect())
+    Ok(Some(patch))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use common::labels::{APPLIED_OVERRIDES, BINDING_PERMANENT_ID, CONFLICT_RESOLUTION};
 
-    fn work(metadata: Value, spec: Value) -> Work {
-        serde_json::from_value(
-            json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
-            "metadata": metadata, "spec": spec}),
-        )
-        .expect("a Work")
+    fn work(metadata: Value, image: &str) -> Work {
+        let spec = json!({"workload": {"manifests": [{"kind": "x", "image": image}]}, "suspendDispatching": false});
+        let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata": metadata, "spec": spec});
+        serde_json::from_value(work).expect("a Work")
     }
 
     fn wanted() -> Work {
-        work(
-            json!({"name": "w", "namespace": "n", "labels": {"a": "1"}, "annotations": {"b": "1"}, "finalizers": ["m"]}),
-            json!({"workload": {"manifests": [{"kind": "x"}]}, "suspendDispatching": false}),
-        )
+        let metadata = json!({"name": "w", "namespace": "n", "labels": {BINDING_PERMANENT_ID: "1"},
+            "annotations": {CONFLICT_RESOLUTION: "abort"}, "finalizers": [WORK_FINALIZER]});
+        work(metadata, "a")
+    }
+
+    fn written(existing: &Work) -> Option<Work> {
+        let patch = patch(content(existing).expect("JSON"), &wanted()).expect("JSON")?;
+        let mut object = json!(existing);
+        json_patch::merge(&mut object, &patch);
+        Some(serde_json::from_value(object).expect("a Work"))
     }
 
     #[test]
     fn nothing_equal_is_written() {
-        assert_eq!(needs_write(&wanted(), &wanted()), Ok(None));
         let mut existing = wanted();
+        assert_eq!(written(&existing), None);
         let metadata = &mut existing.metadata;
         metadata.resource_version = Some("7".into());
-        metadata.finalizers = Some(vec!["z".into(), "m".into()]);
+        metadata.finalizers = Some(vec!["z".into(), WORK_FINALIZER.into()]);
         let labels = metadata.labels.get_or_insert_default();
         labels.insert("theirs".into(), "1".into());
-        assert_eq!(needs_write(&existing, &wanted()), Ok(None));
+        assert_eq!(written(&existing), None);
     }
 
     #[test]
     fn what_differs_is_written_and_what_is_others_stays() {
-        let existing = work(
-            json!({"name": "w", "namespace": "n", "resourceVersion": "7", "labels": {"a": "0", "theirs": "1"},
-                "annotations": {"theirs": "1", APPLIED_OVERRIDES: "[]"}, "finalizers": ["z"]}),
-            json!({"workload": {"manifests": [{"kind": "y"}]}, "preserveResourcesOnDeletion": true}),
+        let metadata = json!({"name": "w", "namespace": "n", "labels": {BINDING_PERMANENT_ID: "0", "theirs": "1"},
+            "annotations": {"theirs": "1", APPLIED_OVERRIDES: "[]"}, "finalizers": ["z", WORK_FINALIZER]});
+        let now = written(&work(metadata, "b")).expect("a write");
+        assert_eq!(
+            json!(now.metadata.labels),
+            json!({BINDING_PERMANENT_ID: "1", "theirs": "1"})
         );
-        let written = needs_write(&existing, &wanted())
-            .expect("it lives")
-            .expect("a write");
-        let want = work(
-            json!({"name": "w", "namespace": "n", "resourceVersion": "7", "labels": {"a": "1", "theirs": "1"},
-                "annotations": {"b": "1", "theirs": "1"}, "finalizers": ["m", "z"]}),
-            json!({"workload": {"manifests": [{"kind": "x"}]}, "suspendDispatching": false}),
+        // An override that applies no more is not told.
+        assert_eq!(
+            json!(now.metadata.annotations),
+            json!({"theirs": "1", CONFLICT_RESOLUTION: "abort"})
         );
-        assert_eq!(written, want);
-        assert_eq!(needs_write(&written, &wanted()), Ok(None));
+        assert_eq!(json!(now.metadata.finalizers), json!(["z", WORK_FINALIZER]));
+        assert_eq!(now.spec, wanted().spec);
+        assert_eq!(written(&now), None);
     }
 
     #[test]
-    fn an_override_that_applies_no_more_is_not_told() {
-        for key in [APPLIED_OVERRIDES, APPLIED_CLUSTER_OVERRIDES] {
-            let mut existing = wanted();
-            let annotations = existing.metadata.annotations.get_or_insert_default();
-            annotations.insert(key.into(), "[]".into());
-            assert_eq!(needs_write(&existing, &wanted()), Ok(Some(wanted())));
-            assert_eq!(needs_write(&existing, &existing), Ok(None));
-        }
-    }
-
-    #[test]
-    fn a_work_that_goes_is_left() {
-        let going =
-            json!({"name": "w", "namespace": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"});
-        let error = needs_write(&work(going, json!({})), &wanted()).expect_err("it goes");
-        assert_eq!(error.to_string(), "work n/w is being deleted");
+    fn the_agents_finalizer_is_put_back() {
+        let mut existing = wanted();
+        existing.metadata.finalizers = None;
+        assert_eq!(written(&existing), Some(wanted()));
     }
 }

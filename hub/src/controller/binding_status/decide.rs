@@ -5,7 +5,7 @@
 
 use super::bound::bound;
 use super::collect::Work;
-use crate::controller::propagation::{Binding, Notice};
+use crate::propagation::{Binding, Notice};
 use chrono::{DateTime, Utc};
 use common::api::binding::{AggregatedStatusItem, FULLY_APPLIED, ResourceBindingStatus};
 use common::api::policy::PurgeMode;

@@ -1,6 +1,6 @@
 use super::bound::{MESSAGE, MESSAGES, STATUSES, bound};
 use super::{Decision, Observed, Work, collect, decide, is_stirring};
-use crate::controller::propagation::Binding;
+use crate::propagation::Binding;
 use chrono::DateTime;
 use common::api::binding::{
     AggregatedStatusItem, BindingSnapshot, GracefulEvictionTask, ObjectReference, TargetCluster,

@@ -3,7 +3,7 @@
 //! Pure. Who may write a workload decides about its namespace and nothing else: what follows it lies there too, and
 //! neither tokens nor namespaces of the system follow anything.
 
-use crate::controller::propagation::{Binding, Dependent, Notice, Template};
+use crate::propagation::{Binding, Dependent, Notice, Template};
 use common::api::binding::BindingSnapshot;
 use common::api::policy::ConflictResolution;
 use common::labels::DEPENDED_BY_PREFIX;

@@ -2,7 +2,7 @@
 //!
 //! Pure. A list of what it refers to, and a finalizer until nothing is attached to it any more.
 
-use crate::controller::propagation::{Binding, Notice};
+use crate::propagation::{Binding, Notice};
 use common::interpreter::dependencies::Dependency;
 use common::labels::{BINDING_DEPENDENCIES, DEPENDENCIES_FINALIZER};
 

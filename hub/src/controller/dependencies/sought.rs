@@ -2,7 +2,7 @@
 //!
 //! Pure. What a binding recorded on itself is enough, so that nothing has to be read again after a start.
 
-use crate::controller::propagation::{Binding, Template, group};
+use crate::propagation::{Binding, Template, group};
 use common::interpreter::dependencies::Dependency;
 use common::labels::BINDING_DEPENDENCIES;
 use common::selector;

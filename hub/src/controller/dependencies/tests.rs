@@ -1,7 +1,7 @@
 use super::attach::{conflict, is_attached, may_follow, set, those_placed};
 use super::parent::{Observed, decide};
 use super::sought::{keys_of_binding, keys_of_template, recorded, refers};
-use crate::controller::propagation::{Binding, Dependent, Template};
+use crate::propagation::{Binding, Dependent, Template};
 use common::api::binding::TargetCluster;
 use common::api::policy::{ConflictResolution, Placement};
 use common::interpreter::dependencies::Dependency;

@@ -3,7 +3,7 @@
 //! Pure. A name beats labels, labels beat a kind; among policies the priority counts first, and those of the
 //! template's own namespace come before cluster-wide ones whatever their priority.
 
-use crate::controller::propagation::{Policy, Template, group};
+use crate::propagation::{Policy, Template, group};
 use common::api::policy::{PreemptionBehavior, PropagationSpec, ResourceSelector};
 use common::selector;
 use std::cmp::Reverse;

@@ -3,7 +3,7 @@
 //! Pure. The claim of a PropagationPolicy is a label with its permanent id and annotations with its namespace and
 //! name; that of a ClusterPropagationPolicy a label and an annotation. Both at once are never written.
 
-use crate::controller::propagation::{Policy, PolicyName, Texts};
+use crate::propagation::{Policy, PolicyName, Texts};
 use common::labels::{
     CLUSTER_POLICY_NAME, CLUSTER_POLICY_PERMANENT_ID, POLICY_NAME, POLICY_NAMESPACE,
     POLICY_PERMANENT_ID,

@@ -5,7 +5,7 @@
 
 use super::claim;
 use crate::controller::dependencies::attach;
-use crate::controller::propagation::{Binding, Dependent, Policy, Template, Texts};
+use crate::propagation::{Binding, Dependent, Policy, Template, Texts};
 use common::api::binding::{
     BindingPriority, BindingSuspension, ResourceBindingSpec, WorkloadAffinityGroups,
 };

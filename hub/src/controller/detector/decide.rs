@@ -8,7 +8,7 @@ use super::choose::{best, is_in_force, preemptor, rank};
 use super::claim::{self, MetadataPatch};
 use super::content::{self, Held};
 use crate::controller::dependencies::attach;
-use crate::controller::propagation::{Binding, Dependent, Notice, Policy, PolicyName, Template};
+use crate::propagation::{Binding, Dependent, Notice, Policy, PolicyName, Template};
 use common::api::policy::ActivationPreference;
 use common::interpreter::replicas::Replicas;
 use std::collections::{BTreeMap, BTreeSet};
@@ -271,7 +271,7 @@ fn usable(binding: &Binding, template: &Template) -> Result<(), Problem> {
     else {
         return Ok(());
     };
-    let group = crate::controller::propagation::group;
+    let group = crate::propagation::group;
     let same = owner.name == template.name
         && owner.kind == template.kind
         && group(&owner.api_version) == template.group();

@@ -2,7 +2,7 @@
 //!
 //! Pure. Where an admission webhook of Karmada's gives the id, nothing is left to do here.
 
-use crate::controller::propagation::{Policy, PolicyName};
+use crate::propagation::{Policy, PolicyName};
 use common::labels::{CLUSTER_POLICY_FINALIZER, POLICY_FINALIZER};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 //!
 //! Pure. Flags add to what is built in; a flag that cannot be meant is refused at the start.
 
-use crate::controller::propagation::{Template, group};
+use crate::propagation::{Template, group};
 use common::labels::CLAIMED_BY;
 use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX, SYSTEM_NAMESPACE};
 use regex::Regex;

@@ -4,7 +4,7 @@ mod properties;
 mod rules;
 
 use super::{Decision, Observed, Write, decide};
-use crate::controller::propagation::{Dependent, Policy, PolicyName, Template};
+use crate::propagation::{Dependent, Policy, PolicyName, Template};
 use common::api::binding::TargetCluster;
 use common::interpreter::replicas::Replicas;
 use serde_json::{Value, json};
@@ -146,8 +146,7 @@ fn touch(template: &mut Template) {
 }
 
 fn told(decision: &Decision) -> Vec<String> {
-    let shown =
-        |it: &crate::controller::propagation::Notice| format!("{} {}", it.reason, it.message);
+    let shown = |it: &crate::propagation::Notice| format!("{} {}", it.reason, it.message);
     decision.events.iter().map(shown).collect()
 }
 

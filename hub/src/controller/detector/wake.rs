@@ -4,7 +4,7 @@
 //! cannot match.
 
 use super::claim;
-use crate::controller::propagation::{Policy, PolicyName, Template, Texts, group};
+use crate::propagation::{Policy, PolicyName, Template, Texts, group};
 use std::collections::BTreeSet;
 
 /// What a selector is about, as far as it can be looked up; labels are not in it.

@@ -3,7 +3,7 @@
 use super::super::overrides::Overrides;
 use super::super::overrides::cluster::ClusterFacts;
 use super::super::render::{Binding, RenderError, Renderer};
-use super::super::write::needs_write;
+use super::super::write::{content, patch};
 use common::api::binding::{ClusterResourceBinding, ResourceBinding, TargetCluster};
 use common::api::override_policy::OverridePolicy;
 use common::api::work::Work;
@@ -364,7 +364,7 @@ proptest! {
         let work = || works(&template, &binding, &[]).remove(0).expect("a Work");
         let (first, second) = (work(), work());
         prop_assert_eq!(json!(first).to_string(), json!(second).to_string());
-        prop_assert_eq!(needs_write(&first, &second), Ok(None));
+        prop_assert_eq!(patch(content(&first).expect("JSON"), &second).expect("JSON"), None);
         prop_assert_eq!(first.spec.suspend_dispatching, Some(paused));
         let metadata = &manifest(&first)["metadata"];
         for (map, list) in [("labels", "managed-labels"), ("annotations", "managed-annotations")] {

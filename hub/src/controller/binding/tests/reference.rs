@@ -4,7 +4,7 @@ use super::super::overrides::Overrides;
 use super::super::overrides::cluster::ClusterFacts;
 use super::super::render::{Binding, Renderer};
 use super::super::targets::{WorkName, decide};
-use super::super::write::needs_write;
+use super::super::write::{content, patch};
 use super::defaults;
 use common::api::binding::ResourceBinding;
 use common::api::cluster::Cluster;
@@ -271,14 +271,20 @@ impl<'a> Scenario<'a> {
             };
             let key = (target.name.clone(), name.to_owned());
             let written = match known.get(&key) {
-                Some(existing) => needs_write(existing, &work)
-                    .expect("it lives")
-                    .unwrap_or_else(|| existing.clone()),
+                Some(existing) => patched(existing, &work),
                 None => work,
             };
             known.insert(key, written);
         }
     }
+}
+
+/// A Work after what was written over it.
+fn patched(existing: &Work, wanted: &Work) -> Work {
+    let patch = patch(content(existing).expect("JSON"), wanted).expect("JSON");
+    let mut object = json!(existing);
+    json_patch::merge(&mut object, &patch.unwrap_or_else(|| json!({})));
+    serde_json::from_value(object).expect("a Work")
 }
 
 /// A Work as the recorder tells it.

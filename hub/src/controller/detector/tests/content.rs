@@ -2,7 +2,7 @@
 
 use super::{Stage, cluster_policy, dependent, nginx, policy, told, touch};
 use crate::controller::detector::{Decision, Problem, decide};
-use crate::controller::propagation::Template;
+use crate::propagation::Template;
 use serde_json::{Value, json};
 
 #[test]

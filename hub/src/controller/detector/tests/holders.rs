@@ -2,7 +2,7 @@
 
 use super::{Stage, cluster_policy, policy, told};
 use crate::controller::detector::{Decision, Write, claim, wake};
-use crate::controller::propagation::{PolicyName, Template};
+use crate::propagation::{PolicyName, Template};
 use serde_json::json;
 
 #[test]

@@ -4,7 +4,7 @@ use super::{Stage, cluster_policy, nginx, policy};
 use crate::controller::detector::choose::{best, rank};
 use crate::controller::detector::decide;
 use crate::controller::detector::wake::{keys_of_policy, keys_of_template};
-use crate::controller::propagation::Policy;
+use crate::propagation::Policy;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use crate::controller::detector::choose::{Rank, best, rank};
 use crate::controller::detector::marks;
 use crate::controller::detector::skip::Skips;
 use crate::controller::detector::wake::{Woken, is_edit, overrides_of, woken};
-use crate::controller::propagation::{Policy, PolicyName, Template};
+use crate::propagation::{Policy, PolicyName, Template};
 use serde_json::{Value, json};
 
 #[test]

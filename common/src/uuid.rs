@@ -3,7 +3,7 @@
 use rand::Rng;
 
 /// A UUID drawn by chance.
-pub(crate) fn random_uuid(rng: &mut impl Rng) -> String {
+pub fn random_uuid(rng: &mut impl Rng) -> String {
     let mut bytes: [u8; 16] = rng.random();
     // Version and variant, as RFC 9562 places them.
     bytes[6] = (bytes[6] & 0x0f) | 0x40;

@@ -4,7 +4,7 @@
 use crate::controller::binding_status::{self, Work, collect, is_stirring};
 use crate::controller::dependencies::{attach, parent, sought};
 use crate::controller::detector::{self, Write, claim, marks, skip::Skips, wake};
-use crate::controller::propagation::{Binding, Dependent, Policy, PolicyName, Template};
+use crate::propagation::{Binding, Dependent, Policy, PolicyName, Template};
 use common::api::binding::ResourceBindingStatus;
 use common::api::work::{ManifestStatus, ResourceIdentifier, WorkStatus};
 use common::gvk::Gvk;
@@ -467,8 +467,7 @@ pub(super) fn shown_claim(object: &Value) -> Value {
     };
     let (mut labels, mut annotations) = (template.labels.clone(), template.annotations.clone());
     claim::set(None, &mut labels, &mut annotations);
-    let claims = |all: crate::controller::propagation::Texts,
-                  others: crate::controller::propagation::Texts| {
+    let claims = |all: crate::propagation::Texts, others: crate::propagation::Texts| {
         let own = all.into_iter().filter(|(key, _)| !others.contains_key(key));
         own.collect::<BTreeMap<_, _>>()
     };

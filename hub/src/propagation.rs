@@ -3,8 +3,6 @@
 //! Pure. The records of the world are made of these, or into these; writes are made of them.
 
 #[cfg(test)]
-mod reference;
-#[cfg(test)]
 mod tests;
 
 use common::api::binding::{ObjectReference, ResourceBindingSpec, TargetCluster};

@@ -1,0 +1,256 @@
+//! Writes down what members say: in the binding, and in the template.
+//!
+//! Answers are gathered: the first change is written at once, further ones of the same binding ever later while they
+//! keep coming.
+
+use super::{Observed, Work, collect, decide, is_stirring};
+use crate::controller::bindings::{Bindings, Error, about, about_template};
+use crate::propagation::Binding;
+use crate::world::{self, Change, Index, ObjectName, TemplateName, Told, World};
+use common::controller::{Controller, Reconcile, Requeue};
+use common::gvk::Gvk;
+use common::interpreter::aggregate::aggregate;
+use common::names::EXECUTION_PREFIX;
+use common::queue::Queue;
+use common::rest::{Call, MERGE_PATCH};
+use common::time::SharedClock;
+use kube::Client;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a second change waits, and how long any does at the most.
+const PACE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// The controller.
+pub struct Answers {
+    client: Client,
+    world: World,
+    bindings: Bindings,
+    clock: SharedClock,
+    works: Index<ObjectName>,
+    /// Bindings of which something happened that is to be answered.
+    stirred: Mutex<BTreeSet<ObjectName>>,
+    paces: Mutex<BTreeMap<ObjectName, Pace>>,
+}
+
+/// When something came last, and how long it was made to wait.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    came: Instant,
+    waits: Duration,
+}
+
+impl Pace {
+    /// The next change of the same binding.
+    fn next(before: Option<Self>, now: Instant) -> Self {
+        let waits = match before {
+            Some(before) if now < before.came + 2 * PACE.1 => {
+                (2 * before.waits).clamp(PACE.0, PACE.1)
+            }
+            _ => Duration::ZERO,
+        };
+        Self { came: now, waits }
+    }
+}
+
+impl Answers {
+    /// A controller that is woken by what the world tells.
+    pub fn watching(
+        client: Client,
+        bindings: Bindings,
+        clock: SharedClock,
+        world: &World,
+    ) -> Controller<Arc<Self>> {
+        let answers = Arc::new(Self {
+            client,
+            world: world.clone(),
+            bindings,
+            clock,
+            works: world
+                .works
+                .index(|_, work| work.binding.iter().cloned().collect()),
+            stirred: Mutex::default(),
+            paces: Mutex::default(),
+        });
+        let controller = Controller::new(Arc::clone(&answers));
+        let views = &world.propagation;
+        for view in [&views.bindings, &views.cluster_bindings] {
+            let (me, queue) = (Arc::clone(&answers), controller.queue());
+            view.listen(move |told| {
+                if let Told::Changed(change) = told {
+                    me.binding_changed(change, &queue);
+                }
+            });
+        }
+        let (me, queue) = (answers, controller.queue());
+        world.works.listen(move |told| {
+            if let Told::Changed(change) = told {
+                me.work_changed(change, &queue);
+            }
+        });
+        controller
+    }
+
+    fn binding_changed(&self, change: &Change<world::Binding>, queue: &Queue<ObjectName>) {
+        let (Some(new), old) = (change.after(), change.before()) else {
+            lock(&self.stirred).remove(&change.name);
+            lock(&self.paces).remove(&change.name);
+            return;
+        };
+        if let Some(old) = old
+            && is_stirring(
+                &old.binding,
+                &new.binding,
+                !old.binding.spec.clusters.is_empty(),
+            )
+        {
+            lock(&self.stirred).insert(change.name.clone());
+        }
+        if old.is_none_or(|old| old.generation != new.generation) {
+            queue.add(change.name.clone());
+        }
+    }
+
+    fn work_changed(&self, change: &Change<world::Work>, queue: &Queue<ObjectName>) {
+        let (old, new) = (change.before(), change.after());
+        if new.is_none_or(|it| it.deleting) {
+            let of = old.and_then(|it| it.binding.clone());
+            lock(&self.stirred).extend(of);
+        }
+        let now = Instant::now();
+        for name in [old, new]
+            .into_iter()
+            .flatten()
+            .filter_map(|it| it.binding.clone())
+        {
+            let mut paces = lock(&self.paces);
+            let pace = Pace::next(paces.get(&name).copied(), now);
+            paces.insert(name.clone(), pace);
+            drop(paces);
+            queue.add_after(name, pace.waits);
+        }
+    }
+
+    fn template(&self, binding: &Binding) -> Option<(Gvk, Arc<world::Template>)> {
+        let of = &binding.spec.resource;
+        let gvk = Gvk::new(&of.api_version, &of.kind)?;
+        let name = ObjectName::new(of.namespace.as_deref(), &of.name);
+        let kind = gvk.group_kind();
+        let template = self
+            .world
+            .propagation
+            .templates
+            .get(&TemplateName { kind, name })?;
+        Some((gvk, template.record?))
+    }
+}
+
+impl Reconcile for Answers {
+    const NAME: &'static str = "binding-status";
+    type Key = ObjectName;
+    type Error = Error;
+
+    async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
+        self.world.propagation.synced().await;
+        self.world.works.synced().await;
+        let Some(held) = self.world.propagation.binding(key) else {
+            return Ok(Requeue::Never);
+        };
+        let names = self.works.names(key).into_iter();
+        let works = names.filter_map(|name| {
+            let work = self.world.works.get(&name)?.record?;
+            Some(Work {
+                cluster: name.namespace.strip_prefix(EXECUTION_PREFIX)?.to_owned(),
+                deleting: work.deleting,
+                status: work.status(),
+            })
+        });
+        let works: Vec<Work> = works.collect();
+        let items = collect(&held.binding.spec.resource, &works);
+        let template = self.template(&held.binding);
+        let before_and_after = template.as_ref().and_then(|(gvk, template)| {
+            let object = template.object();
+            let after = aggregate(gvk, &object, &items)?;
+            Some((object.get("status").cloned().unwrap_or_default(), Ok(after)))
+        });
+        let seen = Observed {
+            binding: held.binding.clone(),
+            status: held.status.clone(),
+            works,
+            template: before_and_after,
+            stirred: lock(&self.stirred).contains(key),
+        };
+        let decision = decide(self.clock.now(), &seen, &items);
+        let patch = decision.status_patch(&seen);
+        let patch = patch.map_err(|error| Error::Form(key.to_string(), error))?;
+        if let Some(patch) = patch {
+            self.bindings
+                .patch_status(&held.binding, &patch["status"])
+                .await?;
+            self.bindings
+                .tell(&about(&held.binding), &decision.events)
+                .await;
+        }
+        if let (Some((_, template)), Some(patch)) = (&template, decision.template_patch(&seen)) {
+            self.write_template(template, &patch).await?;
+        }
+        if let Some((_, template)) = &template {
+            let about = about_template(&template.identity);
+            self.bindings.tell(&about, &decision.template_events).await;
+        }
+        lock(&self.stirred).remove(key);
+        Ok(Requeue::Never)
+    }
+}
+
+impl Answers {
+    async fn write_template(&self, template: &world::Template, patch: &Value) -> Result<(), Error> {
+        let of = &template.identity;
+        let Some(gvk) = Gvk::new(&of.api_version, &of.kind) else {
+            return Ok(());
+        };
+        let Some(resource) = self.world.propagation.templates.resource(&gvk.group_kind()) else {
+            return Ok(());
+        };
+        let namespace = of.namespace.as_deref().unwrap_or_default();
+        let uri = format!("{}/status", resource.object(namespace, &of.name));
+        let call = Call::patch(&uri, MERGE_PATCH, patch).metadata_only();
+        match call.send(&self.client).await {
+            Ok(_) => Ok(()),
+            // It is gone, or has no status of its own.
+            Err(error) if error.code() == Some(404) => Ok(()),
+            Err(error) => Err(Error::request(
+                "write the status of",
+                &of.kind,
+                &of.name,
+                error,
+            )),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_that_keep_coming_wait_ever_longer() {
+        let begun = Instant::now();
+        let first = Pace::next(None, begun);
+        assert_eq!(first.waits, Duration::ZERO);
+        let mut pace = first;
+        for expected in [100, 200, 400, 800, 1000, 1000] {
+            pace = Pace::next(Some(pace), begun);
+            assert_eq!(pace.waits, Duration::from_millis(expected));
+        }
+        let later = Pace::next(Some(pace), begun + Duration::from_secs(2));
+        assert_eq!(later.waits, Duration::ZERO);
+    }
+}

@@ -1,0 +1,277 @@
+//! Reads and writes of bindings, as every controller of propagation does them: of both kinds alike, only where
+//! something differs, and until the view has seen it.
+
+use crate::controller::events::Events;
+use crate::propagation::{Binding, Notice, Template};
+use crate::world::{ObjectName, World};
+use common::controller::Failure;
+use common::rest::{self, Call, MERGE_PATCH, METADATA_ONLY, Reply};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::core::PartialObjectMeta;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const API: &str = "/apis/work.karmada.io/v1alpha2";
+/// How long a view may take to see what was written; then it is decided again on what it has.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A request failed.
+    #[error("failed to {verb} {kind} {name:?}")]
+    Request {
+        /// What was tried.
+        verb: &'static str,
+        /// The kind.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// The cause.
+        #[source]
+        source: Box<rest::Error>,
+    },
+    /// What was decided has no form in JSON; a defect.
+    #[error("failed to write {0:?} as JSON")]
+    Form(String, #[source] serde_json::Error),
+    /// What was decided cannot be done now.
+    #[error("{0}")]
+    Undecided(String),
+}
+
+impl Error {
+    /// Wraps a failed request.
+    pub fn request(verb: &'static str, kind: &str, name: &str, source: rest::Error) -> Self {
+        Self::Request {
+            verb,
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            source: Box::new(source),
+        }
+    }
+}
+
+impl Failure for Error {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Request { .. } => "RequestFailed",
+            Self::Form(..) => "FormFailed",
+            Self::Undecided(_) => "Undecided",
+        }
+    }
+
+    fn is_conflict(&self) -> bool {
+        matches!(self, Self::Request { source, .. } if source.code() == Some(409))
+    }
+}
+
+/// What a write made.
+#[derive(Debug)]
+pub struct Written {
+    /// The version that is there now.
+    pub version: String,
+    /// Its generation.
+    pub generation: i64,
+}
+
+/// The bindings of a hub.
+#[derive(Clone)]
+pub struct Bindings {
+    client: Client,
+    world: World,
+    events: Events,
+}
+
+impl Bindings {
+    /// Over a client; what is written is awaited in `world`.
+    pub fn new(client: Client, world: World, events: Events) -> Self {
+        Self {
+            client,
+            world,
+            events,
+        }
+    }
+
+    /// Makes a binding.
+    pub async fn create(&self, binding: &Binding) -> Result<Written, Error> {
+        let body = binding.object();
+        let body = body.map_err(|error| Error::Form(binding.name.clone(), error))?;
+        let uri = collection(binding.namespace.as_deref());
+        let reply = Call::post(&uri, &body).send(&self.client).await;
+        self.written("create", binding, reply).await
+    }
+
+    /// Makes `wanted` of what was seen.
+    pub async fn update(&self, seen: &Binding, wanted: &Binding) -> Result<(), Error> {
+        let patch = wanted.patch(seen);
+        let patch = patch.map_err(|error| Error::Form(seen.name.clone(), error))?;
+        match patch {
+            Some(patch) => self.patch(seen, &patch).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends a merge patch.
+    pub async fn patch(&self, binding: &Binding, patch: &Value) -> Result<Written, Error> {
+        let uri = uri(binding);
+        let reply = Call::patch(&uri, MERGE_PATCH, patch)
+            .send(&self.client)
+            .await;
+        self.written("patch", binding, reply).await
+    }
+
+    /// Sends a merge patch of the status; it carries the version that was seen, for it replaces lists.
+    pub async fn patch_status(&self, binding: &Binding, status: &Value) -> Result<Written, Error> {
+        let uri = format!("{}/status", uri(binding));
+        let version = &binding.resource_version;
+        let patch = json!({"metadata": {"resourceVersion": version}, "status": status});
+        let reply = Call::patch(&uri, MERGE_PATCH, &patch)
+            .send(&self.client)
+            .await;
+        self.written("patch the status of", binding, reply).await
+    }
+
+    /// Deletes a binding with this UID; one that is gone is gone.
+    pub async fn delete(&self, binding: &Binding, uid: &str) -> Result<(), Error> {
+        let options = json!({"preconditions": {"uid": uid}});
+        match Call::delete(&uri(binding), &options)
+            .send(&self.client)
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(error) if error.code() == Some(404) => Ok(()),
+            Err(error) => Err(Error::request(
+                "delete",
+                binding.kind(),
+                &binding.name,
+                error,
+            )),
+        }
+    }
+
+    async fn written(
+        &self,
+        verb: &'static str,
+        binding: &Binding,
+        reply: Result<Reply, rest::Error>,
+    ) -> Result<Written, Error> {
+        let failed = |error| Error::request(verb, binding.kind(), &binding.name, error);
+        let object: PartialObjectMeta = reply.map_err(failed)?.json().map_err(failed)?;
+        let written = Written {
+            version: object.metadata.resource_version.unwrap_or_default(),
+            generation: object.metadata.generation.unwrap_or(0),
+        };
+        if let Ok(version) = written.version.parse() {
+            let view = self.world.propagation.bindings_of(&name_of(binding));
+            let seen = tokio::time::timeout(SEEN_WITHIN, view.caught_up(version));
+            if seen.await.is_err() {
+                tracing::warn!(binding = %binding.name, version, "the watch has not told of a write");
+            }
+        }
+        Ok(written)
+    }
+
+    /// Sends a merge patch to a binding that goes; one that is gone needs none.
+    pub async fn end(&self, binding: &Binding, patch: &Value) -> Result<(), Error> {
+        let uri = uri(binding);
+        let call = Call::patch(&uri, MERGE_PATCH, patch).metadata_only();
+        match call.send(&self.client).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.code() == Some(404) => Ok(()),
+            Err(error) => Err(Error::request(
+                "let go of",
+                binding.kind(),
+                &binding.name,
+                error,
+            )),
+        }
+    }
+
+    /// Whether the hub itself knows a binding: what rests on its absence is not decided by a view.
+    pub async fn exists(&self, name: &ObjectName) -> Result<bool, Error> {
+        let namespace = Some(&*name.namespace).filter(|it| !it.is_empty());
+        let uri = format!("{}/{}", collection(namespace), name.name);
+        match Call::get(&uri, METADATA_ONLY).send(&self.client).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == Some(404) => Ok(false),
+            Err(error) => Err(Error::request("read", "binding", &name.to_string(), error)),
+        }
+    }
+
+    /// Waits until the view has seen a Work that was written.
+    pub async fn await_work(&self, reply: &Reply) {
+        let written = reply.json::<PartialObjectMeta>().ok();
+        let version = written.and_then(|it| it.metadata.resource_version?.parse().ok());
+        if let Some(version) = version {
+            let seen = tokio::time::timeout(SEEN_WITHIN, self.world.works.caught_up(version));
+            if seen.await.is_err() {
+                tracing::warn!(version, "the watch has not told of a Work");
+            }
+        }
+    }
+
+    /// Publishes what is to be told about an object.
+    pub async fn tell(&self, about: &ObjectReference, notices: &[Notice]) {
+        for notice in notices {
+            let message = notice.message.clone();
+            if notice.warning {
+                self.events.warning(about, notice.reason, message).await;
+            } else {
+                self.events.normal(about, notice.reason, message).await;
+            }
+        }
+    }
+}
+
+/// The bindings that take one along.
+pub fn required_by(binding: &Binding) -> Vec<ObjectName> {
+    let parents = binding.spec.required_by.iter();
+    parents
+        .map(|it| ObjectName::new(it.namespace.as_deref(), &it.name))
+        .collect()
+}
+
+/// The key of a binding in views and queues.
+pub fn name_of(binding: &Binding) -> ObjectName {
+    ObjectName::new(binding.namespace.as_deref(), &binding.name)
+}
+
+/// What an Event on a binding is about.
+pub fn about(binding: &Binding) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("work.karmada.io/v1alpha2".to_owned()),
+        kind: Some(binding.kind().to_owned()),
+        namespace: binding.namespace.clone(),
+        name: Some(binding.name.clone()),
+        uid: Some(binding.uid.clone()).filter(|uid| !uid.is_empty()),
+        ..ObjectReference::default()
+    }
+}
+
+/// What an Event on a template is about.
+pub fn about_template(template: &Template) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(template.api_version.clone()),
+        kind: Some(template.kind.clone()),
+        namespace: template.namespace.clone(),
+        name: Some(template.name.clone()),
+        uid: Some(template.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+fn collection(namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("{API}/namespaces/{namespace}/resourcebindings"),
+        None => format!("{API}/clusterresourcebindings"),
+    }
+}
+
+fn uri(binding: &Binding) -> String {
+    format!(
+        "{}/{}",
+        collection(binding.namespace.as_deref()),
+        binding.name
+    )
+}

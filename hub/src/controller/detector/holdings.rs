@@ -1,0 +1,49 @@
+//! Which templates show which policy.
+
+use crate::propagation::PolicyName;
+use crate::world::TemplateName;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Templates by the policy that their claim names; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Holdings(Arc<Mutex<BTreeMap<PolicyName, BTreeSet<TemplateName>>>>);
+
+impl Holdings {
+    pub(super) fn changed(
+        &self,
+        name: &TemplateName,
+        old: Option<PolicyName>,
+        new: Option<PolicyName>,
+    ) {
+        if old == new {
+            return;
+        }
+        let mut all = self.lock();
+        if let Some(policy) = old
+            && let Some(held) = all.get_mut(&policy)
+        {
+            held.remove(name);
+            if held.is_empty() {
+                all.remove(&policy);
+            }
+        }
+        if let Some(policy) = new {
+            all.entry(policy).or_default().insert(name.clone());
+        }
+    }
+
+    /// The templates that a policy holds.
+    pub fn of(&self, policy: &PolicyName) -> Vec<TemplateName> {
+        self.lock()
+            .get(policy)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PolicyName, BTreeSet<TemplateName>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

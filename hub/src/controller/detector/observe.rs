@@ -1,0 +1,165 @@
+//! From what the views hold to what is decided on.
+
+use super::Detector;
+use super::decide::{Decision, Observed, Write};
+use crate::controller::bindings::Error;
+use crate::controller::dependencies::{attach, parent, sought};
+use crate::propagation::{Dependent, Policy, PolicyName, Template};
+use crate::world::{ObjectName, TemplateName};
+use common::gvk::Gvk;
+use common::interpreter::dependencies::dependencies;
+use common::interpreter::replicas;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::Api;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+impl Detector {
+    /// What was seen around a template; none when it is gone or is never propagated.
+    pub(super) async fn observe(
+        &self,
+        key: &TemplateName,
+        edited: bool,
+    ) -> Result<Option<Observed>, Error> {
+        let world = &self.world.propagation;
+        let Some(held) = world.templates.get(key).and_then(|held| held.record) else {
+            return Ok(None);
+        };
+        let template = held.identity.clone();
+        if self.skips.template(&template) {
+            return Ok(None);
+        }
+        let policies = self.policies(&template);
+        let name = ObjectName::new(template.namespace.as_deref(), &template.binding_name());
+        let binding = world.binding(&name).map(|held| held.binding.clone());
+        Ok(Some(Observed {
+            edited,
+            overrides: self.overrides(&policies),
+            replicas: Ok(gvk_of(&template).and_then(|gvk| replicas::get(&gvk, &held.object()))),
+            priority_classes: self.priority_classes(&policies).await?,
+            binding,
+            dependents: self.dependents(&template),
+            fresh_id: self.fresh_id(),
+            template,
+            policies,
+        }))
+    }
+
+    /// The policies that may select a template, and those that it shows.
+    fn policies(&self, template: &Template) -> Vec<Arc<Policy>> {
+        let world = &self.world.propagation;
+        let mut all = Vec::new();
+        if let Some(namespace) = &template.namespace {
+            let here: Arc<str> = namespace.as_str().into();
+            for name in self.policies_in.names(&here) {
+                all.extend(world.policies.get(&name).and_then(|held| held.record));
+            }
+        }
+        world
+            .cluster_policies
+            .for_each(|_, held| all.extend(held.record.clone()));
+        all.into_iter()
+            .map(|held| Arc::clone(&held.policy))
+            .collect()
+    }
+
+    fn overrides(&self, policies: &[Arc<Policy>]) -> BTreeSet<PolicyName> {
+        let world = &self.world.propagation;
+        let wanted = policies
+            .iter()
+            .flat_map(|policy| super::wake::overrides_of(policy));
+        let there = |name: &PolicyName| {
+            let object = ObjectName::new(name.namespace.as_deref(), &name.name);
+            match name.namespace {
+                Some(_) => world.overrides.get(&object).is_some(),
+                None => world.cluster_overrides.get(&object).is_some(),
+            }
+        };
+        wanted.filter(there).collect()
+    }
+
+    /// Numbers of the classes that policies name. They are few, and rarely change.
+    async fn priority_classes(
+        &self,
+        policies: &[Arc<Policy>],
+    ) -> Result<BTreeMap<String, i32>, Error> {
+        let named = policies
+            .iter()
+            .filter_map(|policy| policy.spec.schedule_priority.as_ref());
+        let names: BTreeSet<String> = named.map(|it| it.priority_class_name.clone()).collect();
+        let classes: Api<PriorityClass> = Api::all(self.client.clone());
+        let mut numbers = BTreeMap::new();
+        for name in names {
+            let class = classes.get_opt(&name).await;
+            let class = class.map_err(|error| {
+                Error::Undecided(format!("failed to read PriorityClass {name:?}: {error}"))
+            })?;
+            numbers.extend(class.map(|class| (name, class.value)));
+        }
+        Ok(numbers)
+    }
+
+    /// Puts what a template refers to into its binding, with whatever else is written there.
+    pub(super) fn add_dependencies(
+        &self,
+        key: &TemplateName,
+        seen: &Observed,
+        decision: &mut Decision,
+    ) -> Result<(), Error> {
+        let wanted = match &decision.binding {
+            Some(Write::Create(wanted) | Write::Update(wanted)) => Some(&**wanted),
+            Some(Write::Delete(_)) => None,
+            None => seen.binding.as_ref(),
+        };
+        let Some(wanted) = wanted.filter(|it| it.namespace.is_some() && !it.deleting) else {
+            return Ok(());
+        };
+        let held = self.world.propagation.templates.get(key);
+        let object = held.and_then(|held| Some(held.record?.object()));
+        let gvk = gvk_of(&seen.template);
+        let known = gvk
+            .zip(object)
+            .and_then(|(gvk, object)| dependencies(&gvk, &object));
+        let name = ObjectName::new(wanted.namespace.as_deref(), &wanted.name);
+        let parent = parent::Observed {
+            binding: wanted.clone(),
+            dependencies: known.map(|it| it.map_err(|error| error.to_string())),
+            is_required: self.required.count(&name) > 0,
+        };
+        let shown = parent::decide(&parent);
+        let shown = shown.map_err(|error| Error::Form(wanted.name.clone(), error))?;
+        decision.events.extend(shown.events);
+        if let Some(shown) = shown.binding {
+            let shown = Box::new(shown);
+            decision.binding = Some(match decision.binding.take() {
+                Some(Write::Create(_)) => Write::Create(shown),
+                _ => Write::Update(shown),
+            });
+        }
+        Ok(())
+    }
+
+    /// The bindings that may take a template along.
+    fn dependents(&self, template: &Template) -> Vec<Dependent> {
+        let world = &self.world.propagation;
+        let keys = sought::keys_of_template(template);
+        let names: BTreeSet<ObjectName> = keys
+            .iter()
+            .flat_map(|key| self.seekers.names(key))
+            .collect();
+        let bindings = names.iter().filter_map(|name| world.binding(name));
+        let mut dependents = Vec::new();
+        for held in bindings {
+            let binding = &held.binding;
+            let namespace = binding.namespace.as_deref().unwrap_or_default();
+            if attach::may_follow(template, namespace) && sought::refers(binding, template) {
+                dependents.extend(Dependent::of(binding));
+            }
+        }
+        dependents
+    }
+}
+
+fn gvk_of(template: &Template) -> Option<Gvk> {
+    Gvk::new(&template.api_version, &template.kind)
+}

@@ -1,0 +1,274 @@
+//! Gives members the namespaces that something is propagated into, or all of them.
+//!
+//! The Work of a namespace is made before anything can be placed there, and goes when nothing of it is left in the
+//! member; what others keep in the namespace there, the agent leaves alone.
+
+mod decide;
+
+use super::bindings::{Bindings, Error};
+use super::detector::skip::Skips;
+use crate::world::{self, Change, Index, ObjectName, TemplateName, Told, World};
+use common::controller::{Controller, Reconcile, Requeue};
+use common::gvk::{GroupKind, Gvk};
+use common::names::{EXECUTION_PREFIX, work_name};
+use common::queue::Queue;
+use common::rest::{Call, MERGE_PATCH};
+use decide::{Observed, Step, decide};
+use kube::Client;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const API: &str = "/apis/work.karmada.io/v1alpha1";
+
+/// Which namespaces members get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum NamespaceSync {
+    /// Those that something is propagated into.
+    #[default]
+    Needed,
+    /// All that are not reserved, as Karmada does it.
+    All,
+}
+
+/// The controller.
+pub struct Namespaces {
+    client: Client,
+    world: World,
+    bindings: Bindings,
+    skips: Skips,
+    mode: NamespaceSync,
+    /// Bindings by their namespace.
+    placed: Index<Arc<str>>,
+    /// Works that no binding wants, by name.
+    own: Index<Arc<str>>,
+    /// Works that follow from bindings, by member and by the namespace that they are about.
+    content: Index<(Arc<str>, Arc<str>)>,
+}
+
+impl Namespaces {
+    /// A controller that is woken by what the world tells.
+    pub fn watching(
+        client: Client,
+        bindings: Bindings,
+        skips: Skips,
+        mode: NamespaceSync,
+        world: &World,
+    ) -> Controller<Arc<Self>> {
+        let views = &world.propagation;
+        let namespaces = Arc::new(Self {
+            client,
+            world: world.clone(),
+            bindings,
+            skips,
+            mode,
+            placed: views
+                .bindings
+                .index(|name, _| vec![Arc::clone(&name.namespace)]),
+            own: world.works.index(|name, work| {
+                let own = work.binding.is_none().then(|| Arc::clone(&name.name));
+                own.into_iter().collect()
+            }),
+            content: world.works.index(|name, work| {
+                let of = work.binding.as_ref().map(|it| Arc::clone(&it.namespace));
+                let of = of.filter(|it| !it.is_empty());
+                of.into_iter()
+                    .map(|of| (Arc::clone(&name.namespace), of))
+                    .collect()
+            }),
+        });
+        let controller = Controller::new(Arc::clone(&namespaces));
+        let queue = controller.queue();
+        let to = queue.clone();
+        let templates = views.templates.clone();
+        views.bindings.listen(move |told| {
+            if let Told::Changed(change) = told {
+                // Watched from the first binding on.
+                let wanted = |there: bool| -> BTreeSet<Gvk> {
+                    there.then(kind).flatten().into_iter().collect()
+                };
+                templates.want(&wanted(change.old.is_some()), &wanted(change.new.is_some()));
+                if places(change.before()) != places(change.after()) {
+                    to.add(Arc::clone(&change.name.namespace));
+                }
+            }
+        });
+        if mode == NamespaceSync::All {
+            views
+                .templates
+                .want(&BTreeSet::new(), &kind().into_iter().collect());
+        }
+        let to = queue.clone();
+        views.templates.listen(move |of, told| {
+            if let Told::Changed(change) = told
+                && kind().is_some_and(|kind| kind.group_kind() == *of)
+            {
+                to.add(Arc::clone(&change.name.name));
+            }
+        });
+        let to = queue.clone();
+        world.works.listen(move |told| {
+            if let Told::Changed(change) = told {
+                work_changed(change, &to);
+            }
+        });
+        let (me, to) = (namespaces, queue);
+        world.clusters.listen(move |told| {
+            if let Told::Changed(change) = told {
+                me.cluster_changed(change, &to);
+            }
+        });
+        controller
+    }
+
+    fn cluster_changed(&self, change: &Change<world::Cluster>, queue: &Queue<Arc<str>>) {
+        if self.mode == NamespaceSync::All && change.old.is_none() != change.new.is_none() {
+            self.for_each(|name| queue.add(name));
+        }
+    }
+
+    fn for_each(&self, mut each: impl FnMut(Arc<str>)) {
+        if let Some(kind) = kind() {
+            let templates = &self.world.propagation.templates;
+            templates.for_each(&kind.group_kind(), |name, _| each(Arc::clone(&name.name)));
+        }
+    }
+
+    /// Members that something of a namespace is placed in.
+    fn needed(&self, namespace: &Arc<str>) -> BTreeSet<String> {
+        let mut clusters = BTreeSet::new();
+        for name in self.placed.names(namespace) {
+            if let Some(held) = self.world.propagation.binding(&name) {
+                clusters.extend(places(Some(&held)));
+            }
+        }
+        clusters
+    }
+
+    fn all(&self) -> BTreeSet<String> {
+        let mut clusters = BTreeSet::new();
+        self.world.clusters.for_each(|name, _| {
+            clusters.insert(name.name.to_string());
+        });
+        clusters
+    }
+}
+
+fn kind() -> Option<Gvk> {
+    Gvk::new("v1", "Namespace")
+}
+
+/// Where a binding places something.
+fn places(held: Option<&world::Binding>) -> BTreeSet<String> {
+    let spec = held
+        .filter(|it| !it.binding.deleting)
+        .map(|it| &it.binding.spec);
+    let clusters = spec.into_iter().flat_map(|spec| {
+        let required = spec.required_by.iter().flat_map(|it| &it.clusters);
+        spec.clusters
+            .iter()
+            .chain(required)
+            .map(|it| it.name.clone())
+    });
+    clusters.collect()
+}
+
+fn work_changed(change: &Change<world::Work>, queue: &Queue<Arc<str>>) {
+    let (old, new) = (change.before(), change.after());
+    if old.is_some() == new.is_some() {
+        return;
+    }
+    let works = [old, new].into_iter().flatten();
+    for namespace in works.filter_map(|it| it.binding.as_ref().map(|of| Arc::clone(&of.namespace)))
+    {
+        if !namespace.is_empty() {
+            queue.add(namespace);
+        }
+    }
+}
+
+impl Reconcile for Namespaces {
+    const NAME: &'static str = "namespace";
+    type Key = Arc<str>;
+    type Error = Error;
+
+    async fn reconcile(&self, key: &Arc<str>) -> Result<Requeue, Error> {
+        if decide::is_reserved(key) || self.skips.namespace(key) {
+            return Ok(Requeue::Never);
+        }
+        self.world.propagation.synced().await;
+        self.world.works.synced().await;
+        self.world.clusters.synced().await;
+        let kind = GroupKind {
+            group: String::new(),
+            kind: "Namespace".to_owned(),
+        };
+        if !self.world.propagation.templates.is_synced(&kind) {
+            // Its list wakes this.
+            return Ok(Requeue::Never);
+        }
+        let name = ObjectName::new(None, key);
+        let template = self
+            .world
+            .propagation
+            .templates
+            .get(&TemplateName { kind, name });
+        let work: Arc<str> = work_name("Namespace", None, key).into();
+        let mut existing = BTreeMap::new();
+        for name in self.own.names(&work) {
+            let held = self.world.works.get(&name).and_then(|held| held.record);
+            let cluster = name.namespace.strip_prefix(EXECUTION_PREFIX);
+            if let (Some(held), Some(cluster)) = (held, cluster) {
+                existing.insert(cluster.to_owned(), held);
+            }
+        }
+        let occupied = existing.keys().filter(|cluster| {
+            let space: Arc<str> = format!("{EXECUTION_PREFIX}{cluster}").into();
+            self.content.count(&(space, Arc::clone(key))) > 0
+        });
+        let template = template.and_then(|held| held.record);
+        let seen = Observed {
+            occupied: occupied.cloned().collect(),
+            wanted: match self.mode {
+                NamespaceSync::Needed => self.needed(key),
+                NamespaceSync::All => self.all(),
+            },
+            clusters: self.all(),
+            template: template.as_ref().map(|it| it.object()),
+            name: work.to_string(),
+            existing: &existing,
+        };
+        for step in decide(&seen) {
+            self.apply(&work, step).await?;
+        }
+        Ok(Requeue::Never)
+    }
+}
+
+impl Namespaces {
+    async fn apply(&self, work: &str, step: Step) -> Result<(), Error> {
+        let (verb, cluster) = (step.verb(), step.cluster().to_owned());
+        let collection = format!("{API}/namespaces/{EXECUTION_PREFIX}{cluster}/works");
+        let uri = format!("{collection}/{work}");
+        let none = json!({});
+        let call = match &step {
+            Step::Create(_, object) => Call::post(&collection, object),
+            Step::Update(_, patch) => Call::patch(&uri, MERGE_PATCH, patch),
+            Step::Delete(_) => Call::delete(&uri, &none),
+        };
+        match call.metadata_only().send(&self.client).await {
+            Ok(reply) => {
+                self.bindings.await_work(&reply).await;
+                Ok(())
+            }
+            // The member is going, or was never finished.
+            Err(error) if error.code() == Some(404) => Ok(()),
+            Err(error) => Err(Error::request(
+                verb,
+                "Work",
+                &format!("{cluster}/{work}"),
+                error,
+            )),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Places bindings: asks [`crate::scheduler`] where each goes, and writes down what it says.
+//!
+//! A binding is looked at when its spec changes, when a cluster comes, goes, or changes in what filters look at, and,
+//! if that is what it waits for, when a cluster has room. [`crate::scheduler::needed`] says whether that moves it.
+
+mod decide;
+
+use super::bindings::{Bindings, Error, about, about_template};
+use crate::propagation::{self, Notice};
+use crate::scheduler::{Snapshot, WaitsFor};
+use crate::world::{Binding, Change, Cluster, ObjectName, Told, World};
+use common::controller::{Controller, Reconcile, Requeue};
+use common::labels::{CLUSTER_POLICY_PERMANENT_ID, MANAGED_BINDING, POLICY_PERMANENT_ID};
+use common::queue::{Priority, Queue};
+use common::time::SharedClock;
+use decide::{Decision, Seen, decide};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The scheduler of this hub, as policies name it.
+pub const NAME: &str = common::api::policy::DEFAULT_SCHEDULER;
+
+/// The scheduler's controller.
+pub struct Scheduler {
+    world: World,
+    bindings: Bindings,
+    clock: SharedClock,
+    /// All clusters, until one changes.
+    snapshot: Mutex<Option<Arc<Snapshot>>>,
+    /// Bindings that could not be placed, and what they wait for.
+    waiting: Mutex<BTreeMap<ObjectName, WaitsFor>>,
+}
+
+impl Scheduler {
+    /// A scheduler that is woken by what the world tells.
+    pub fn watching(
+        bindings: Bindings,
+        clock: SharedClock,
+        world: &World,
+    ) -> Controller<Arc<Self>> {
+        let scheduler = Arc::new(Self {
+            world: world.clone(),
+            bindings,
+            clock,
+            snapshot: Mutex::default(),
+            waiting: Mutex::default(),
+        });
+        let controller = Controller::new(Arc::clone(&scheduler));
+        let views = &world.propagation;
+        for view in [&views.bindings, &views.cluster_bindings] {
+            let (me, queue) = (Arc::clone(&scheduler), controller.queue());
+            view.listen(move |told| {
+                if let Told::Changed(change) = told {
+                    me.binding_changed(change, &queue);
+                }
+            });
+        }
+        let (me, queue) = (scheduler, controller.queue());
+        world.clusters.listen(move |told| {
+            if let Told::Changed(change) = told {
+                me.cluster_changed(change, &queue);
+            }
+        });
+        controller
+    }
+
+    fn binding_changed(&self, change: &Change<Binding>, queue: &Queue<ObjectName>) {
+        let Some(new) = change.after() else {
+            lock(&self.waiting).remove(&change.name);
+            return;
+        };
+        let old = change.before();
+        let same = |old: &Binding| {
+            old.generation == new.generation && old.binding.labels == new.binding.labels
+        };
+        if old.is_none_or(|old| !same(old)) {
+            let priority = if change.listed {
+                Priority::Backlog
+            } else {
+                Priority::Normal
+            };
+            queue.add_with(change.name.clone(), priority);
+        }
+    }
+
+    fn cluster_changed(&self, change: &Change<Cluster>, queue: &Queue<ObjectName>) {
+        let (old, new) = (change.before(), change.after());
+        let (old, new) = (
+            old.and_then(|it| it.placing.as_ref()),
+            new.and_then(|it| it.placing.as_ref()),
+        );
+        if old == new {
+            return;
+        }
+        lock(&self.snapshot).take();
+        let looks = |cluster: Option<&Arc<crate::scheduler::Cluster>>| {
+            cluster.map(|it| (Arc::clone(&it.shape), it.leaving))
+        };
+        let views = &self.world.propagation;
+        if looks(old) != looks(new) {
+            for view in [&views.bindings, &views.cluster_bindings] {
+                view.for_each(|name, _| queue.add_with(name.clone(), Priority::Backlog));
+            }
+            return;
+        }
+        let waiting = lock(&self.waiting);
+        let for_room = waiting.iter().filter(|(_, it)| **it == WaitsFor::Capacity);
+        for_room.for_each(|(name, _)| queue.add_with(name.clone(), Priority::Backlog));
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        let mut snapshot = lock(&self.snapshot);
+        let all = snapshot.get_or_insert_with(|| {
+            let mut clusters = Vec::with_capacity(self.world.clusters.len());
+            self.world.clusters.for_each(|_, held| {
+                clusters.extend(held.record.as_ref().and_then(|it| it.placing.clone()));
+            });
+            Arc::new(Snapshot::new(clusters))
+        });
+        Arc::clone(all)
+    }
+}
+
+/// Whether a binding is this scheduler's to place.
+fn is_ours(binding: &propagation::Binding) -> bool {
+    let scheduler = binding.spec.scheduler_name.as_deref().unwrap_or_default();
+    let labels = [
+        POLICY_PERMANENT_ID,
+        CLUSTER_POLICY_PERMANENT_ID,
+        MANAGED_BINDING,
+    ];
+    (scheduler.is_empty() || scheduler == NAME)
+        && labels
+            .iter()
+            .any(|label| binding.labels.contains_key(*label))
+}
+
+impl Reconcile for Scheduler {
+    const NAME: &'static str = "scheduler";
+    type Key = ObjectName;
+    type Error = Error;
+
+    async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
+        self.world.clusters.synced().await;
+        self.world.propagation.synced().await;
+        let Some(held) = self.world.propagation.binding(key) else {
+            lock(&self.waiting).remove(key);
+            return Ok(Requeue::Never);
+        };
+        if !is_ours(&held.binding) {
+            return Ok(Requeue::Never);
+        }
+        let snapshot = self.snapshot();
+        let now = self.clock.now();
+        let decision = decide(
+            now,
+            &Seen {
+                held: &held,
+                snapshot: &snapshot,
+            },
+        );
+        self.note(key, decision.waits_for);
+        self.apply(&held.binding, &decision).await?;
+        Ok(Requeue::Never)
+    }
+}
+
+impl Scheduler {
+    fn note(&self, key: &ObjectName, waits_for: Option<WaitsFor>) {
+        let mut waiting = lock(&self.waiting);
+        match waits_for {
+            Some(what) => waiting.insert(key.clone(), what),
+            None => waiting.remove(key),
+        };
+    }
+
+    async fn apply(
+        &self,
+        binding: &propagation::Binding,
+        decision: &Decision,
+    ) -> Result<(), Error> {
+        let mut binding = binding.clone();
+        let mut generation = None;
+        if let Some(patch) = &decision.patch {
+            let written = self.bindings.patch(&binding, patch).await?;
+            binding.resource_version = written.version;
+            generation = Some(written.generation);
+        }
+        if let Some(mut status) = decision.status.clone() {
+            if let (true, Some(generation)) = (decision.placed, generation) {
+                status["schedulerObservedGeneration"] = json!(generation);
+            }
+            self.bindings.patch_status(&binding, &status).await?;
+        }
+        let events: &[Notice] = &decision.events;
+        self.bindings.tell(&about(&binding), events).await;
+        let template = about_template(&propagation::Template {
+            api_version: binding.spec.resource.api_version.clone(),
+            kind: binding.spec.resource.kind.clone(),
+            namespace: binding.spec.resource.namespace.clone(),
+            name: binding.spec.resource.name.clone(),
+            uid: binding.spec.resource.uid.clone().unwrap_or_default(),
+            ..propagation::Template::default()
+        });
+        self.bindings.tell(&template, events).await;
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

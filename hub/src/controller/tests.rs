@@ -1,0 +1,3 @@
+//! The deciders of propagation together, against what Karmada was recorded to decide.
+
+mod reference;
