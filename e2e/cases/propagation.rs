@@ -50,10 +50,9 @@ fn api_of(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>>
 async fn apply(client: &Client, object: &DynamicObject) -> Result<()> {
     let name = object.metadata.name.clone().unwrap_or_default();
     let params = PatchParams::apply("test").force();
-    let applied = api_of(client, object)?.patch(&name, &params, &Patch::Apply(object));
-    applied
-        .await
-        .with_context(|| format!("failed to apply {name}"))?;
+    let api = api_of(client, object)?;
+    let applied = api.patch(&name, &params, &Patch::Apply(object)).await;
+    applied.with_context(|| format!("failed to apply {name}"))?;
     Ok(())
 }
 

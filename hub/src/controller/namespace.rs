@@ -18,8 +18,11 @@ use kube::Client;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 const API: &str = "/apis/work.karmada.io/v1alpha1";
+/// How long to wait for the namespaces to be listed.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Which namespaces members get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -175,16 +178,23 @@ fn places(held: Option<&world::Binding>) -> BTreeSet<String> {
 
 fn work_changed(change: &Change<world::Work>, queue: &Queue<Arc<str>>) {
     let (old, new) = (change.before(), change.after());
-    if old.is_some() == new.is_some() {
+    let looks = |work: Option<&world::Work>| work.map(|it| (it.content, it.deleting));
+    if looks(old) == looks(new) {
         return;
     }
-    let works = [old, new].into_iter().flatten();
-    for namespace in works.filter_map(|it| it.binding.as_ref().map(|of| Arc::clone(&of.namespace)))
-    {
-        if !namespace.is_empty() {
-            queue.add(namespace);
-        }
+    for work in [old, new].into_iter().flatten() {
+        let about = match &work.binding {
+            Some(of) => Some(Arc::clone(&of.namespace)).filter(|it| !it.is_empty()),
+            None => namespace_of(&change.name.name),
+        };
+        about.into_iter().for_each(|namespace| queue.add(namespace));
     }
+}
+
+/// The namespace that a Work of this name would bring.
+fn namespace_of(work: &str) -> Option<Arc<str>> {
+    let (namespace, _) = work.rsplit_once('-')?;
+    (work_name("Namespace", None, namespace) == work).then(|| namespace.into())
 }
 
 impl Reconcile for Namespaces {
@@ -204,8 +214,8 @@ impl Reconcile for Namespaces {
             kind: "Namespace".to_owned(),
         };
         if !self.world.propagation.templates.is_synced(&kind) {
-            // Its list wakes this.
-            return Ok(Requeue::Never);
+            // An object of a list is told before the list is complete.
+            return Ok(Requeue::After(LOOK_AGAIN));
         }
         let name = ObjectName::new(None, key);
         let template = self
