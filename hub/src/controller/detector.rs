@@ -146,6 +146,7 @@ impl Detector {
         );
         let Some(new) = new else {
             self.edited().remove(&name);
+            queue.add(name);
             return;
         };
         let found_at_start = change.listed && old.is_none();
@@ -327,7 +328,7 @@ impl Reconcile for Detector {
 impl Detector {
     async fn settle(&self, key: &TemplateName, edited: bool) -> Result<Requeue, Error> {
         let Some(seen) = self.observe(key, edited).await? else {
-            return Ok(Requeue::Never);
+            return self.forget(key).await;
         };
         let mut decision = decide(&seen);
         self.add_dependencies(key, &seen, &mut decision)?;

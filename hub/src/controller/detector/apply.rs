@@ -5,10 +5,17 @@ use super::claim::has_any;
 use super::decide::{Decision, Observed, Write};
 use crate::controller::bindings::{Error, about, about_template};
 use crate::propagation::{Template, Texts};
+use crate::world::{ObjectName, TemplateName};
+use common::controller::Requeue;
 use common::gvk::Gvk;
+use common::names::binding_name;
 use common::rest::{Call, MERGE_PATCH, METADATA_ONLY};
 use kube::core::PartialObjectMeta;
 use serde_json::Value;
+use std::time::Duration;
+
+/// How long to wait for the templates of a kind to be listed.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 impl Detector {
     pub(super) async fn apply(&self, seen: &Observed, decision: &Decision) -> Result<(), Error> {
@@ -74,6 +81,47 @@ impl Detector {
             }
             Err(error) if error.code() == Some(404) => Ok(false),
             Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// A template that is gone takes its binding along: the garbage collector would, but may take half a minute to
+    /// hear of a new kind of template.
+    pub(super) async fn forget(&self, key: &TemplateName) -> Result<Requeue, Error> {
+        let templates = &self.world.propagation.templates;
+        let namespace = Some(&*key.name.namespace).filter(|it| !it.is_empty());
+        let name = ObjectName::new(namespace, &binding_name(&key.kind.kind, &key.name.name));
+        let Some(held) = self.world.propagation.binding(&name) else {
+            return Ok(Requeue::Never);
+        };
+        let owner = held.binding.owner.as_ref().filter(|owner| {
+            let gvk = Gvk::new(&owner.api_version, &owner.kind);
+            gvk.is_some_and(|gvk| gvk.group_kind() == key.kind) && *owner.name == *key.name.name
+        });
+        if owner.is_none() || held.binding.deleting || templates.get(key).is_some() {
+            return Ok(Requeue::Never);
+        }
+        if !templates.is_synced(&key.kind) {
+            return Ok(Requeue::After(LOOK_AGAIN));
+        }
+        let Some(resource) = templates.resource(&key.kind) else {
+            return Ok(Requeue::Never);
+        };
+        let uri = resource.object(&key.name.namespace, &key.name.name);
+        match Call::get(&uri, METADATA_ONLY).send(&self.client).await {
+            // It came back: the view tells it soon.
+            Ok(_) => Ok(Requeue::Never),
+            Err(error) if error.code() == Some(404) => {
+                self.bindings
+                    .delete(&held.binding, &held.binding.uid)
+                    .await?;
+                Ok(Requeue::Never)
+            }
+            Err(error) => Err(Error::request(
+                "read",
+                &key.kind.kind,
+                &key.name.name,
+                error,
+            )),
         }
     }
 
