@@ -86,11 +86,8 @@ impl Namespaces {
         let templates = views.templates.clone();
         views.bindings.listen(move |told| {
             if let Told::Changed(change) = told {
-                // Watched from the first binding on.
-                let wanted = |there: bool| -> BTreeSet<Gvk> {
-                    there.then(kind).flatten().into_iter().collect()
-                };
-                templates.want(&wanted(change.old.is_some()), &wanted(change.new.is_some()));
+                // Watched from the first binding on, until the last Work is gone.
+                templates.want(&kinds(change.old.is_some()), &kinds(change.new.is_some()));
                 if places(change.before()) != places(change.after()) {
                     to.add(Arc::clone(&change.name.namespace));
                 }
@@ -109,9 +106,15 @@ impl Namespaces {
                 to.add(Arc::clone(&change.name.name));
             }
         });
-        let to = queue.clone();
+        let (to, templates) = (queue.clone(), views.templates.clone());
         world.works.listen(move |told| {
             if let Told::Changed(change) = told {
+                let is_own = |work: Option<&world::Work>| {
+                    let free = work.is_some_and(|it| it.binding.is_none());
+                    free && namespace_of(&change.name.name).is_some()
+                };
+                let (old, new) = (is_own(change.before()), is_own(change.after()));
+                templates.want(&kinds(old), &kinds(new));
                 work_changed(change, &to);
             }
         });
@@ -155,6 +158,11 @@ impl Namespaces {
         });
         clusters
     }
+}
+
+/// What somebody wants to be watched.
+fn kinds(wanted: bool) -> BTreeSet<Gvk> {
+    wanted.then(kind).flatten().into_iter().collect()
 }
 
 fn kind() -> Option<Gvk> {
