@@ -231,6 +231,18 @@ impl Detector {
         if matches!((old, new), (Some(old), Some(new)) if same(old, new)) {
             return;
         }
+        // What goes along no longer is what its parent's finalizer waited for.
+        let parents = old.into_iter().flat_map(required_by);
+        let parents = parents.filter_map(|name| self.world.propagation.binding(&name));
+        for held in parents {
+            let own = &held.binding.spec.resource;
+            if let Some(gvk) = Gvk::new(&own.api_version, &own.kind) {
+                queue.add(TemplateName {
+                    kind: gvk.group_kind(),
+                    name: ObjectName::new(own.namespace.as_deref(), &own.name),
+                });
+            }
+        }
         for binding in old.into_iter().chain(new) {
             let own = &binding.spec.resource;
             if let Some(gvk) = Gvk::new(&own.api_version, &own.kind) {

@@ -5,7 +5,7 @@ use crate::scheduler::from_api::{
     self, Observed, demand, previous, standing, target_clusters, targets,
 };
 use crate::scheduler::{
-    Need, Placement, Snapshot, Target, Unplaceable, WaitsFor, needed, same_targets, schedule,
+    Cause, Need, Placement, Snapshot, Target, Unplaceable, WaitsFor, needed, same_targets, schedule,
 };
 use crate::world;
 use chrono::{DateTime, Utc};
@@ -66,7 +66,7 @@ pub(super) fn decide(now: DateTime<Utc>, seen: &Seen<'_>) -> Decision {
             &result,
             standing.triggered,
         ),
-        Err(unplaceable) => stuck(now, held, &unplaceable),
+        Err(unplaceable) => stuck(now, held, &placement_text(binding), &unplaceable),
     }
 }
 
@@ -114,9 +114,8 @@ fn placed(
     let condition = conditions::new(SCHEDULED, true, "Success", message, now);
     conditions::set(&mut wanted.conditions, condition, now);
     wanted.scheduler_observed_generation = Some(held.generation);
-    if result.group.is_some() || status.scheduler_observing_affinity_name.is_some() {
-        let group = result.group.as_deref().unwrap_or_default();
-        wanted.scheduler_observing_affinity_name = Some(group.to_owned());
+    if let Some(group) = &result.group {
+        wanted.scheduler_observing_affinity_name = Some(group.to_string());
     }
     let said = wanted != *status || moves || triggered;
     if said && (moves || triggered || status.last_scheduled_time.is_none()) {
@@ -143,15 +142,26 @@ fn placed(
     }
 }
 
-fn stuck(now: DateTime<Utc>, held: &world::Binding, unplaceable: &Unplaceable) -> Decision {
+fn stuck(
+    now: DateTime<Utc>,
+    held: &world::Binding,
+    applied: &str,
+    unplaceable: &Unplaceable,
+) -> Decision {
     let (binding, status) = (&held.binding, &held.status);
-    let stays = same_targets(&unplaceable.kept, &targets(&binding.spec.clusters));
-    let patch = (!stays).then(|| {
-        let clusters = target_clusters(&unplaceable.kept);
-        json!({
-            "metadata": {"resourceVersion": binding.resource_version},
-            "spec": {"clusters": clusters},
-        })
+    let mut patch = json!({});
+    if !same_targets(&unplaceable.kept, &targets(&binding.spec.clusters)) {
+        patch["spec"] = json!({"clusters": target_clusters(&unplaceable.kept)});
+    }
+    // That no cluster fits is an answer to this placement; other failures may pass.
+    let answered = unplaceable.first.cause == Cause::NoFit;
+    let known = binding.annotations.get(APPLIED_PLACEMENT);
+    if answered && known.map(String::as_str) != Some(applied) {
+        patch["metadata"]["annotations"] = json!({APPLIED_PLACEMENT: applied});
+    }
+    let patch = (patch != json!({})).then(|| {
+        patch["metadata"]["resourceVersion"] = json!(binding.resource_version);
+        patch
     });
     let message = unplaceable.to_string();
     let mut wanted = status.clone();
