@@ -4,27 +4,11 @@
 //! that a manifest exported from a live object applies like one written by hand.
 
 use common::gvk::Gvk;
+use common::interpreter::prune::SERVER_METADATA;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
-
-/// Fields of `metadata` that belong to the server or to controllers of the hub.
-///
-/// Owner references and finalizers of a template name things of the hub; in a member they would make
-/// the garbage collector delete the object, or keep it for ever.
-const SERVER_METADATA: [&str; 10] = [
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "finalizers",
-    "generation",
-    "managedFields",
-    "ownerReferences",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
 
 /// What a manifest is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

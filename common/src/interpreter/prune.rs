@@ -5,8 +5,11 @@
 use crate::gvk::Gvk;
 use serde_json::{Map, Value};
 
-/// Fields of `metadata` that the hub's API server or its controllers fill.
-const METADATA: [&str; 10] = [
+/// Fields of `metadata` that belong to the server or to controllers of the hub.
+///
+/// Owner references and finalizers of a template name things of the hub; in a member they would make
+/// the garbage collector delete the object, or keep it for ever.
+pub const SERVER_METADATA: [&str; 10] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
@@ -32,7 +35,7 @@ pub fn prune(gvk: &Gvk, manifest: &mut Value) {
     if let Some(object) = manifest.as_object_mut() {
         object.remove("status");
     }
-    drop_keys(manifest, "/metadata", &METADATA);
+    drop_keys(manifest, "/metadata", &SERVER_METADATA);
     match (gvk.group.as_str(), gvk.kind.as_str()) {
         ("apps", "Deployment") => drop_keys(manifest, "/metadata/annotations", &REVISIONS),
         ("batch", "Job") => job(manifest),

@@ -175,7 +175,11 @@ impl Detector {
         };
         let templates = &self.world.propagation.templates;
         templates.want(&kinds(old), &kinds(new));
-        let woken = wake::woken(old, new);
+        self.wake(&wake::woken(old, new), queue);
+    }
+
+    fn wake(&self, woken: &wake::Woken, queue: &Queue<TemplateName>) {
+        let templates = &self.world.propagation.templates;
         for selected in &woken.selected {
             let kind = GroupKind {
                 group: selected.group.clone(),
@@ -235,22 +239,12 @@ impl Detector {
         let parents = old.into_iter().flat_map(required_by);
         let parents = parents.filter_map(|name| self.world.propagation.binding(&name));
         for held in parents {
-            let own = &held.binding.spec.resource;
-            if let Some(gvk) = Gvk::new(&own.api_version, &own.kind) {
-                queue.add(TemplateName {
-                    kind: gvk.group_kind(),
-                    name: ObjectName::new(own.namespace.as_deref(), &own.name),
-                });
-            }
+            let name = TemplateName::of(&held.binding.spec.resource);
+            name.into_iter().for_each(|name| queue.add(name));
         }
         for binding in old.into_iter().chain(new) {
-            let own = &binding.spec.resource;
-            if let Some(gvk) = Gvk::new(&own.api_version, &own.kind) {
-                queue.add(TemplateName {
-                    kind: gvk.group_kind(),
-                    name: ObjectName::new(own.namespace.as_deref(), &own.name),
-                });
-            }
+            let name = TemplateName::of(&binding.spec.resource);
+            name.into_iter().for_each(|name| queue.add(name));
             for key in sought::keys_of_binding(binding) {
                 self.wake_sought(&key, queue);
             }
@@ -303,12 +297,7 @@ impl Detector {
             waiting.extend(policy.filter(|it| wake::overrides_of(it).contains(&name)));
         });
         for policy in waiting {
-            self.policy_changed(None, Some(&policy), queue);
-            // It is as wanted as before.
-            let kinds = policy.spec.resource_selectors.iter();
-            let kinds = kinds.filter_map(|it| Gvk::new(&it.api_version, &it.kind));
-            let kinds = kinds.filter(|it| !self.skips.kind(&it.api_version(), &it.kind));
-            views.templates.want(&kinds.collect(), &BTreeSet::new());
+            self.wake(&wake::woken(None, Some(&policy)), queue);
         }
     }
 

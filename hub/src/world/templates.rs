@@ -9,6 +9,7 @@ use super::records::Marker;
 use super::view::{Record, View};
 use super::watched;
 use crate::propagation;
+use common::api::binding::ObjectReference;
 use common::backoff::Backoff;
 use common::chance::Chance;
 use common::controller::Metrics;
@@ -78,6 +79,16 @@ pub struct TemplateName {
     pub kind: GroupKind,
     /// Its namespace and name.
     pub name: ObjectName,
+}
+
+impl TemplateName {
+    /// What a binding refers to; none when its kind is no word.
+    pub fn of(resource: &ObjectReference) -> Option<Self> {
+        Some(Self {
+            kind: Gvk::new(&resource.api_version, &resource.kind)?.group_kind(),
+            name: ObjectName::new(resource.namespace.as_deref(), &resource.name),
+        })
+    }
 }
 
 impl fmt::Display for TemplateName {

@@ -17,7 +17,6 @@ use common::api::override_policy::OverrideSpec;
 use common::api::work::Work;
 use common::controller::{Controller, Reconcile, Requeue};
 use common::errors::chain;
-use common::gvk::Gvk;
 use common::labels::{BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER};
 use common::names::EXECUTION_PREFIX;
 use common::queue::{Priority, Queue};
@@ -348,14 +347,8 @@ impl Sync {
     }
 
     fn template(&self, binding: &Binding) -> Option<Arc<world::Template>> {
-        let of = &binding.spec.resource;
-        let kind = Gvk::new(&of.api_version, &of.kind)?.group_kind();
-        let name = ObjectName::new(of.namespace.as_deref(), &of.name);
-        self.world
-            .propagation
-            .templates
-            .get(&TemplateName { kind, name })?
-            .record
+        let name = TemplateName::of(&binding.spec.resource)?;
+        self.world.propagation.templates.get(&name)?.record
     }
 
     async fn delete_all(&self, names: Vec<ObjectName>) -> Result<(), Error> {

@@ -137,13 +137,8 @@ impl Answers {
     fn template(&self, binding: &Binding) -> Option<(Gvk, Arc<world::Template>)> {
         let of = &binding.spec.resource;
         let gvk = Gvk::new(&of.api_version, &of.kind)?;
-        let name = ObjectName::new(of.namespace.as_deref(), &of.name);
-        let kind = gvk.group_kind();
-        let template = self
-            .world
-            .propagation
-            .templates
-            .get(&TemplateName { kind, name })?;
+        let name = TemplateName::of(of)?;
+        let template = self.world.propagation.templates.get(&name)?;
         Some((gvk, template.record?))
     }
 }

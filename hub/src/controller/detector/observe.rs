@@ -29,6 +29,14 @@ impl Detector {
         if self.skips.template(&template) {
             return Ok(None);
         }
+        if let Some(holder) = super::wake::holder(&template)
+            && self.is_unreadable(&holder)
+        {
+            // What it says is not known: nothing is released for that.
+            return Err(Error::Undecided(format!(
+                "the policy {holder} cannot be read, so what it holds stays as it is; write it anew as its kind describes it"
+            )));
+        }
         let policies = self.policies(&template);
         let name = ObjectName::new(template.namespace.as_deref(), &template.binding_name());
         let binding = world.binding(&name).map(|held| held.binding.clone());
@@ -43,6 +51,16 @@ impl Detector {
             template,
             policies,
         }))
+    }
+
+    fn is_unreadable(&self, policy: &PolicyName) -> bool {
+        let views = &self.world.propagation;
+        let view = match policy.namespace {
+            Some(_) => &views.policies,
+            None => &views.cluster_policies,
+        };
+        let name = ObjectName::new(policy.namespace.as_deref(), &policy.name);
+        view.get(&name).is_some_and(|held| held.record.is_none())
     }
 
     /// The policies that may select a template, and those that it shows.

@@ -90,8 +90,7 @@ pub(super) fn decide(seen: &Observed<'_>) -> Vec<Step> {
             Some(work) => {
                 let id = work.id.as_deref().unwrap_or_default();
                 let wanted = work_of(template, cluster, &seen.name, id);
-                let finalized = true;
-                if content(&wanted, finalized) != work.content {
+                if content(&wanted) != work.content {
                     let patch = json!({
                         "metadata": {"labels": wanted["metadata"]["labels"]},
                         "spec": wanted["spec"],
@@ -110,7 +109,7 @@ pub(super) fn decide(seen: &Observed<'_>) -> Vec<Step> {
     steps
 }
 
-fn content(work: &Value, finalized: bool) -> u64 {
+fn content(work: &Value) -> u64 {
     let texts = |pointer: &str, keys: &[&str]| -> BTreeMap<String, String> {
         let map = work.pointer(pointer);
         let text = |key: &&str| {
@@ -121,13 +120,13 @@ fn content(work: &Value, finalized: bool) -> u64 {
     };
     let labels = texts("/metadata/labels", &WORK_LABELS);
     let annotations = texts("/metadata/annotations", &WORK_ANNOTATIONS);
-    digest(&labels, &annotations, finalized, &work["spec"])
+    digest(&labels, &annotations, true, &work["spec"])
 }
 
 /// The id of a Work, the same whenever it is made.
 fn id_of(template: &Value, cluster: &str) -> String {
     let uid = template.pointer("/metadata/uid").and_then(Value::as_str);
-    super::super::binding::render::new_id(uid.unwrap_or_default(), cluster)
+    crate::controller::binding::render::new_id(uid.unwrap_or_default(), cluster)
 }
 
 fn work_of(template: &Value, cluster: &str, name: &str, id: &str) -> Value {
