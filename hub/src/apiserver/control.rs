@@ -1,9 +1,8 @@
 //! What the API server does by itself: the part of a kube-controller-manager that a hub needs.
 //!
-//! Each controller is a decision over what the store holds, and a thin shell that follows the store and
-//! writes through the registry. None keeps state that cannot be read again.
+//! Each controller is a decision over what the store holds, and a thin shell on the shared runtime that follows the
+//! store and writes through the registry. None keeps state that cannot be read again.
 
-mod again;
 mod aggregation;
 mod bootstrap;
 mod certificates;
@@ -12,6 +11,7 @@ mod expiry;
 mod follow;
 mod garbage;
 mod namespaces;
+mod node;
 mod protection;
 mod roots;
 mod signer;
@@ -25,6 +25,8 @@ use crate::apiserver::request::{Body, Context, FieldValidation, Holding, MediaTy
 use crate::apiserver::scheme::Resource;
 use crate::apiserver::store::Stored;
 use bytes::Bytes;
+use common::chance::Chance;
+use common::controller::{Controller, Failure, Metrics, Reconcile};
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -39,25 +41,70 @@ pub fn load_crds(registry: &Registry) {
 }
 
 /// Runs every controller until `stop`; `address` is `host:port` of this server as discovery says it.
-pub async fn run(registry: Registry, ca: CaBundle, address: String, stop: CancellationToken) {
-    let mut tasks = JoinSet::new();
-    tasks.spawn(crds::run(registry.clone()));
-    tasks.spawn(namespaces::run(registry.clone()));
-    tasks.spawn(garbage::run(registry.clone()));
-    tasks.spawn(aggregation::run(registry.clone()));
-    tasks.spawn(signer::run(registry.clone()));
-    tasks.spawn(expiry::run(registry.clone()));
-    tasks.spawn(certificates::run(registry.clone()));
-    for plural in protection::KINDS {
-        tasks.spawn(protection::run(registry.clone(), plural));
+pub async fn run(
+    registry: Registry,
+    ca: CaBundle,
+    address: String,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let mut all = Controllers {
+        tasks: JoinSet::new(),
+        metrics,
+        chance: registry.chance().clone(),
+        stop,
+    };
+    all.spawn(crds::controller(&registry));
+    all.spawn(namespaces::controller(&registry));
+    all.spawn(garbage::controller(&registry));
+    all.spawn(aggregation::controller(&registry));
+    all.spawn(signer::controller(&registry));
+    all.spawn(expiry::controller(&registry));
+    all.spawn(protection::controller(&registry));
+    all.spawn(bootstrap::controller(&registry, ca.clone(), address));
+    all.spawn(roots::controller(&registry, ca));
+    while all.tasks.join_next().await.is_some() {}
+}
+
+struct Controllers {
+    tasks: JoinSet<()>,
+    metrics: Metrics,
+    chance: Chance,
+    stop: CancellationToken,
+}
+
+impl Controllers {
+    fn spawn<R: Reconcile>(&mut self, controller: Controller<R>) {
+        let (metrics, chance) = (self.metrics.clone(), self.chance.clone());
+        let running = controller.run(metrics, chance, self.stop.clone());
+        self.tasks.spawn(running);
     }
-    tasks.spawn(bootstrap::run(registry.clone(), ca.clone(), address));
-    tasks.spawn(roots::run(registry, ca));
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        // A controller ends when the store closes, and only then.
-        () = async { while tasks.join_next().await.is_some() {} } => {}
+}
+
+/// What a controller could not do.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {doing}")]
+struct Failed {
+    doing: &'static str,
+    #[source]
+    source: ApiError,
+}
+
+impl Failed {
+    /// For `map_err`.
+    fn to(doing: &'static str) -> impl Fn(ApiError) -> Self {
+        move |source| Self { doing, source }
+    }
+}
+
+impl Failure for Failed {
+    fn reason(&self) -> &'static str {
+        self.source.reason
+    }
+
+    /// Somebody else was faster.
+    fn is_conflict(&self) -> bool {
+        matches!(self.source.code, 404 | 409)
     }
 }
 
@@ -101,16 +148,16 @@ async fn update(
     registry.update(&context, body(object)).await
 }
 
-/// Whether an error means that somebody else was faster, and the next event will tell.
-fn is_race(error: &ApiError) -> bool {
-    matches!(error.code, 404 | 409)
-}
+#[cfg(test)]
+mod testing {
+    use super::{Controller, Metrics, Reconcile};
+    use crate::apiserver::registry::testing::Rig;
+    use tokio::task::JoinHandle;
+    use tokio_util::sync::CancellationToken;
 
-/// Says what failed; whoever calls this tries it again. Whether it did: a lost race is no failure.
-fn warn(what: &str, error: &ApiError) -> bool {
-    let failed = !is_race(error);
-    if failed {
-        tracing::warn!(error = %error, "{what} failed and is tried again");
+    /// Runs one controller by itself, until it is aborted.
+    pub(super) fn start<R: Reconcile>(rig: &Rig, controller: Controller<R>) -> JoinHandle<()> {
+        let chance = rig.registry.chance().clone();
+        tokio::spawn(controller.run(Metrics::unread(), chance, CancellationToken::new()))
     }
-    failed
 }

@@ -34,8 +34,8 @@ const MANAGER: &str = "towline-hub";
 /// Requests that are signed at once.
 const CONCURRENCY: usize = 2;
 
-/// Signs what is approved, for ever. What could not be written, as while the disk is full, is tried again.
-pub async fn run(client: Client, keys: Keys, env: Env) {
+/// Signs what is approved, until `stop`. What could not be written, as while the disk is full, is tried again.
+pub async fn run(client: Client, keys: Keys, env: Env, metrics: Metrics, stop: CancellationToken) {
     let (watched, chance) = (client.clone(), env.chance.clone());
     let signer = Signer {
         client,
@@ -45,7 +45,7 @@ pub async fn run(client: Client, keys: Keys, env: Env) {
     Controller::new(signer)
         .workers(CONCURRENCY)
         .source(move |queue| source(watched.clone(), queue, chance.clone()))
-        .run(Metrics::unread(), env.chance, CancellationToken::new())
+        .run(metrics, env.chance, stop)
         .await;
 }
 

@@ -1,15 +1,19 @@
 //! ClusterRoles that gather the rules of others.
 
-use super::again::Again;
-use super::follow::{Follow, News};
-use super::{context, warn};
+use super::follow::{News, follow};
+use super::{Failed, context};
+use crate::apiserver::error::ApiError;
 use crate::apiserver::registry::Registry;
 use crate::apiserver::request::{LabelSelector, PatchKind};
+use crate::apiserver::store::{Kind, Scope};
 use bytes::Bytes;
+use common::controller::{Controller, Reconcile, Requeue};
+use common::queue::Queue;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const KIND: &str = "rbac.authorization.k8s.io/clusterroles";
 const MANAGER: &str = "clusterrole-aggregation-controller";
@@ -42,6 +46,17 @@ impl Role {
         labels.get(key).map(String::as_str)
     }
 
+    /// Of which roles it gathers the rules, if it gathers any.
+    fn selectors(&self) -> Option<Vec<LabelSelector>> {
+        let aggregation = self.aggregation.as_ref().filter(|it| it.is_object())?;
+        let selectors = aggregation["clusterRoleSelectors"].as_array();
+        let read = selectors
+            .into_iter()
+            .flatten()
+            .map(LabelSelector::of_object);
+        Some(read.filter_map(Result::ok).collect())
+    }
+
     fn rules(&self) -> Vec<Value> {
         let rules = self.rules.as_deref().map(RawValue::get);
         rules
@@ -50,81 +65,115 @@ impl Role {
     }
 }
 
-pub(super) async fn run(registry: Registry) {
-    let mut roles: BTreeMap<String, Role> = BTreeMap::new();
-    let mut follow = Follow::new(&registry, KIND);
-    let mut again = Again::usual(registry.chance());
-    loop {
-        let news = tokio::select! {
-            biased;
-            // Due once, and then not before it is worked on.
-            () = again.due() => None,
-            news = follow.next() => match news {
-                None => return,
-                news => news,
-            },
-        };
+type Roles = BTreeMap<String, Role>;
+
+/// Gathers rules; its keys are names of the roles that gather them.
+pub(super) struct Aggregation {
+    registry: Registry,
+    roles: Mutex<Roles>,
+}
+
+pub(super) fn controller(registry: &Registry) -> Controller<Arc<Aggregation>> {
+    let aggregation = Arc::new(Aggregation {
+        registry: registry.clone(),
+        roles: Mutex::default(),
+    });
+    let heard = Arc::clone(&aggregation);
+    Controller::new(aggregation).source(move |queue| source(Arc::clone(&heard), queue))
+}
+
+async fn source(aggregation: Arc<Aggregation>, queue: Queue<Arc<str>>) {
+    let registry = aggregation.registry.clone();
+    follow(&registry, KIND, Scope::All, |news| {
+        let mut roles = aggregation.roles();
         match news {
-            None => {}
-            Some(News::Anything(all)) => {
-                roles = all
-                    .iter()
+            News::Anything(all) => {
+                let read = all.iter();
+                *roles = read
                     .map(|stored| (stored.name().to_owned(), Role::read(stored.json())))
                     .collect();
+                gathering(&roles, |_, _| true).for_each(|name| queue.add(name.into()));
             }
-            Some(News::One(event)) => {
-                let name = event.object.name().to_owned();
-                if event.kind == crate::apiserver::store::Kind::Deleted {
-                    roles.remove(&name);
-                } else {
-                    roles.insert(name, Role::read(event.object.json()));
+            News::One(event) => {
+                let name = event.object.name();
+                let now = Role::read(event.object.json());
+                let before = roles.remove(name);
+                let concerned = |one: &str, selectors: &[LabelSelector]| {
+                    let picks = |role: &Role| {
+                        let mut all = selectors.iter();
+                        all.any(|selector| selector.matches(|key| role.label(key)))
+                    };
+                    one == name || picks(&now) || before.as_ref().is_some_and(picks)
+                };
+                gathering(&roles, concerned).for_each(|name| queue.add(name.into()));
+                if event.kind != Kind::Deleted {
+                    if now.aggregation.is_some() {
+                        queue.add(name.into());
+                    }
+                    roles.insert(name.to_owned(), now);
                 }
             }
         }
-        let mut failed = false;
-        for (name, rules) in decide(&roles) {
-            failed |= !set(&registry, &name, rules).await;
-        }
-        again.ended(failed);
+    })
+    .await;
+}
+
+/// Names of the roles that gather rules, as far as `concerned` by their name and by what they gather.
+fn gathering<'a>(
+    roles: &'a Roles,
+    concerned: impl Fn(&str, &[LabelSelector]) -> bool + 'a,
+) -> impl Iterator<Item = &'a str> {
+    roles.iter().filter_map(move |(name, role)| {
+        let selectors = role.selectors()?;
+        concerned(name, &selectors).then_some(name.as_str())
+    })
+}
+
+impl Aggregation {
+    fn roles(&self) -> MutexGuard<'_, Roles> {
+        self.roles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The rules that roles should have and do not.
-fn decide(roles: &BTreeMap<String, Role>) -> Vec<(String, Vec<Value>)> {
-    let aggregating = roles
-        .iter()
-        .filter_map(|(name, role)| Some((name, role, role.aggregation.as_ref()?)));
-    aggregating
-        .filter(|(.., aggregation)| aggregation.is_object())
-        .filter_map(|(name, role, aggregation)| {
-            let selectors = aggregation["clusterRoleSelectors"].as_array();
-            let mut rules: Vec<Value> = Vec::new();
-            for selector in selectors.into_iter().flatten() {
-                let Ok(selector) = LabelSelector::of_object(selector) else {
-                    continue;
-                };
-                let others = roles.iter().filter(|(other, _)| *other != name);
-                for (_, other) in others {
-                    if !selector.matches(|key| other.label(key)) {
-                        continue;
-                    }
-                    for rule in other.rules() {
-                        if !rules.contains(&rule) {
-                            rules.push(rule);
-                        }
-                    }
-                }
-            }
-            (role.rules() != rules).then(|| (name.clone(), rules))
-        })
-        .collect()
+impl Reconcile for Aggregation {
+    const NAME: &'static str = "clusterrole-aggregation-controller";
+    type Key = Arc<str>;
+    type Error = Failed;
+
+    async fn reconcile(&self, name: &Arc<str>) -> Result<Requeue, Failed> {
+        let wanted = decide(&self.roles(), name);
+        if let Some(rules) = wanted {
+            let set = set(&self.registry, name, rules).await;
+            set.map_err(Failed::to("aggregate a ClusterRole"))?;
+        }
+        Ok(Requeue::Never)
+    }
 }
 
-/// Whether the role has its rules, or somebody else changed it just now.
-async fn set(registry: &Registry, name: &str, rules: Vec<Value>) -> bool {
+/// The rules that a role should have, if it does not.
+fn decide(roles: &Roles, name: &str) -> Option<Vec<Value>> {
+    let role = roles.get(name)?;
+    let mut rules: Vec<Value> = Vec::new();
+    for selector in role.selectors()? {
+        let others = roles.iter().filter(|(other, _)| *other != name);
+        for (_, other) in others {
+            if !selector.matches(|key| other.label(key)) {
+                continue;
+            }
+            for rule in other.rules() {
+                if !rules.contains(&rule) {
+                    rules.push(rule);
+                }
+            }
+        }
+    }
+    (role.rules() != rules).then_some(rules)
+}
+
+async fn set(registry: &Registry, name: &str, rules: Vec<Value>) -> Result<(), ApiError> {
     let kinds = registry.scheme();
     let Some(resource) = kinds.resource("rbac.authorization.k8s.io", "v1", "clusterroles") else {
-        return false;
+        return Err(ApiError::internal("no ClusterRoles"));
     };
     let context = context(resource, "", name, MANAGER);
     let apply = json!({
@@ -134,24 +183,20 @@ async fn set(registry: &Registry, name: &str, rules: Vec<Value>) -> bool {
         "rules": rules,
     });
     let bytes = Bytes::from(apply.to_string());
-    let applied = registry
-        .patch(&context, PatchKind::Apply, bytes, Some(true))
-        .await;
-    match applied {
-        Ok(_) => true,
-        Err(error) => !warn("aggregation of a ClusterRole", &error),
-    }
+    let applied = registry.patch(&context, PatchKind::Apply, bytes, Some(true));
+    applied.await.map(|_| ())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::control::testing::start;
     use crate::apiserver::registry::testing::{Refusing, Rig};
 
     #[tokio::test]
     async fn rules_that_could_not_be_written_are_written_later() {
         let rig = Rig::over(Refusing::updates("clusterroles", 2)).await;
-        let task = tokio::spawn(run(rig.registry.clone()));
+        let task = start(&rig, controller(&rig.registry));
         let roles = "rbac.authorization.k8s.io/v1/clusterroles";
         let part = json!({"metadata": {"name": "part", "labels": {"to": "all"}},
             "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]});
@@ -192,8 +237,9 @@ mod tests {
             all(json!(null)),
         ]);
         let expected = vec![rule("get"), rule("list")];
-        assert_eq!(decide(&roles), [("all".to_owned(), expected.clone())]);
+        assert_eq!(decide(&roles, "all"), Some(expected.clone()));
+        assert_eq!(decide(&roles, "a"), None, "it gathers nothing");
         roles.extend([all(json!(expected))]);
-        assert_eq!(decide(&roles), []);
+        assert_eq!(decide(&roles, "all"), None);
     }
 }

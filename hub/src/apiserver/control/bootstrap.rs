@@ -1,16 +1,19 @@
 //! What is always there: namespaces of the system, the Service by which this server is found, and the
 //! authority by which other servers know its clients.
 
-use super::{CaBundle, body, context, update, warn};
+use super::{CaBundle, Failed, body, context, update};
 use crate::apiserver::error::ApiError;
 use crate::apiserver::registry::Registry;
 use crate::apiserver::request::DeleteOptions;
 use crate::apiserver::store::Key;
 use crate::apiserver::value::{at, put};
+use common::controller::{Controller, Reconcile, Requeue};
+use common::queue::Queue;
 use serde_json::{Value, json};
+use std::fmt;
+use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use tokio::time::{MissedTickBehavior, interval};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 const MANAGER: &str = "kube-apiserver";
@@ -38,21 +41,72 @@ pub async fn ensure_namespaces(registry: &Registry) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Keeps all of it so; `address` is `host:port` of this server as discovery says it.
-pub(super) async fn run(registry: Registry, ca: CaBundle, address: String) {
-    let mut looks = interval(EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        looks.tick().await;
-        if let Err(error) = ensure_namespaces(&registry).await {
-            warn("making the namespaces of the system", &error);
-        }
-        if let Err(error) = ensure_authority(&registry, &ca()).await {
-            warn("publishing the authority of clients", &error);
-        }
-        if let Err(error) = ensure_service(&registry, &address).await {
-            warn("publishing where this server is", &error);
-        }
+/// What is kept so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Namespaces,
+    Authority,
+    Service,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Namespaces => "namespaces of the system",
+            Self::Authority => "authority of clients",
+            Self::Service => "address of this server",
+        })
+    }
+}
+
+/// Keeps all of it so.
+pub(super) struct Bootstrap {
+    registry: Registry,
+    ca: CaBundle,
+    /// `host:port` of this server as discovery says it.
+    address: String,
+}
+
+pub(super) fn controller(
+    registry: &Registry,
+    ca: CaBundle,
+    address: String,
+) -> Controller<Bootstrap> {
+    let registry = registry.clone();
+    Controller::new(Bootstrap {
+        registry,
+        ca,
+        address,
+    })
+    .source(|queue: Queue<Part>| async move {
+        let all = [Part::Namespaces, Part::Authority, Part::Service];
+        all.into_iter().for_each(|part| queue.add(part));
+        pending::<()>().await;
+    })
+}
+
+impl Reconcile for Bootstrap {
+    const NAME: &'static str = "bootstrap-controller";
+    type Key = Part;
+    type Error = Failed;
+
+    async fn reconcile(&self, part: &Part) -> Result<Requeue, Failed> {
+        let (doing, done) = match part {
+            Part::Namespaces => (
+                "make the namespaces of the system",
+                ensure_namespaces(&self.registry).await,
+            ),
+            Part::Authority => (
+                "publish the authority of clients",
+                ensure_authority(&self.registry, &(self.ca)()).await,
+            ),
+            Part::Service => (
+                "publish where this server is",
+                ensure_service(&self.registry, &self.address).await,
+            ),
+        };
+        done.map_err(Failed::to(doing))?;
+        Ok(Requeue::After(EVERY))
     }
 }
 

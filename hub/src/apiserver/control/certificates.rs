@@ -1,44 +1,16 @@
-//! Certificate requests that are decided, forgotten or used up are deleted.
+//! Certificate requests that are decided, forgotten or used up. Pure.
 
-use super::{context_of, warn};
-use crate::apiserver::registry::Registry;
-use crate::apiserver::request::DeleteOptions;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
-use std::time::Duration;
 use x509_parser::prelude::FromDer as _;
 
-const REQUESTS: &str = "certificates.k8s.io/certificatesigningrequests";
 const DECIDED: TimeDelta = TimeDelta::hours(1);
 const PENDING: TimeDelta = TimeDelta::hours(24);
-const EVERY: Duration = Duration::from_secs(60);
-
-pub(super) async fn run(registry: Registry) {
-    loop {
-        tokio::time::sleep(EVERY).await;
-        let now = registry.clock().now();
-        let kinds = registry.scheme();
-        let of = kinds.resource("certificates.k8s.io", "v1", "certificatesigningrequests");
-        let Some(resource) = of else {
-            continue;
-        };
-        for stored in registry.store().snapshot(REQUESTS).table.iter() {
-            if !is_over(&stored.value(), now) {
-                continue;
-            }
-            let context = context_of(resource.clone(), stored, "");
-            let deleted = registry.delete(&context, DeleteOptions::default()).await;
-            if let Err(error) = deleted {
-                warn("deletion of an old certificate request", &error);
-            }
-        }
-    }
-}
 
 /// Whether nobody needs a request any more.
-fn is_over(request: &Value, now: DateTime<Utc>) -> bool {
+pub(super) fn is_over(request: &Value, now: DateTime<Utc>) -> bool {
     let time = |value: &Value| {
         let time = DateTime::parse_from_rfc3339(value.as_str()?).ok()?;
         Some(time.with_timezone(&Utc))

@@ -3,19 +3,20 @@
 
 mod names;
 
-use super::again::Again;
-use super::follow::{Follow, News};
-use super::{context, update, warn};
+use super::follow::{News, follow};
+use super::{Failed, context, update};
 use crate::apiserver::error::ApiError;
 use crate::apiserver::registry::Registry;
 use crate::apiserver::request::{DeleteOptions, ListOptions};
 use crate::apiserver::scheme::Served;
-use crate::apiserver::store::{Kind, Stored};
+use crate::apiserver::store::{Event, Kind, Scope, Stored};
 use crate::apiserver::strategies::crds::{CLEANUP, condition, set_condition};
 use bytes::Bytes;
+use common::controller::{Controller, Reconcile, Requeue};
+use common::queue::Queue;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const KIND: &str = "apiextensions.k8s.io/customresourcedefinitions";
@@ -24,6 +25,7 @@ const MANAGER: &str = "kube-apiserver";
 const EVERY: Duration = Duration::from_millis(500);
 
 /// A CRD as far as it is looked at all the time; schemas are large, and not read for that.
+#[derive(Clone)]
 struct Held {
     /// All of it, shared with the store.
     json: Bytes,
@@ -81,48 +83,78 @@ fn serve(registry: &Registry, crds: &Crds) {
     registry.scheme().serve(all.collect());
 }
 
-pub(super) async fn run(registry: Registry) {
-    let mut follow = Follow::new(&registry, KIND);
-    let mut crds = Crds::new();
-    let mut again = Again::usual(registry.chance());
-    loop {
-        let waits = crds.values().any(|held| is_ending(&held.brief));
-        tokio::select! {
-            biased;
-            news = follow.next() => match news {
-                None => return,
-                Some(News::Anything(all)) => crds = read(&registry, &all),
-                Some(News::One(event)) => {
-                    let name = event.object.name().to_owned();
-                    if event.kind == Kind::Deleted {
-                        crds.remove(&name);
-                    } else if !crds.get(&name).is_some_and(|held| {
-                        // What was written here comes by as well, and undoes nothing written since:
-                        // a kind that is served would vanish for a moment.
-                        revision(&held.brief) >= event.revision()
-                    }) {
-                        let new = Held::read(&registry, event.object.bytes());
-                        let generation = |one: &Held| one.brief["metadata"]["generation"].as_i64();
-                        let before = crds.get(&name).map(generation);
-                        if before.is_none_or(|before| before != generation(&new)) {
-                            note_shape(&registry, &new.brief);
-                        }
-                        crds.insert(name, new);
-                    }
-                }
-            },
-            () = tokio::time::sleep(EVERY), if waits && again.is_due() => {}
-            () = again.due() => {}
-        }
-        serve(&registry, &crds);
-        let mut failed = false;
-        for name in crds.keys().cloned().collect::<Vec<_>>() {
-            if let Err(error) = step(&registry, &mut crds, &name).await {
-                failed |= warn("work on a CustomResourceDefinition", &error);
+/// Accepts names, serves and ends what CRDs define; its keys are their names.
+pub(super) struct Definitions {
+    registry: Registry,
+    crds: Mutex<Crds>,
+}
+
+pub(super) fn controller(registry: &Registry) -> Controller<Arc<Definitions>> {
+    let definitions = Arc::new(Definitions {
+        registry: registry.clone(),
+        crds: Mutex::default(),
+    });
+    let heard = Arc::clone(&definitions);
+    Controller::new(definitions).source(move |queue| source(Arc::clone(&heard), queue))
+}
+
+async fn source(definitions: Arc<Definitions>, queue: Queue<Arc<str>>) {
+    let registry = &definitions.registry;
+    follow(registry, KIND, Scope::All, |news| {
+        let mut crds = definitions.crds();
+        match news {
+            News::Anything(all) => {
+                *crds = read(registry, &all);
+                crds.keys().for_each(|name| queue.add(name.as_str().into()));
+            }
+            News::One(event) => {
+                hear(registry, &mut crds, &event);
+                queue.add(event.object.name().into());
+                // Names that one gives up are another's.
+                let refused = |held: &Held| !is(&held.brief, "NamesAccepted");
+                let waiting = crds.iter().filter(|(_, held)| refused(held));
+                waiting.for_each(|(name, _)| queue.add(name.as_str().into()));
             }
         }
-        again.ended(failed);
+        serve(registry, &crds);
+    })
+    .await;
+}
+
+fn hear(registry: &Registry, crds: &mut Crds, event: &Event) {
+    let name = event.object.name();
+    if event.kind == Kind::Deleted {
+        crds.remove(name);
+        return;
     }
+    // What was written here comes by as well, and undoes nothing written since:
+    // a kind that is served would vanish for a moment.
+    let known = crds.get(name).map(|held| revision(&held.brief));
+    if known.is_some_and(|known| known >= event.revision()) {
+        return;
+    }
+    let new = Held::read(registry, event.object.bytes());
+    let generation = |one: &Held| one.brief["metadata"]["generation"].as_i64();
+    let before = crds.get(name).map(generation);
+    if before.is_none_or(|before| before != generation(&new)) {
+        note_shape(registry, &new.brief);
+    }
+    crds.insert(name.to_owned(), new);
+}
+
+impl Reconcile for Definitions {
+    const NAME: &'static str = "customresourcedefinition-controller";
+    type Key = Arc<str>;
+    type Error = Failed;
+
+    async fn reconcile(&self, name: &Arc<str>) -> Result<Requeue, Failed> {
+        let stepped = self.step(name).await;
+        stepped.map_err(Failed::to("work on a CustomResourceDefinition"))
+    }
+}
+
+fn is(crd: &Value, kind: &str) -> bool {
+    condition(crd, kind) == Some("True")
 }
 
 fn revision(crd: &Value) -> u64 {
@@ -148,57 +180,85 @@ fn is_ending(crd: &Value) -> bool {
         && finalizers.is_some_and(|all| all.iter().any(|one| one == CLEANUP))
 }
 
-/// Brings one CRD one state further.
-async fn step(registry: &Registry, crds: &mut Crds, name: &str) -> Result<(), ApiError> {
-    let Some(held) = crds.get(name) else {
-        return Ok(());
-    };
-    let crd = &held.brief;
-    if is_ending(crd) {
-        return end(registry, held.whole()?).await;
+impl Definitions {
+    fn crds(&self) -> MutexGuard<'_, Crds> {
+        self.crds.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    let now = registry.clock().now();
-    let others = crds.iter().filter(|(other, _)| *other != name);
-    let taken = names::taken(others.map(|(_, other)| &other.brief), crd);
-    // Every change of any CRD comes here for each: a schema is read only if there is news.
-    let mut brief = names::brief(crd);
-    let news = names::accept(&mut brief, &taken, now);
-    let is = |one: &Value, kind| condition(one, kind) == Some("True");
-    if !news && (!is(&brief, "NamesAccepted") || is(&brief, "Established")) {
-        return Ok(());
+
+    /// Notes what was written, unless news of something later came first.
+    fn note(&self, name: &str, held: Held) {
+        let mut crds = self.crds();
+        let known = crds.get(name).map(|known| revision(&known.brief));
+        if known.is_some_and(|known| known <= revision(&held.brief)) {
+            crds.insert(name.to_owned(), held);
+        }
     }
-    let mut named = held.whole()?;
-    if news {
-        named["status"] = brief["status"].take();
-        let written = write(registry, "status", &named).await?;
-        let held = Held::read(registry, written);
-        named = held.whole()?;
-        crds.insert(name.to_owned(), held);
+
+    /// Brings one CRD one state further.
+    async fn step(&self, name: &str) -> Result<Requeue, ApiError> {
+        let Self { registry, .. } = self;
+        let now = registry.clock().now();
+        let (held, taken) = {
+            let crds = self.crds();
+            let Some(held) = crds.get(name) else {
+                return Ok(Requeue::Never);
+            };
+            let others = crds.iter().filter(|(other, _)| *other != name);
+            let taken = names::taken(others.map(|(_, other)| &other.brief), &held.brief);
+            (held.clone(), taken)
+        };
+        if is_ending(&held.brief) {
+            return Ok(match end(registry, held.whole()?).await? {
+                true => Requeue::Never,
+                false => Requeue::After(EVERY),
+            });
+        }
+        // A schema is read only if there is news.
+        let mut brief = names::brief(&held.brief);
+        let news = names::accept(&mut brief, &taken, now);
+        if !news && (!is(&brief, "NamesAccepted") || is(&brief, "Established")) {
+            return Ok(Requeue::Never);
+        }
+        let mut named = held.whole()?;
+        if news {
+            named["status"] = brief["status"].take();
+            let written = write(registry, "status", &named).await?;
+            let held = Held::read(registry, written);
+            named = held.whole()?;
+            self.note(name, held);
+        }
+        if is(&named, "NamesAccepted") && !is(&named, "Established") {
+            self.establish(name, named).await?;
+        }
+        Ok(Requeue::Never)
     }
-    if is(&named, "NamesAccepted") && !is(&named, "Established") {
+
+    /// Serves a CRD, and then says so: who sees it established can use it.
+    async fn establish(&self, name: &str, named: Value) -> Result<(), ApiError> {
+        let Self { registry, .. } = self;
+        let mut crd = named.clone();
         set_condition(
-            &mut named,
+            &mut crd,
             "Established",
             "True",
             "InitialNamesAccepted",
             "the initial names have been accepted",
-            now,
+            registry.clock().now(),
         );
-        // Who sees it established can use it.
-        let established = Held::read(registry, named.to_string().into());
-        let before = crds.insert(name.to_owned(), established);
-        serve(registry, crds);
-        let written = write(registry, "status", &named).await;
-        let now = written.as_ref().ok().cloned();
-        let now = now.map(|json| Held::read(registry, json)).or(before);
-        crds.extend(now.map(|held| (name.to_owned(), held)));
-        written?;
+        self.note(name, Held::read(registry, crd.to_string().into()));
+        serve(registry, &self.crds());
+        let written = write(registry, "status", &crd).await;
+        let known = match &written {
+            Ok(written) => written.clone(),
+            Err(_) => named.to_string().into(),
+        };
+        self.note(name, Held::read(registry, known));
+        written.map(|_| ())
     }
-    Ok(())
 }
 
-/// Deletes all objects of a CRD, and then lets it go.
-async fn end(registry: &Registry, crd: Value) -> Result<(), ApiError> {
+/// Deletes all objects of a CRD, and then lets it go; whether it did.
+async fn end(registry: &Registry, crd: Value) -> Result<bool, ApiError> {
     let mut crd = crd;
     let spec = &crd["spec"];
     let group = spec["group"].as_str().unwrap_or_default();
@@ -225,7 +285,7 @@ async fn end(registry: &Registry, crd: Value) -> Result<(), ApiError> {
                 .await?;
         }
         if left() > 0 {
-            return Ok(());
+            return Ok(false);
         }
     }
     set_condition(
@@ -241,7 +301,7 @@ async fn end(registry: &Registry, crd: Value) -> Result<(), ApiError> {
     if let Some(finalizers) = crd["metadata"]["finalizers"].as_array_mut() {
         finalizers.retain(|one| one != CLEANUP);
     }
-    write(registry, "", &crd).await.map(|_| ())
+    write(registry, "", &crd).await.map(|_| true)
 }
 
 fn decoded(json: &[u8]) -> Result<Value, ApiError> {
@@ -263,6 +323,7 @@ async fn write(registry: &Registry, subresource: &str, crd: &Value) -> Result<By
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::control::testing::start;
     use crate::apiserver::registry::testing::Rig;
     use serde_json::json;
 
@@ -300,7 +361,7 @@ mod tests {
             kind, 2,
         ))
         .await;
-        let task = tokio::spawn(run(rig.registry.clone()));
+        let task = start(&rig, controller(&rig.registry));
         rig.create(CRD, crd()).await;
         let path = format!("{CRD}/toys.x.example");
         until(&rig, &path, |object| {
@@ -313,7 +374,7 @@ mod tests {
     #[tokio::test]
     async fn a_crd_lives_and_takes_its_objects_with_it() {
         let rig = Rig::new().await;
-        let task = tokio::spawn(run(rig.registry.clone()));
+        let task = start(&rig, controller(&rig.registry));
         let made = rig.create(CRD, crd()).await;
         assert_eq!(made["status"]["storedVersions"], json!(["v1"]));
         let path = format!("{CRD}/toys.x.example");

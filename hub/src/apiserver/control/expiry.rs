@@ -1,56 +1,105 @@
-//! What ends by itself: Events an hour after the last word about them, and Pods that were to end.
+//! What ends by itself: Events an hour after the last word about them, Pods that were to end, and certificate
+//! requests that nobody needs any more.
 
-use super::{context_of, warn};
+use super::{Failed, certificates, context_of};
 use crate::apiserver::registry::Registry;
 use crate::apiserver::request::{DeleteOptions, Preconditions};
+use crate::apiserver::store::Stored;
 use chrono::{DateTime, TimeDelta, Utc};
+use common::controller::{Controller, Failure as _, Reconcile, Requeue};
+use common::queue::Queue;
 use serde_json::Value;
+use std::fmt;
+use std::future::pending;
 use std::time::Duration;
 
-const EVENTS: &str = "/events";
 const TTL: TimeDelta = TimeDelta::hours(1);
 const EVERY: Duration = Duration::from_secs(60);
-const PODS: &str = "/pods";
 /// Who waits for a Pod to end has seen it by then: a real server waits as long for a node that is gone.
 const AFTER: TimeDelta = TimeDelta::seconds(40);
 
-pub(super) async fn run(registry: Registry) {
-    loop {
-        tokio::time::sleep(EVERY).await;
-        let now = registry.clock().now();
-        sweep(&registry, EVENTS, "events", None, |one| is_over(one, now)).await;
-        // Nobody runs Pods here, and so nobody says that one has ended.
-        sweep(&registry, PODS, "pods", Some(0), |one| has_ended(one, now)).await;
+/// A kind of what ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Ending {
+    Events,
+    Pods,
+    Requests,
+}
+
+impl Ending {
+    /// Group and plural.
+    fn resource(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Events => ("", "events"),
+            Self::Pods => ("", "pods"),
+            Self::Requests => ("certificates.k8s.io", "certificatesigningrequests"),
+        }
+    }
+
+    fn is_over(self, stored: &Stored, now: DateTime<Utc>) -> bool {
+        match self {
+            Self::Events => is_over(&stored.metadata(), now),
+            // Nobody runs Pods here, and so nobody says that one has ended.
+            Self::Pods => has_ended(&stored.metadata(), now),
+            Self::Requests => certificates::is_over(&stored.value(), now),
+        }
     }
 }
 
-/// Deletes those objects of a core kind of which it is time.
-async fn sweep(
-    registry: &Registry,
-    storage_key: &str,
-    plural: &str,
-    grace_period_seconds: Option<i64>,
-    due: impl Fn(&Value) -> bool,
-) {
-    let Some(resource) = registry.scheme().resource("", "v1", plural) else {
-        return;
-    };
-    let snapshot = registry.store().snapshot(storage_key);
-    for stored in snapshot.table.iter() {
-        if !due(&stored.metadata()) {
-            continue;
-        }
-        let context = context_of(resource.clone(), stored, "");
-        let options = DeleteOptions {
-            preconditions: Preconditions {
-                uid: None,
-                resource_version: Some(stored.revision().to_string()),
-            },
-            grace_period_seconds,
-            ..DeleteOptions::default()
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.resource().1)
+    }
+}
+
+/// Deletes what has ended.
+pub(super) struct Expiry(Registry);
+
+pub(super) fn controller(registry: &Registry) -> Controller<Expiry> {
+    Controller::new(Expiry(registry.clone())).source(|queue: Queue<Ending>| async move {
+        let all = [Ending::Events, Ending::Pods, Ending::Requests];
+        all.into_iter()
+            .for_each(|kind| queue.add_after(kind, EVERY));
+        pending::<()>().await;
+    })
+}
+
+impl Reconcile for Expiry {
+    const NAME: &'static str = "expiry-controller";
+    type Key = Ending;
+    type Error = Failed;
+
+    async fn reconcile(&self, kind: &Ending) -> Result<Requeue, Failed> {
+        let Self(registry) = self;
+        let (group, plural) = kind.resource();
+        let Some(resource) = registry.scheme().resource(group, "v1", plural) else {
+            return Ok(Requeue::Never);
         };
-        if let Err(error) = registry.delete(&context, options).await {
-            warn("deletion of what has ended", &error);
+        let now = registry.clock().now();
+        let snapshot = registry.store().snapshot(&resource.storage_key);
+        // One that cannot be deleted keeps none of the others.
+        let mut failed = None;
+        for stored in snapshot.table.iter() {
+            if !kind.is_over(stored, now) {
+                continue;
+            }
+            let context = context_of(resource.clone(), stored, "");
+            let options = DeleteOptions {
+                preconditions: Preconditions {
+                    uid: None,
+                    resource_version: Some(stored.revision().to_string()),
+                },
+                grace_period_seconds: (*kind == Ending::Pods).then_some(0),
+                ..DeleteOptions::default()
+            };
+            let deleted = registry.delete(&context, options).await;
+            let error = deleted.map_err(Failed::to("delete what has ended")).err();
+            // Whoever was faster changed it, and it is looked at in its turn.
+            failed = error.filter(|error| !error.is_conflict()).or(failed);
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(Requeue::After(EVERY)),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Following the objects of a kind, through gaps.
 
 use crate::apiserver::registry::Registry;
-use crate::apiserver::store::{Ended, Event, Scope, Stored, Watcher};
+use crate::apiserver::store::{Ended, Event, Scope, Stored};
+use std::future::pending;
 use std::sync::Arc;
+use tokio::task::yield_now;
 
 /// What happened.
 pub(super) enum News {
@@ -12,51 +14,33 @@ pub(super) enum News {
     One(Event),
 }
 
-/// The news of one kind.
-pub(super) struct Follow {
-    registry: Registry,
-    kind: Arc<str>,
-    scope: Scope,
-    watcher: Option<Watcher>,
-}
-
-impl Follow {
-    pub(super) fn new(registry: &Registry, kind: &str) -> Self {
-        Self::part(registry, kind, Scope::All)
-    }
-
-    pub(super) fn part(registry: &Registry, kind: &str, scope: Scope) -> Self {
-        Self {
-            registry: registry.clone(),
-            kind: kind.into(),
-            scope,
-            watcher: None,
-        }
-    }
-
-    /// The next news; `None` when the store closes. Can be dropped while it waits.
-    pub(super) async fn next(&mut self) -> Option<News> {
-        loop {
-            let Some(watcher) = &mut self.watcher else {
-                let snapshot = self.registry.store().snapshot(&self.kind);
-                let store = self.registry.store();
-                // A revision that was read just now is never too old; if it is, look again.
-                self.watcher = store
-                    .watch(&self.kind, self.scope.clone(), snapshot.revision)
-                    .ok();
-                let selected = |stored: &&Arc<Stored>| match &self.scope {
-                    Scope::All => true,
-                    Scope::Namespace(namespace) => stored.namespace() == namespace.as_ref(),
-                    Scope::Object(key) => stored.key() == *key,
-                };
-                let all = snapshot.table.iter().filter(selected).cloned().collect();
-                return Some(News::Anything(all));
-            };
+/// Tells of what there is of a kind and of each change, for ever; of nothing any more once the store is closed.
+pub(super) async fn follow(registry: &Registry, kind: &str, scope: Scope, tell: impl Fn(News)) {
+    let store = registry.store();
+    loop {
+        let snapshot = store.snapshot(kind);
+        let Ok(mut watcher) = store.watch(kind, scope.clone(), snapshot.revision) else {
+            // It fell out of the history just now.
+            yield_now().await;
+            continue;
+        };
+        let selected = |stored: &&Arc<Stored>| match &scope {
+            Scope::All => true,
+            Scope::Namespace(namespace) => stored.namespace() == namespace.as_ref(),
+            Scope::Object(key) => stored.key() == *key,
+        };
+        tell(News::Anything(
+            snapshot.table.iter().filter(selected).cloned().collect(),
+        ));
+        drop(snapshot);
+        let ended = loop {
             match watcher.next().await {
-                Ok(event) => return Some(News::One(event)),
-                Err(Ended::Gone) => self.watcher = None,
-                Err(Ended::Closed) => return None,
+                Ok(event) => tell(News::One(event)),
+                Err(ended) => break ended,
             }
+        };
+        if ended == Ended::Closed {
+            return pending().await;
         }
     }
 }

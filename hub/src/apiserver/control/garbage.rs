@@ -5,8 +5,8 @@
 mod decide;
 mod graph;
 
-use super::again::Again;
-use super::{context, warn};
+use super::node::Node;
+use super::{Failed, context};
 use crate::apiserver::error::ApiError;
 use crate::apiserver::metadata::{FOREGROUND, ORPHAN};
 use crate::apiserver::registry::Registry;
@@ -14,66 +14,57 @@ use crate::apiserver::request::{DeleteOptions, PatchKind, Preconditions, Propaga
 use crate::apiserver::scheme::Resource;
 use crate::apiserver::store::{Ended, Event, Kind, Scope, Stored, Watcher};
 use bytes::Bytes;
+use common::controller::{Controller, Reconcile, Requeue};
+use common::queue::Queue;
 use decide::{Fate, Owner};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, SelectAll};
-use graph::{Graph, Node};
+use graph::Graph;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::task::yield_now;
 
 const MANAGER: &str = "kube-controller-manager";
-/// Work is done so often, when there is any: who writes an owner after what it owns has a moment.
-const EVERY: Duration = Duration::from_millis(200);
+/// An object is looked at so long after news of it: who writes an owner after what it owns has a moment.
+const AFTER: Duration = Duration::from_millis(200);
 
 type News = Result<(Arc<str>, Event), Ended>;
 
-pub(super) async fn run(registry: Registry) {
-    // A round ends when a kind comes or goes, or history was missed: everything is looked at anew.
-    while round(&registry).await {}
-}
-
-struct Collector {
+/// Collects garbage; its keys are where objects lie.
+pub(super) struct Collector {
     registry: Registry,
-    graph: Graph,
-    waiting: BTreeSet<Node>,
-    /// What could not be worked on, until it is; a part of `waiting`.
-    failing: BTreeMap<Node, Again>,
+    graph: Mutex<Graph>,
 }
 
-async fn round(registry: &Registry) -> bool {
-    let mut changes = registry.scheme().changes();
-    changes.borrow_and_update();
-    let mut collector = Collector {
+pub(super) fn controller(registry: &Registry) -> Controller<Arc<Collector>> {
+    let collector = Arc::new(Collector {
         registry: registry.clone(),
-        graph: Graph::default(),
-        waiting: BTreeSet::new(),
-        failing: BTreeMap::new(),
-    };
-    let Some(mut news) = collector.begin() else {
-        return true;
-    };
-    let mut tick = tokio::time::interval(EVERY);
-    // Between two rounds of work there is always time for news.
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        let waits = !collector.waiting.is_empty();
-        tokio::select! {
-            biased;
-            changed = changes.changed() => return changed.is_ok(),
-            _ = tick.tick(), if waits => collector.work().await,
-            event = news.next() => match event {
-                Some(Ok((kind, event))) => {
-                    collector.hear(&kind, &event);
-                    if !waits {
-                        tick.reset();
-                    }
-                }
-                Some(Err(Ended::Gone)) => return true,
-                Some(Err(Ended::Closed)) | None => return false,
-            },
-        }
+        graph: Mutex::default(),
+    });
+    let heard = Arc::clone(&collector);
+    Controller::new(collector).source(move |queue| source(Arc::clone(&heard), queue))
+}
+
+async fn source(collector: Arc<Collector>, queue: Queue<Node>) {
+    // A round ends when a kind comes or goes, or history was missed: everything is looked at anew.
+    while collector.round(&queue).await {}
+    pending::<()>().await;
+}
+
+impl Reconcile for Collector {
+    const NAME: &'static str = "garbage-collector-controller";
+    type Key = Node;
+    type Error = Failed;
+
+    async fn reconcile(&self, node: &Node) -> Result<Requeue, Failed> {
+        let done = self.one(node).await;
+        Ok(match done.map_err(Failed::to("collect garbage"))? {
+            true => Requeue::Never,
+            false => Requeue::After(AFTER),
+        })
     }
 }
 
@@ -97,8 +88,34 @@ fn changes_nothing(event: &Event) -> bool {
 }
 
 impl Collector {
+    fn graph(&self) -> MutexGuard<'_, Graph> {
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads everything and follows it; whether to begin anew.
+    async fn round(&self, queue: &Queue<Node>) -> bool {
+        let mut changes = self.registry.scheme().changes();
+        changes.borrow_and_update();
+        let Some(mut news) = self.begin(queue) else {
+            yield_now().await;
+            return true;
+        };
+        loop {
+            tokio::select! {
+                biased;
+                changed = changes.changed() => return changed.is_ok(),
+                event = news.next() => match event {
+                    Some(Ok((kind, event))) => self.hear(&kind, &event, queue),
+                    Some(Err(Ended::Gone)) => return true,
+                    Some(Err(Ended::Closed)) | None => return false,
+                },
+            }
+        }
+    }
+
     /// Reads every kind and follows it; `None` if history was missed meanwhile.
-    fn begin(&mut self) -> Option<SelectAll<BoxStream<'static, News>>> {
+    fn begin(&self, queue: &Queue<Node>) -> Option<SelectAll<BoxStream<'static, News>>> {
+        let mut graph = Graph::default();
         let mut all = SelectAll::new();
         let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
         for resource in self.registry.scheme().all() {
@@ -111,46 +128,35 @@ impl Collector {
             let snapshot = store.snapshot(&kind);
             let watcher = store.watch(&kind, Scope::All, snapshot.revision).ok()?;
             for stored in snapshot.table.iter() {
-                self.see(&kind, stored);
+                see(&mut graph, &kind, stored, queue);
             }
             all.push(events(kind, watcher));
         }
+        *self.graph() = graph;
         Some(all)
     }
 
-    fn hear(&mut self, kind: &Arc<str>, event: &Event) {
+    fn hear(&self, kind: &Arc<str>, event: &Event, queue: &Queue<Node>) {
         if changes_nothing(event) {
             return;
         }
-        let node = Node::of(kind, &event.object);
-        if event.kind == Kind::Deleted {
-            self.graph.remove(&node);
-            self.waiting.remove(&node);
-            self.waiting.extend(self.graph.owned_by(event.object.uid()));
-            for owner in owners(&event.object) {
-                // An owner that waits for its dependents waits for one less.
-                self.waiting.extend(self.owner_node(&event.object, &owner));
-            }
-        } else {
-            self.see(kind, &event.object);
+        let mut graph = self.graph();
+        if event.kind != Kind::Deleted {
+            see(&mut graph, kind, &event.object, queue);
+            return;
         }
+        graph.remove(&Node::of(kind, &event.object));
+        let owned = graph.owned_by(event.object.uid()).into_iter();
+        // An owner that waits for its dependents waits for one less.
+        let owners = owners(&event.object).into_iter();
+        let owners = owners.filter_map(|owner| self.owner_node(&event.object, &owner));
+        owned
+            .chain(owners)
+            .for_each(|node| queue.add_after(node, AFTER));
     }
 
-    fn see(&mut self, kind: &Arc<str>, stored: &Stored) {
-        let node = Node::of(kind, stored);
-        let owners: Vec<String> = if stored.owned() {
-            let owners = owners(stored).into_iter();
-            owners.map(|owner| owner.uid).collect()
-        } else {
-            Vec::new()
-        };
-        if !owners.is_empty() {
-            self.waiting.insert(node.clone());
-        }
-        self.graph.put(node.clone(), owners);
-        if stored.deleting() {
-            self.waiting.insert(node);
-        }
+    fn owned_by(&self, uid: &str) -> Vec<Node> {
+        self.graph().owned_by(uid)
     }
 
     /// The place of an owner, if it is stored there.
@@ -169,31 +175,6 @@ impl Collector {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let snapshot = self.registry.scheme().snapshot();
         snapshot.kind(group, version, &owner.kind)
-    }
-
-    async fn work(&mut self) {
-        for node in self.waiting.clone() {
-            if self.failing.get(&node).is_some_and(|one| !one.is_due()) {
-                continue;
-            }
-            let done = match self.one(&node).await {
-                Ok(done) => done,
-                Err(error) => {
-                    // Whoever was faster may have changed nothing that is heard of here: it waits on.
-                    if warn("garbage collection", &error) {
-                        let chance = self.registry.chance();
-                        let one = self.failing.entry(node);
-                        one.or_insert_with(|| Again::usual(chance)).ended(true);
-                    }
-                    continue;
-                }
-            };
-            self.failing.remove(&node);
-            if done {
-                self.waiting.remove(&node);
-            }
-        }
-        self.failing.retain(|node, _| self.waiting.contains(node));
     }
 
     /// Looks at one object; whether nothing is left to do until something changes.
@@ -216,7 +197,7 @@ impl Collector {
         }
         let owners = owners(&stored);
         let standing = |owner: &Owner| self.standing(&stored, &resource, owner);
-        let has_dependents = !self.graph.owned_by(stored.uid()).is_empty();
+        let has_dependents = !self.owned_by(stored.uid()).is_empty();
         match decide::fate(
             &owners,
             standing,
@@ -268,7 +249,7 @@ impl Collector {
 
     /// Everything that is owned loses its owner, who then goes.
     async fn orphan(&self, resource: &Arc<Resource>, stored: &Stored) -> Result<bool, ApiError> {
-        for node in self.graph.owned_by(stored.uid()) {
+        for node in self.owned_by(stored.uid()) {
             let Some(dependent) = self.stored(&node) else {
                 continue;
             };
@@ -289,7 +270,7 @@ impl Collector {
         stored: &Stored,
     ) -> Result<bool, ApiError> {
         let mut blocked = false;
-        for node in self.graph.owned_by(stored.uid()) {
+        for node in self.owned_by(stored.uid()) {
             let Some(dependent) = self.stored(&node) else {
                 continue;
             };
@@ -302,7 +283,7 @@ impl Collector {
                 blocked |= blocks && self.stored(&node).is_some();
             }
         }
-        let still = self.graph.owned_by(stored.uid()).into_iter().any(|node| {
+        let still = self.owned_by(stored.uid()).into_iter().any(|node| {
             self.stored(&node).is_some_and(|dependent| {
                 owners(&dependent)
                     .iter()
@@ -321,7 +302,7 @@ impl Collector {
     /// owners no longer holds it up, and the next look finds it so.
     async fn break_circle(&self, stored: &Stored) -> Result<(), ApiError> {
         let waits_for = |owner: &str| {
-            let nodes = self.graph.owned_by(owner).into_iter();
+            let nodes = self.owned_by(owner).into_iter();
             let held = nodes.filter(|node| {
                 self.stored(node).is_some_and(|dependent| {
                     let blocks = |one: &Owner| one.uid == owner && one.blocks;
@@ -411,6 +392,20 @@ impl Collector {
         all.find(|resource| resource.storage_key.as_ref() == kind)
             .cloned()
     }
+}
+
+fn see(graph: &mut Graph, kind: &Arc<str>, stored: &Stored, queue: &Queue<Node>) {
+    let node = Node::of(kind, stored);
+    let owners: Vec<String> = if stored.owned() {
+        let owners = owners(stored).into_iter();
+        owners.map(|owner| owner.uid).collect()
+    } else {
+        Vec::new()
+    };
+    if !owners.is_empty() || stored.deleting() {
+        queue.add_after(node.clone(), AFTER);
+    }
+    graph.put(node, owners);
 }
 
 fn context_at(resource: Arc<Resource>, stored: &Stored) -> crate::apiserver::request::Context {

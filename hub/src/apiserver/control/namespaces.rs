@@ -1,106 +1,80 @@
 //! The end of namespaces: everything in them goes first.
 
-use super::again::Again;
-use super::follow::{Follow, News};
-use super::{context, update, warn};
+use super::follow::{News, follow};
+use super::{Failed, context, update};
 use crate::apiserver::error::ApiError;
 use crate::apiserver::metadata::timestamp;
 use crate::apiserver::registry::Registry;
 use crate::apiserver::request::{DeleteOptions, ListOptions, Propagation};
 use crate::apiserver::scheme::Resource;
-use crate::apiserver::store::{Key, Kind, Stored};
+use crate::apiserver::store::{Key, Scope, Stored};
 use chrono::{DateTime, Utc};
-use common::chance::Chance;
+use common::controller::{Controller, Reconcile, Requeue};
+use common::queue::Queue;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 const NAMESPACES: &str = "/namespaces";
 const FINALIZER: &str = "kubernetes";
 const MANAGER: &str = "kube-controller-manager";
-/// Namespaces that end are looked at so often.
-const EVERY: Duration = Duration::from_millis(500);
-/// Those that wait for finalizers, at the longest.
+/// What ends is looked at again so soon at first, and ever more seldom.
+const SOON: Duration = Duration::from_millis(500);
+/// At the longest.
 const WAITING: Duration = Duration::from_secs(5);
 /// Who deletes a namespace sees it end: the real server waits longer.
 const GRACE: Duration = Duration::from_secs(2);
 
-pub(super) async fn run(registry: Registry) {
-    let mut follow = Follow::new(&registry, NAMESPACES);
-    let mut ending: BTreeMap<String, Ending> = BTreeMap::new();
-    loop {
-        let waits = !ending.is_empty();
-        tokio::select! {
-            biased;
-            news = follow.next() => match news {
-                None => return,
-                Some(News::Anything(all)) => {
-                    ending = all
-                        .iter()
-                        .filter(|stored| stored.deleting())
-                        .map(|stored| (stored.name().to_owned(), Ending::at(Instant::now(), registry.chance())))
-                        .collect();
-                }
-                Some(News::One(event)) => {
-                    let name = event.object.name().to_owned();
-                    if event.kind == Kind::Deleted {
-                        ending.remove(&name);
-                        continue;
-                    }
-                    if event.object.deleting() {
-                        ending.entry(name).or_insert_with(|| Ending::at(Instant::now() + GRACE, registry.chance()));
-                    }
-                    continue;
-                }
-            },
-            () = tokio::time::sleep(EVERY), if waits => {}
+/// Ends namespaces; its keys are their names.
+pub(super) struct Namespaces(Registry);
+
+pub(super) fn controller(registry: &Registry) -> Controller<Namespaces> {
+    let watched = registry.clone();
+    Controller::new(Namespaces(registry.clone()))
+        .source(move |queue| source(watched.clone(), queue))
+}
+
+async fn source(registry: Registry, queue: Queue<Arc<str>>) {
+    follow(&registry, NAMESPACES, Scope::All, |news| match news {
+        News::Anything(all) => {
+            let ending = all.iter().filter(|stored| stored.deleting());
+            ending.for_each(|stored| queue.add(stored.name().into()));
         }
-        let now = Instant::now();
-        let is_due = |one: &Ending| one.at <= now && one.waits.is_due() && one.failed.is_due();
-        let due: Vec<String> = ending
-            .iter()
-            .filter(|(_, one)| is_due(one))
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in due {
-            let ended = end(&registry, &name).await;
-            let Some(one) = ending.get_mut(&name) else {
-                continue;
-            };
-            match ended {
-                Ok(true) => {
-                    ending.remove(&name);
-                }
-                Ok(false) => {
-                    one.failed.ended(false);
-                    one.waits.ended(true);
-                }
-                Err(error) => one.failed.ended(warn("the end of a namespace", &error)),
+        News::One(event) => {
+            let before = event.previous.as_ref();
+            if event.object.deleting() && !before.is_some_and(|before| before.deleting()) {
+                queue.add_after(event.object.name().into(), GRACE);
             }
         }
+    })
+    .await;
+}
+
+impl Reconcile for Namespaces {
+    const NAME: &'static str = "namespace-controller";
+    type Key = Arc<str>;
+    type Error = Failed;
+
+    async fn reconcile(&self, name: &Arc<str>) -> Result<Requeue, Failed> {
+        let ended = end(&self.0, name).await;
+        Ok(match ended.map_err(Failed::to("end a namespace"))? {
+            End::Reached => Requeue::Never,
+            End::Waits(since) => {
+                let waited = self.0.clock().now() - since;
+                let waited = waited.to_std().unwrap_or_default();
+                Requeue::After((waited / 4).clamp(SOON, WAITING))
+            }
+        })
     }
 }
 
-/// A namespace that ends.
-struct Ending {
-    /// Not before.
-    at: Instant,
-    /// Something in it has finalizers of others.
-    waits: Again,
-    /// It could not be worked on.
-    failed: Again,
-}
-
-impl Ending {
-    fn at(at: Instant, chance: &Chance) -> Self {
-        Self {
-            at,
-            waits: Again::new(EVERY, WAITING, chance),
-            failed: Again::usual(chance),
-        }
-    }
+/// How far the end of a namespace is.
+enum End {
+    /// As far as this controller goes.
+    Reached,
+    /// Something in it waits for others, since its deletion.
+    Waits(DateTime<Utc>),
 }
 
 /// What is left in a namespace.
@@ -114,21 +88,21 @@ struct Left {
     failures: Vec<String>,
 }
 
-/// One step towards the end; whether it is reached as far as this controller goes.
-async fn end(registry: &Registry, name: &str) -> Result<bool, ApiError> {
+/// One step towards the end.
+async fn end(registry: &Registry, name: &str) -> Result<End, ApiError> {
     let key = Key::cluster(name);
     let Some(stored) = registry.store().get(NAMESPACES, &key) else {
-        return Ok(true);
+        return Ok(End::Reached);
     };
     let namespace = stored.value();
     let held = namespace["spec"]["finalizers"].as_array();
     let is_ours = held.is_some_and(|all| all.iter().any(|one| one == FINALIZER));
     if !stored.deleting() || !is_ours {
-        return Ok(true);
+        return Ok(End::Reached);
     }
     let left = empty(registry, name).await;
     let Some(resource) = registry.scheme().resource("", "v1", "namespaces") else {
-        return Ok(true);
+        return Ok(End::Reached);
     };
     let context = context(resource, "", name, MANAGER);
     let mut namespace = namespace;
@@ -137,13 +111,16 @@ async fn end(registry: &Registry, name: &str) -> Result<bool, ApiError> {
         namespace = serde_json::from_slice(&outcome.object).map_err(ApiError::internal)?;
     }
     if !left.objects.is_empty() || !left.failures.is_empty() {
-        return Ok(false);
+        let since = namespace["metadata"]["deletionTimestamp"].as_str();
+        let since = since.and_then(|since| DateTime::parse_from_rfc3339(since).ok());
+        let now = registry.clock().now();
+        return Ok(End::Waits(since.map_or(now, |since| since.to_utc())));
     }
     if let Some(finalizers) = namespace["spec"]["finalizers"].as_array_mut() {
         finalizers.retain(|one| one != FINALIZER);
     }
     update(registry, &context, "finalize", &namespace).await?;
-    Ok(true)
+    Ok(End::Reached)
 }
 
 /// Deletes what there is, and tells what stays.

@@ -1,88 +1,93 @@
 //! Volumes and claims that are being deleted: nothing here uses them, so nothing protects them.
 
-use super::again::Again;
-use super::follow::{Follow, News};
-use super::{context_of, warn};
+use super::follow::{News, follow};
+use super::node::Node;
+use super::{Failed, context_of};
 use crate::apiserver::registry::Registry;
 use crate::apiserver::request::PatchKind;
-use crate::apiserver::store::Stored;
+use crate::apiserver::store::Scope;
 use crate::apiserver::strategies;
 use bytes::Bytes;
+use common::controller::{Controller, Reconcile, Requeue};
+use common::queue::Queue;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Plural names of what is protected.
-pub(super) const KINDS: [&str; 2] = ["persistentvolumes", "persistentvolumeclaims"];
+const KINDS: [&str; 2] = ["persistentvolumes", "persistentvolumeclaims"];
 const MANAGER: &str = "kube-controller-manager";
 
-pub(super) async fn run(registry: Registry, plural: &'static str) {
-    let mut follow = Follow::new(&registry, &format!("/{plural}"));
-    let mut again = Again::usual(registry.chance());
-    loop {
-        let concerned: Vec<Arc<Stored>> = tokio::select! {
-            biased;
-            // Due once, and then not before it is worked on.
-            () = again.due() => {
-                let all = registry.store().snapshot(&format!("/{plural}"));
-                all.table.iter().cloned().collect()
-            }
-            news = follow.next() => match news {
-                None => return,
-                Some(News::Anything(all)) => all,
-                // While something waits for another attempt, it is looked at with the rest.
-                Some(News::One(_)) if !again.is_due() => continue,
-                Some(News::One(event)) => vec![event.object],
-            },
-        };
-        let mut failed = false;
-        for stored in concerned.iter().filter(|stored| stored.deleting()) {
-            failed |= !release(&registry, plural, stored).await;
-        }
-        again.ended(failed);
-    }
+/// Releases volumes and claims; its keys are where they lie.
+pub(super) struct Protection(Registry);
+
+pub(super) fn controller(registry: &Registry) -> Controller<Protection> {
+    let controller = Controller::new(Protection(registry.clone()));
+    KINDS.iter().fold(controller, |controller, plural| {
+        let watched = registry.clone();
+        controller.source(move |queue| source(watched.clone(), plural, queue))
+    })
 }
 
-/// Whether nothing is left to do for it.
-async fn release(registry: &Registry, plural: &str, stored: &Stored) -> bool {
-    let Some(resource) = registry.scheme().resource("", "v1", plural) else {
-        return true;
+async fn source(registry: Registry, plural: &'static str, queue: Queue<Node>) {
+    let kind: Arc<str> = format!("/{plural}").into();
+    let deleting = |stored: &crate::apiserver::store::Stored| {
+        if stored.deleting() {
+            queue.add(Node::of(&kind, stored));
+        }
     };
-    let Some(finalizer) = strategies::protection(&resource) else {
-        return true;
-    };
-    let metadata = stored.metadata();
-    let all = metadata["finalizers"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    let rest: Vec<&Value> = all.iter().filter(|one| *one != finalizer).collect();
-    if rest.len() == all.len() {
-        return true;
-    }
-    let patch = json!({"metadata": {
-        "resourceVersion": stored.revision().to_string(),
-        "finalizers": if rest.is_empty() { Value::Null } else { json!(rest) },
-    }});
-    let context = context_of(resource, stored, MANAGER);
-    let bytes = Bytes::from(patch.to_string());
-    let done = registry
-        .patch(&context, PatchKind::Merge, bytes, None)
-        .await;
-    match done {
-        Ok(_) => true,
-        Err(error) => !warn("the release of a volume", &error),
+    follow(&registry, &kind, Scope::All, |news| match news {
+        News::Anything(all) => all.iter().for_each(|stored| deleting(stored)),
+        News::One(event) => deleting(&event.object),
+    })
+    .await;
+}
+
+impl Reconcile for Protection {
+    const NAME: &'static str = "volume-protection-controller";
+    type Key = Node;
+    type Error = Failed;
+
+    async fn reconcile(&self, node: &Node) -> Result<Requeue, Failed> {
+        let Self(registry) = self;
+        let plural = node.kind.trim_start_matches('/');
+        let Some(resource) = registry.scheme().resource("", "v1", plural) else {
+            return Ok(Requeue::Never);
+        };
+        let (Some(stored), Some(finalizer)) = (
+            registry.store().get(&node.kind, &node.key),
+            strategies::protection(&resource),
+        ) else {
+            return Ok(Requeue::Never);
+        };
+        let metadata = stored.metadata();
+        let all = metadata["finalizers"].as_array();
+        let all = all.map(Vec::as_slice).unwrap_or_default();
+        let rest: Vec<&Value> = all.iter().filter(|one| *one != finalizer).collect();
+        if !stored.deleting() || rest.len() == all.len() {
+            return Ok(Requeue::Never);
+        }
+        let patch = json!({"metadata": {
+            "resourceVersion": stored.revision().to_string(),
+            "finalizers": if rest.is_empty() { Value::Null } else { json!(rest) },
+        }});
+        let context = context_of(resource, &stored, MANAGER);
+        let bytes = Bytes::from(patch.to_string());
+        let done = registry.patch(&context, PatchKind::Merge, bytes, None);
+        done.await.map_err(Failed::to("release a volume"))?;
+        Ok(Requeue::Never)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::control::testing::start;
     use crate::apiserver::registry::testing::{Refusing, Rig};
 
     #[tokio::test]
     async fn a_claim_whose_release_failed_is_released_later() {
         let rig = Rig::over(Refusing::updates("persistentvolumeclaims", 2)).await;
-        let task = tokio::spawn(run(rig.registry.clone(), KINDS[1]));
+        let task = start(&rig, controller(&rig.registry));
         let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}}}});
         rig.create("v1/ns:persistentvolumeclaims", claim).await;

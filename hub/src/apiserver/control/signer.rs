@@ -1,17 +1,20 @@
 //! Signs cluster-info with every bootstrap token that may sign, and deletes tokens that have expired.
 
-use super::follow::{Follow, News};
-use super::{context, update, warn};
+use super::follow::{News, follow};
+use super::{Failed, context, update};
+use crate::apiserver::error::ApiError;
 use crate::apiserver::registry::Registry;
 use crate::apiserver::request::{DeleteOptions, Preconditions};
 use crate::apiserver::store::{Key, Scope, Stored};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use chrono::{DateTime, Utc};
+use common::controller::{Controller, Reconcile, Requeue};
 use common::discovery::sign_jws;
+use common::queue::Queue;
 use common::token::BootstrapToken;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,59 +28,112 @@ const CLUSTER_INFO: &str = "cluster-info";
 const CONTENT: &str = "kubeconfig";
 const SIGNATURE: &str = "jws-kubeconfig-";
 const MANAGER: &str = "kube-controller-manager";
-/// Expiry is looked at so often, and when something changes.
+/// A token that will expire is looked at at least so often: the clock may be set.
 const EVERY: Duration = Duration::from_secs(10);
 
-pub(super) async fn run(registry: Registry) {
-    let scope = Scope::Namespace(NAMESPACE.into());
-    let mut secrets = Follow::part(&registry, SECRETS, scope);
-    let info = Scope::Object(Key::new(PUBLIC, CLUSTER_INFO));
-    let mut info = Follow::part(&registry, CONFIGMAPS, info);
-    let mut tokens: BTreeMap<String, Arc<Stored>> = BTreeMap::new();
-    loop {
-        tokio::select! {
-            biased;
-            news = info.next() => if news.is_none() {
-                return;
-            },
-            news = secrets.next() => match news {
-                None => return,
-                Some(News::Anything(all)) => {
-                    tokens = all
-                        .into_iter()
-                        .filter(|stored| stored.name().starts_with(PREFIX))
-                        .map(|stored| (stored.name().to_owned(), stored))
-                        .collect();
-                }
-                Some(News::One(event)) if event.object.name().starts_with(PREFIX) => {
-                    let name = event.object.name().to_owned();
-                    if event.kind == crate::apiserver::store::Kind::Deleted {
-                        tokens.remove(&name);
-                    } else {
-                        tokens.insert(name, event.object);
-                    }
-                }
-                Some(News::One(_)) => continue,
-            },
-            () = tokio::time::sleep(EVERY) => {}
+/// What is looked after.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// The signatures.
+    ClusterInfo,
+    /// A token, by the name of its Secret.
+    Token(Arc<str>),
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClusterInfo => f.write_str(CLUSTER_INFO),
+            Self::Token(name) => f.write_str(name),
         }
-        let now = registry.clock().now();
-        let read: Vec<(Arc<Stored>, Token)> = tokens
-            .values()
-            .map(|stored| (stored.clone(), Token::read(&stored.value())))
-            .collect();
-        for (stored, token) in &read {
-            if token.expires.is_some_and(|at| at <= now) {
-                delete(&registry, stored).await;
+    }
+}
+
+/// Signs and deletes.
+pub(super) struct Signer {
+    registry: Registry,
+    queue: Queue<Part>,
+}
+
+pub(super) fn controller(registry: &Registry) -> Controller<Signer> {
+    let queue = Queue::new();
+    let signer = Signer {
+        registry: registry.clone(),
+        queue: queue.clone(),
+    };
+    let (secrets, info) = (registry.clone(), registry.clone());
+    Controller::over(queue, signer)
+        .source(move |queue| follow_tokens(secrets.clone(), queue))
+        .source(move |queue| follow_info(info.clone(), queue))
+}
+
+async fn follow_tokens(registry: Registry, queue: Queue<Part>) {
+    let changed = |secret: &Stored| {
+        if secret.name().starts_with(PREFIX) {
+            queue.add(Part::Token(secret.name().into()));
+            queue.add(Part::ClusterInfo);
+        }
+    };
+    let scope = Scope::Namespace(NAMESPACE.into());
+    follow(&registry, SECRETS, scope, |news| match news {
+        News::Anything(all) => all.iter().for_each(|secret| changed(secret)),
+        News::One(event) => changed(&event.object),
+    })
+    .await;
+}
+
+async fn follow_info(registry: Registry, queue: Queue<Part>) {
+    let scope = Scope::Object(Key::new(PUBLIC, CLUSTER_INFO));
+    follow(&registry, CONFIGMAPS, scope, |_| {
+        queue.add(Part::ClusterInfo);
+    })
+    .await;
+}
+
+impl Reconcile for Signer {
+    const NAME: &'static str = "bootstrap-signer-controller";
+    type Key = Part;
+    type Error = Failed;
+
+    async fn reconcile(&self, part: &Part) -> Result<Requeue, Failed> {
+        let now = self.registry.clock().now();
+        match part {
+            Part::ClusterInfo => {
+                let signed = sign(&self.registry, &signing(&self.registry, now)).await;
+                signed.map_err(Failed::to("sign cluster-info"))?;
+                Ok(Requeue::Never)
+            }
+            Part::Token(name) => {
+                let key = Key::new(NAMESPACE, name);
+                let Some(stored) = self.registry.store().get(SECRETS, &key) else {
+                    return Ok(Requeue::Never);
+                };
+                let Some(expires) = Token::read(&stored.value()).expires else {
+                    return Ok(Requeue::Never);
+                };
+                if let Ok(left) = (expires - now).to_std()
+                    && !left.is_zero()
+                {
+                    return Ok(Requeue::After(left.min(EVERY)));
+                }
+                // Whether it can be deleted or not, it signs no longer.
+                self.queue.add(Part::ClusterInfo);
+                let deleted = delete(&self.registry, &stored).await;
+                deleted.map_err(Failed::to("delete an expired token"))?;
+                Ok(Requeue::Never)
             }
         }
-        let signing: Vec<BootstrapToken> = read
-            .into_iter()
-            .filter(|(_, token)| token.expires.is_none_or(|at| at > now))
-            .filter_map(|(_, token)| token.signs)
-            .collect();
-        sign(&registry, &signing).await;
     }
+}
+
+/// The tokens that may sign.
+fn signing(registry: &Registry, now: DateTime<Utc>) -> Vec<BootstrapToken> {
+    let secrets = registry.store().snapshot(SECRETS);
+    let tokens = secrets.table.namespace(NAMESPACE);
+    let tokens = tokens.filter(|secret| secret.name().starts_with(PREFIX));
+    let tokens = tokens.map(|secret| Token::read(&secret.value()));
+    let valid = tokens.filter(|token| token.expires.is_none_or(|at| at > now));
+    valid.filter_map(|token| token.signs).collect()
 }
 
 /// What a Secret says about a token.
@@ -116,9 +172,9 @@ impl Token {
     }
 }
 
-async fn delete(registry: &Registry, stored: &Stored) {
+async fn delete(registry: &Registry, stored: &Stored) -> Result<(), ApiError> {
     let Some(resource) = registry.scheme().resource("", "v1", "secrets") else {
-        return;
+        return Ok(());
     };
     let context = context(resource, NAMESPACE, stored.name(), MANAGER);
     let options = DeleteOptions {
@@ -128,26 +184,22 @@ async fn delete(registry: &Registry, stored: &Stored) {
         },
         ..DeleteOptions::default()
     };
-    if let Err(error) = registry.delete(&context, options).await {
-        warn("deletion of an expired token", &error);
-    }
+    registry.delete(&context, options).await.map(|_| ())
 }
 
-async fn sign(registry: &Registry, tokens: &[BootstrapToken]) {
+async fn sign(registry: &Registry, tokens: &[BootstrapToken]) -> Result<(), ApiError> {
     let key = Key::new(PUBLIC, CLUSTER_INFO);
     let Some(stored) = registry.store().get(CONFIGMAPS, &key) else {
-        return;
+        return Ok(());
     };
     let Some(signed) = signed(stored.value(), tokens) else {
-        return;
+        return Ok(());
     };
     let Some(resource) = registry.scheme().resource("", "v1", "configmaps") else {
-        return;
+        return Ok(());
     };
     let context = context(resource, PUBLIC, CLUSTER_INFO, MANAGER);
-    if let Err(error) = update(registry, &context, "", &signed).await {
-        warn("signing of cluster-info", &error);
-    }
+    update(registry, &context, "", &signed).await.map(|_| ())
 }
 
 /// The document with exactly the signatures that it should have; `None` if it has them.

@@ -17,11 +17,12 @@ use crate::apiserver::scheme::Scheme;
 use crate::apiserver::store::{Health, Store};
 use crate::apiserver::{control, removed, seed, signer};
 use common::admin::{AdminState, Check};
+use common::controller;
 use common::env::Env;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -117,9 +118,21 @@ impl Assembled {
         tasks.follow_store(removed::run(store.clone(), keys.clone(), clock));
         let bundle_keys = keys.clone();
         let bundle: control::CaBundle = Arc::new(move || bundle_keys.authorities().bundle());
-        tasks.work(control::run(registry, bundle, address, tasks.stop.clone()));
-        let signing = signer::run(router.client(), keys.clone(), env.clone());
-        tasks.work(until(tasks.stop.clone(), signing));
+        let metrics = {
+            let metrics = admin.registry.lock();
+            let mut metrics = metrics.unwrap_or_else(PoisonError::into_inner);
+            controller::Metrics::register(&mut metrics, "towline_apiserver")
+        };
+        let stop = tasks.stop.clone();
+        tasks.work(control::run(
+            registry,
+            bundle,
+            address,
+            metrics.clone(),
+            stop.clone(),
+        ));
+        let (client, keys_of) = (router.client(), keys.clone());
+        tasks.work(signer::run(client, keys_of, env.clone(), metrics, stop));
         Ok(Self {
             router,
             keys,

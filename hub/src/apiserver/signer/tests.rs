@@ -153,7 +153,13 @@ async fn a_request_that_could_not_be_written_is_signed_later() {
     let (_dir, keys) = keys();
     let (client, writes) = full_disk(3);
     let env = Env::seeded(Arc::new(Fixed), 1);
-    let signing = tokio::spawn(run(client, keys, env));
+    let signing = tokio::spawn(run(
+        client,
+        keys,
+        env,
+        Metrics::unread(),
+        CancellationToken::new(),
+    ));
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
     while writes.load(Ordering::SeqCst) < 4 {
         assert!(

@@ -1,31 +1,7 @@
 //! Who is owned by whom.
 
-use crate::apiserver::store::{Key, Stored};
+use crate::apiserver::control::node::Node;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
-
-/// The place of an object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Node {
-    pub(super) kind: Arc<str>,
-    pub(super) key: Key,
-}
-
-impl Node {
-    pub(super) fn new(kind: &Arc<str>, namespace: &str, name: &str) -> Self {
-        Self {
-            kind: kind.clone(),
-            key: Key::new(namespace, name),
-        }
-    }
-
-    pub(super) fn of(kind: &Arc<str>, stored: &Stored) -> Self {
-        Self {
-            kind: kind.clone(),
-            key: stored.key(),
-        }
-    }
-}
 
 /// Objects with owners, both ways.
 #[derive(Debug, Default)]
@@ -69,6 +45,7 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn both_ways_agree() {

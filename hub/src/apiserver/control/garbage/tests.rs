@@ -1,6 +1,7 @@
 //! Owners and what they own, over a store.
 
-use super::run;
+use super::controller;
+use crate::apiserver::control::testing::start;
 use crate::apiserver::registry::testing::Rig;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -26,7 +27,7 @@ async fn until(rig: &Rig, name: &str, holds: impl Fn(Option<&Value>) -> bool) {
 #[tokio::test]
 async fn what_is_owned_goes_after_its_owner() {
     let rig = Rig::new().await;
-    let task = tokio::spawn(run(rig.registry.clone()));
+    let task = start(&rig, controller(&rig.registry));
     let maps = "v1/ns:configmaps";
     let a = rig.create(maps, json!({"metadata": {"name": "a"}})).await;
     let b = rig.create(maps, owned("b", &a, false)).await;
@@ -48,7 +49,7 @@ async fn what_is_owned_goes_after_its_owner() {
 #[tokio::test]
 async fn orphans_lose_their_owner() {
     let rig = Rig::new().await;
-    let task = tokio::spawn(run(rig.registry.clone()));
+    let task = start(&rig, controller(&rig.registry));
     let maps = "v1/ns:configmaps";
     let a = rig.create(maps, json!({"metadata": {"name": "a"}})).await;
     rig.create(maps, owned("b", &a, true)).await;
@@ -65,7 +66,7 @@ async fn orphans_lose_their_owner() {
 #[tokio::test]
 async fn in_the_foreground_the_owner_goes_last() {
     let rig = Rig::new().await;
-    let task = tokio::spawn(run(rig.registry.clone()));
+    let task = start(&rig, controller(&rig.registry));
     let maps = "v1/ns:configmaps";
     let a = rig.create(maps, json!({"metadata": {"name": "a"}})).await;
     let mut held = owned("b", &a, true);
@@ -92,7 +93,7 @@ async fn in_the_foreground_the_owner_goes_last() {
 #[tokio::test]
 async fn who_own_each_other_go_together() {
     let rig = Rig::new().await;
-    let task = tokio::spawn(run(rig.registry.clone()));
+    let task = start(&rig, controller(&rig.registry));
     let maps = "v1/ns:configmaps";
     for alone in [true, false] {
         let a = rig.create(maps, json!({"metadata": {"name": "a"}})).await;
