@@ -50,10 +50,9 @@ impl Server {
     pub(super) async fn start_empty(&mut self) -> Result<Duration> {
         self.plane.apiserver.kill();
         self.plane.etcd.kill();
-        for data in ["data/hub.db", "data/hub.db-wal", "data/hub.db-shm", "etcd"] {
-            let path = self.plane.dir.join(data);
-            // A server has one or the other.
-            let _ = std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path));
+        // A server has one or the other. Keys without a database would be those of a hub that lost it.
+        for data in ["data", "etcd"] {
+            let _ = std::fs::remove_dir_all(self.plane.dir.join(data));
         }
         let took = self.start_again().await?;
         // What `towline init` had made on it is gone too.
