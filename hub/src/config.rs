@@ -1,7 +1,9 @@
 //! The flags of `towline-hub run`, and what they become once they are checked.
 
+mod failover;
 mod propagation;
 
+pub use failover::{Failover, FailoverArgs};
 pub use propagation::{Propagating, PropagationArgs};
 
 use crate::controller::detector::skip::InvalidSkip;
@@ -78,6 +80,8 @@ pub struct ClusterArgs {
     cluster_write_window: Duration,
     #[command(flatten)]
     propagation: PropagationArgs,
+    #[command(flatten)]
+    failover: FailoverArgs,
 }
 
 #[derive(Debug, Args)]
@@ -139,6 +143,12 @@ pub enum Error {
     /// Zero where time must pass.
     #[error("{0} must be longer than 0s")]
     Zero(&'static str),
+    /// Not a rate.
+    #[error("{0} must be 0 or more")]
+    Rate(&'static str),
+    /// Not a share.
+    #[error("{0} must be between 0 and 1")]
+    Share(&'static str),
     /// Zero workers.
     #[error("{0} must be at least 1")]
     None(&'static str),
@@ -177,6 +187,8 @@ pub struct Config {
     pub write_budget: Budget,
     /// What is propagated, and how.
     pub propagation: Propagating,
+    /// What becomes of clusters that are lost or tainted.
+    pub failover: Failover,
     /// Leader election; none works at once.
     pub election: Option<ElectionConfig>,
     /// Where health is served.
@@ -227,6 +239,7 @@ impl ClusterArgs {
             cluster_write_budget,
             cluster_write_window,
             propagation,
+            failover,
         } = self;
         if concurrent_cluster_syncs == 0 {
             return Err(Error::None("--concurrent-cluster-syncs"));
@@ -251,6 +264,7 @@ impl ClusterArgs {
                 window: positive("--cluster-write-window", cluster_write_window)?,
             },
             propagation: propagation.into_config()?,
+            failover: failover.into_config()?,
             election: None,
             health_address: None,
             metrics_address: None,
@@ -339,6 +353,13 @@ mod tests {
             ("--leader-elect-renew-deadline=15s", "must be longer"),
             ("--metrics-bind-address=x", "HOST:PORT"),
             ("--concurrent-cluster-syncs=0", "at least 1"),
+            ("--resource-eviction-rate=-1", "0 or more"),
+            ("--resource-eviction-rate=inf", "0 or more"),
+            ("--lost-clusters-threshold=2", "between 0 and 1"),
+            (
+                "--no-execute-taint-eviction-purge-mode=Never",
+                "Gracefully or Directly",
+            ),
         ];
         for (flag, want) in bad {
             let error = config(&[flag]).expect_err(want);

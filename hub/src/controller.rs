@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod dependencies;
 pub mod detector;
 pub mod events;
+pub mod eviction;
 pub mod fleet;
 pub mod monitor;
 pub mod namespace;
@@ -15,5 +16,6 @@ pub mod quarantine;
 pub mod registration;
 pub mod rights;
 pub mod scheduler;
+pub mod taint_policy;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use crate::controller::cluster::{self, Clusters};
 use crate::controller::detector::policies::Policies;
 use crate::controller::detector::{Detector, Holdings};
 use crate::controller::events::Events;
+use crate::controller::eviction::{self, Evictions};
 use crate::controller::fleet::Fleet;
 use crate::controller::monitor::{self, Monitor};
 use crate::controller::namespace::Namespaces;
@@ -18,6 +19,7 @@ use crate::controller::quarantine::Quarantine;
 use crate::controller::registration::Registrar;
 use crate::controller::rights::Rights;
 use crate::controller::scheduler::Scheduler;
+use crate::controller::taint_policy::TaintPolicies;
 use crate::install::repair::{Known, Repair};
 use crate::world::{Sizes, World};
 use common::admin::{self, AdminState, Check};
@@ -125,6 +127,7 @@ async fn connect(config: &Config, purpose: &'static str, env: &Env) -> Result<Cl
 struct Shared {
     controllers: Metrics,
     monitor: monitor::Metrics,
+    eviction: eviction::Metrics,
     fleet: Fleet,
     sizes: Sizes,
 }
@@ -135,6 +138,7 @@ impl Shared {
         Self {
             controllers: Metrics::register(&mut registry, "towline_hub"),
             monitor: monitor::Metrics::register(&mut registry),
+            eviction: eviction::Metrics::register(&mut registry),
             fleet: Fleet::register(&mut registry),
             sizes: Sizes::register(&mut registry),
         }
@@ -147,6 +151,7 @@ pub(crate) fn sample_metrics(registry: &Mutex<Registry>) {
     let shared = Shared::register(registry);
     shared.controllers.sample();
     shared.monitor.sample();
+    shared.eviction.sample();
     let world = crate::world::testing::sample();
     shared.fleet.look_at(&world);
     shared.sizes.look_at(&world);
@@ -246,6 +251,7 @@ impl Hub {
         self.start(&mut parts, registrar.workers(CONCURRENT_REGISTRATIONS));
         let options = cluster::decide::Options {
             deletion_timeout: self.config.deletion_timeout,
+            failover_after: self.config.failover.after,
         };
         let events = Events::new(client(), clock.clone(), identity);
         let clusters = Clusters::new(client(), clock.clone(), events, options).watching(&world);
@@ -306,6 +312,17 @@ impl Hub {
         self.start(parts, works.workers(workers));
         let answers = Answers::watching(client(), bindings(), clock.clone(), world);
         self.start(parts, answers.workers(workers));
+        let evictions = Evictions::watching(
+            client(),
+            bindings(),
+            clock.clone(),
+            self.config.failover.eviction,
+            self.metrics.eviction.clone(),
+            world,
+        );
+        self.start(parts, evictions.workers(workers));
+        let policies = TaintPolicies::watching(client(), bindings(), clock.clone(), world);
+        self.start(parts, policies.workers(workers));
     }
 
     fn start<R: Reconcile>(&self, parts: &mut Parts, controller: Controller<R>) {

@@ -221,7 +221,7 @@ pub struct LocalSecretReference {
 }
 
 /// Keeps what does not tolerate it away from a cluster.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Taint {
     /// Key.

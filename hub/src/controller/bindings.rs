@@ -249,6 +249,17 @@ pub fn about(binding: &Binding) -> ObjectReference {
     }
 }
 
+/// What an Event on a Cluster is about.
+pub fn about_cluster(name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("cluster.karmada.io/v1alpha1".to_owned()),
+        kind: Some("Cluster".to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
 /// What an Event on a template is about.
 pub fn about_template(template: &Template) -> ObjectReference {
     ObjectReference {

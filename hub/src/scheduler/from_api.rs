@@ -7,8 +7,8 @@ mod placement;
 pub use binding::{
     Observed, demand, placement_changed, previous, priority, standing, target_clusters, targets,
 };
-pub use cluster::cluster;
-pub use placement::rules;
+pub use cluster::{cluster, taint};
+pub use placement::{affinity, rules, toleration};
 
 use super::cluster::Amounts;
 use common::quantity::Quantity;

@@ -7,12 +7,13 @@ use crate::permissions::{Grant, Registration};
 use crate::scheduler::{self, Interner, from_api};
 use chrono::{DateTime, Utc};
 use common::api::cluster::Cluster as Api;
-use common::api::cluster::{EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, UNREGISTERING};
+use common::api::cluster::{EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, Taint, UNREGISTERING};
 use common::labels::{CERTIFICATE_END, QUARANTINED_SINCE, UNREGISTER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// A Cluster.
@@ -24,6 +25,10 @@ pub struct Cluster {
     pub pull: bool,
     /// Its condition Ready.
     pub ready: Option<Condition>,
+    /// The status of each condition, by type.
+    pub conditions: BTreeMap<Box<str>, Box<str>>,
+    /// Its taints, as they are written.
+    pub taints: Vec<Taint>,
     /// Who holds its rights; none for one that was never registered.
     pub grant: Option<Grant>,
     /// Whether the annotation is there that withholds them.
@@ -88,6 +93,8 @@ struct Object<'a> {
 struct Spec {
     #[serde(default)]
     sync_mode: Option<String>,
+    #[serde(default)]
+    taints: Value,
 }
 
 impl Record for Cluster {
@@ -118,7 +125,15 @@ impl Record for Cluster {
             annotations: metadata.annotations,
             ..ObjectMeta::default()
         });
+        let statuses = conditions.iter().filter_map(|condition| {
+            let text = |key: &str| condition[key].as_str().map(Into::into);
+            Some((text("type")?, text("status")?))
+        });
+        let (sync_mode, taints) =
+            spec.map_or_else(Default::default, |it| (it.sync_mode, it.taints));
         Ok(Some(Self {
+            conditions: statuses.collect(),
+            taints: serde_json::from_value(taints).unwrap_or_default(),
             lifecycle: Lifecycle {
                 uid: metadata.uid.into(),
                 generation: metadata.generation,
@@ -130,7 +145,7 @@ impl Record for Cluster {
                 quarantined: status_of(QUARANTINED),
                 space_terminating: status_of(EXECUTION_SPACE_TERMINATING),
             },
-            pull: spec.and_then(|spec| spec.sync_mode).as_deref() != Some("Push"),
+            pull: sync_mode.as_deref() != Some("Push"),
             ready,
             grant: registration.map(|registration| registration.grant),
             withheld,

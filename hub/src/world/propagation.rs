@@ -11,6 +11,7 @@ use common::api::binding::{
 };
 use common::api::override_policy::{ClusterOverridePolicy, OverridePolicy, OverrideSpec};
 use common::api::policy::{ClusterPropagationPolicy, PropagationPolicy, PropagationSpec};
+use common::api::taint_policy::{ClusterTaintPolicy, ClusterTaintSpec};
 use common::chance::Chance;
 use common::controller::Metrics;
 use common::watch::WatchConfig;
@@ -116,6 +117,8 @@ pub struct Propagation {
     pub overrides: View<Override>,
     /// Overrides of the whole hub.
     pub cluster_overrides: View<Override>,
+    /// Which taints clusters get by their conditions.
+    pub taint_policies: View<Whole<ClusterTaintSpec>>,
     /// Bindings of templates in namespaces.
     pub bindings: View<Binding>,
     /// Bindings of the others.
@@ -145,6 +148,7 @@ impl Propagation {
                 "clusteroverridepolicies",
                 config(),
             ),
+            taint_policies: all::<ClusterTaintPolicy, _>(client, "clustertaintpolicies", config()),
             bindings: all::<ResourceBinding, _>(client, "resourcebindings", config()),
             cluster_bindings: all::<ClusterResourceBinding, _>(
                 client,
@@ -183,13 +187,14 @@ impl Propagation {
         &self,
         metrics: &Metrics,
         chance: &Chance,
-    ) -> [BoxFuture<'static, ()>; 7] {
+    ) -> [BoxFuture<'static, ()>; 8] {
         let templates = self.templates.clone();
         [
             watched(&self.policies, metrics, chance),
             watched(&self.cluster_policies, metrics, chance),
             watched(&self.overrides, metrics, chance),
             watched(&self.cluster_overrides, metrics, chance),
+            watched(&self.taint_policies, metrics, chance),
             watched(&self.bindings, metrics, chance),
             watched(&self.cluster_bindings, metrics, chance),
             templates.run(metrics.clone(), chance.clone()).boxed(),

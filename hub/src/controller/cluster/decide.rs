@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use common::api::cluster::{Taint, TaintEffect};
 use common::controller::Requeue;
 use common::labels::{CLUSTER_FINALIZER, TAINT_NOT_READY, TAINT_UNREACHABLE};
-use common::time::to_time;
+use common::time::{from_time, to_time};
 use common::unregister::Mode;
 use std::time::Duration;
 
@@ -25,6 +25,9 @@ const POLL_FOREIGN: Duration = Duration::from_secs(60);
 pub struct Options {
     /// How long the agent may take to finish its Works when its Cluster is deleted.
     pub deletion_timeout: Duration,
+    /// After this long without being ready a cluster is left by what does not tolerate that; never when there is
+    /// none.
+    pub failover_after: Option<Duration>,
 }
 
 /// What is to be done.
@@ -94,12 +97,12 @@ pub struct ClusterChange {
 /// Decides.
 pub fn decide(now: DateTime<Utc>, options: Options, observed: &Observed) -> Decision {
     match observed.cluster.deleted_at {
-        None => decide_living(now, observed),
+        None => decide_living(now, options, observed),
         Some(at) => decide_deleted(now, at, options, observed),
     }
 }
 
-fn decide_living(now: DateTime<Utc>, observed: &Observed) -> Decision {
+fn decide_living(now: DateTime<Utc>, options: Options, observed: &Observed) -> Decision {
     let mut effects = Vec::new();
     let mut requeue = Requeue::Never;
     match observed.namespace {
@@ -115,11 +118,19 @@ fn decide_living(now: DateTime<Utc>, observed: &Observed) -> Decision {
     }
     let cluster = &observed.cluster;
     let terminating = observed.namespace == NamespaceState::Terminating;
+    let mut taints = decide_taints(now, cluster, terminating);
+    if let Some(after) = options.failover_after
+        && let Some(left) = decide_failover(now, after, cluster, &mut taints)
+    {
+        requeue = match requeue {
+            Requeue::After(sooner) => Requeue::After(sooner.min(left)),
+            Requeue::Never => Requeue::After(left),
+        };
+    }
     let change = ClusterChange {
         resource_version: cluster.resource_version.clone(),
         finalizers: with_finalizer(&cluster.finalizers),
-        taints: Some(decide_taints(now, cluster, terminating))
-            .filter(|taints| *taints != cluster.taints),
+        taints: Some(taints).filter(|taints| *taints != cluster.taints),
         zones: cluster
             .zone
             .as_ref()
@@ -186,6 +197,48 @@ fn decide_taints(now: DateTime<Utc>, cluster: &ClusterState, terminating: bool) 
         });
     }
     taints
+}
+
+/// A cluster that was heard and is not ready for long gets the taint that what is there leaves by, and loses it
+/// when it is ready again. How long is measured from the hub's own taint, for what an agent says of time is data.
+/// When to look again, while it is too early.
+fn decide_failover(
+    now: DateTime<Utc>,
+    after: Duration,
+    cluster: &ClusterState,
+    taints: &mut Vec<Taint>,
+) -> Option<Duration> {
+    let lost = match cluster.ready.as_deref() {
+        Some("Unknown") => Some(TAINT_UNREACHABLE),
+        Some("False") => Some(TAINT_NOT_READY),
+        _ => None,
+    };
+    taints.retain(|taint| {
+        let ours = [TAINT_UNREACHABLE, TAINT_NOT_READY].contains(&taint.key.as_str());
+        !ours || taint.effect != TaintEffect::NoExecute || Some(taint.key.as_str()) == lost
+    });
+    let key = lost?;
+    let of_effect = |effect| {
+        taints
+            .iter()
+            .find(|it| it.key == key && it.effect == effect)
+    };
+    if of_effect(TaintEffect::NoExecute).is_some() {
+        return None;
+    }
+    let since = of_effect(TaintEffect::NoSchedule)?.time_added.as_ref()?;
+    let passed = (now - from_time(since)?).to_std().unwrap_or_default();
+    let left = after.saturating_sub(passed);
+    if !left.is_zero() {
+        return Some(left);
+    }
+    taints.push(Taint {
+        key: key.to_owned(),
+        value: None,
+        effect: TaintEffect::NoExecute,
+        time_added: Some(to_time(now)),
+    });
+    None
 }
 
 fn decide_deleted(

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 const OPTIONS: Options = Options {
     deletion_timeout: Duration::from_secs(300),
+    failover_after: None,
 };
 const DELETED_AT: i64 = 1_700_000_000;
 
@@ -57,6 +58,78 @@ fn change(observed: &Observed) -> Option<ClusterChange> {
             Effect::UpdateCluster(change) => Some(*change),
             _ => None,
         })
+}
+
+#[test]
+fn a_cluster_that_is_not_ready_for_long_is_left() {
+    let of = |key: &str, effect, added| taint(key, effect, Some(added));
+    let unreachable = |added| of(TAINT_UNREACHABLE, TaintEffect::NoSchedule, added);
+    let not_ready = |added| of(TAINT_NOT_READY, TaintEffect::NoSchedule, added);
+    let leave = |key: &str, added| of(key, TaintEffect::NoExecute, added);
+    let users = || of("user", TaintEffect::NoExecute, -5);
+    let options = Options {
+        failover_after: Some(Duration::from_secs(60)),
+        ..OPTIONS
+    };
+    let again = |seconds| Requeue::After(Duration::from_secs(seconds));
+    let table = [
+        (
+            Some("Unknown"),
+            vec![],
+            Some(vec![unreachable(0)]),
+            again(60),
+        ),
+        (Some("Unknown"), vec![unreachable(-50)], None, again(10)),
+        (
+            Some("Unknown"),
+            vec![unreachable(-60)],
+            Some(vec![unreachable(-60), leave(TAINT_UNREACHABLE, 0)]),
+            Requeue::Never,
+        ),
+        (
+            Some("Unknown"),
+            vec![unreachable(-90), leave(TAINT_UNREACHABLE, -30)],
+            None,
+            Requeue::Never,
+        ),
+        (
+            Some("False"),
+            vec![not_ready(-60)],
+            Some(vec![not_ready(-60), leave(TAINT_NOT_READY, 0)]),
+            Requeue::Never,
+        ),
+        // It says something else now: the time begins anew.
+        (
+            Some("False"),
+            vec![unreachable(-90), leave(TAINT_UNREACHABLE, -30)],
+            Some(vec![not_ready(0)]),
+            again(60),
+        ),
+        (
+            Some("True"),
+            vec![unreachable(-90), users(), leave(TAINT_UNREACHABLE, -30)],
+            Some(vec![users()]),
+            Requeue::Never,
+        ),
+        // One that never was ready is lost to nobody.
+        (None, vec![not_ready(-90)], None, Requeue::Never),
+        // A clock that went back.
+        (Some("Unknown"), vec![unreachable(9)], None, again(60)),
+    ];
+    for (ready, before, after, requeue) in table {
+        let mut observed = living(ready);
+        observed.cluster.taints = before;
+        let decision = decide(at(0), options, &observed);
+        assert_eq!(decision.requeue, requeue, "{ready:?} {observed:?}");
+        let changed = decision
+            .effects
+            .into_iter()
+            .find_map(|effect| match effect {
+                Effect::UpdateCluster(change) => change.taints,
+                _ => None,
+            });
+        assert_eq!(changed, after, "{ready:?}");
+    }
 }
 
 #[test]

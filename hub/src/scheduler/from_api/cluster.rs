@@ -60,7 +60,8 @@ fn shape(object: &Object, apis: Arc<Apis>) -> Shape {
     }
 }
 
-fn taint(taint: &ApiTaint) -> Taint {
+/// A taint, without its times.
+pub fn taint(taint: &ApiTaint) -> Taint {
     Taint {
         key: taint.key.as_str().into(),
         value: taint.value.as_deref().unwrap_or_default().into(),

@@ -54,7 +54,8 @@ fn names(texts: &[String]) -> BTreeSet<Arc<str>> {
     texts.iter().map(|text| text.as_str().into()).collect()
 }
 
-fn affinity(from: &ClusterAffinity) -> Affinity {
+/// Which clusters are meant.
+pub fn affinity(from: &ClusterAffinity) -> Affinity {
     affinity_of(
         from.label_selector.as_ref(),
         from.field_selector.as_ref(),
@@ -108,7 +109,7 @@ fn label_tests(selector: &LabelSelector) -> Vec<LabelTest> {
 }
 
 /// None for one that tolerates nothing.
-fn toleration(from: &ApiToleration) -> Option<Toleration> {
+pub fn toleration(from: &ApiToleration) -> Option<Toleration> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let effect = match given(&from.effect).as_deref() {
         None => None,

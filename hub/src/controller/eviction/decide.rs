@@ -1,0 +1,219 @@
+//! Which clusters a binding leaves now, and which copies that it left behind go. Pure.
+
+use super::brake::Word;
+use super::taints::{Stay, evicts, stay};
+use super::tasks::{Fate, Replacement, TAINT_MANAGER, TAINT_UNTOLERATED, fate};
+use crate::propagation::{Binding, Notice};
+use crate::world;
+use chrono::{DateTime, Utc};
+use common::api::binding::{GracefulEvictionTask, TargetCluster};
+use common::api::policy::{ClusterPurgeMode, PurgeMode};
+use common::time::to_time;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the controller was told.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// How a copy goes whose binding does not say.
+    pub purge_mode: ClusterPurgeMode,
+    /// How long a task lasts that does not say.
+    pub timeout: Duration,
+}
+
+/// A cluster that a binding is placed on, or leaves.
+#[derive(Debug, Clone)]
+pub struct Around {
+    /// The Cluster.
+    pub cluster: Arc<world::Cluster>,
+    /// What the brake says of it.
+    pub word: Word,
+}
+
+/// What was seen.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// The binding.
+    pub held: &'a world::Binding,
+    /// The clusters that it is about, those that are there.
+    pub clusters: &'a BTreeMap<String, Around>,
+    /// Whether it has its turn to leave.
+    pub turn: bool,
+}
+
+/// What is to be done; at rest nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Decision {
+    /// The binding as it is to be.
+    pub binding: Option<Binding>,
+    /// Clusters that it leaves.
+    pub left: Vec<String>,
+    /// Whether it has to leave some, and waits for its turn.
+    pub wants_turn: bool,
+    /// Clusters that it would leave, did the brake not hold.
+    pub held: Vec<String>,
+    /// Events, once it is written.
+    pub events: Vec<Notice>,
+    /// When to look again.
+    pub again: Option<Duration>,
+}
+
+impl Decision {
+    fn look_at(&mut self, now: DateTime<Utc>, at: DateTime<Utc>) {
+        // Times of the API are whole seconds, and what ends is over strictly after.
+        let wait = (at - now).to_std().unwrap_or_default() + Duration::from_millis(1);
+        self.look_in(wait);
+    }
+
+    fn look_in(&mut self, wait: Duration) {
+        self.again = Some(self.again.map_or(wait, |sooner| sooner.min(wait)));
+    }
+}
+
+/// Decides about one binding.
+pub fn decide(now: DateTime<Utc>, options: Options, seen: Seen<'_>) -> Decision {
+    let mut decision = Decision::default();
+    let binding = &seen.held.binding;
+    // Without a placement nobody would place it anywhere else.
+    if binding.deleting || binding.spec.placement.is_none() {
+        return decision;
+    }
+    let mut wanted = binding.clone();
+    end_tasks(now, options, seen, &mut wanted, &mut decision);
+    leave(now, options, seen, &mut wanted, &mut decision);
+    decision.binding = Some(wanted).filter(|it| it.spec != binding.spec);
+    decision
+}
+
+/// How long a binding may stay on a cluster.
+fn stays(binding: &Binding, cluster: &world::Cluster) -> Stay {
+    let placement = binding.spec.placement.as_ref();
+    let tolerations = placement.map_or(&[][..], |it| &it.cluster_tolerations);
+    stay(tolerations, &cluster.taints)
+}
+
+fn end_tasks(
+    now: DateTime<Utc>,
+    options: Options,
+    seen: Seen<'_>,
+    wanted: &mut Binding,
+    decision: &mut Decision,
+) {
+    let held = seen.held;
+    let replacement = Replacement::of(&held.binding.spec, &held.status, held.generation);
+    let mut kept = Vec::new();
+    for mut task in std::mem::take(&mut wanted.spec.graceful_eviction_tasks) {
+        let name = &task.from_cluster;
+        let is_target = wanted.spec.clusters.iter().any(|it| it.name == *name);
+        let fate = match seen.clusters.get(name) {
+            // What was there went with it.
+            None => Fate::Ends,
+            Some(around) => {
+                let stays = stays(&held.binding, &around.cluster) == Stay::ForEver;
+                let ready = around.cluster.ready.as_ref();
+                let ready = ready.is_some_and(|it| it.status == world::Status::True);
+                let welcome = stays && ready && !is_target;
+                fate(now, &task, replacement, options.timeout, welcome)
+            }
+        };
+        match fate {
+            Fate::Stays(until) => {
+                until.into_iter().for_each(|at| decision.look_at(now, at));
+                kept.push(task);
+            }
+            Fate::Begins => {
+                task.creation_timestamp = Some(to_time(now));
+                kept.push(task);
+            }
+            Fate::Ends => {
+                let text = format!("Evict from cluster {name} succeed.");
+                let notice = Notice::normal("EvictWorkloadFromClusterSucceed", text);
+                decision.events.push(notice);
+            }
+            Fate::Returns => {
+                let text =
+                    format!("Cluster {name} is well again, and nothing else took its place.");
+                let notice = Notice::normal("EvictWorkloadFromClusterCancelled", text);
+                decision.events.push(notice);
+                wanted.spec.clusters.push(TargetCluster {
+                    name: task.from_cluster,
+                    replicas: task.replicas,
+                    ..TargetCluster::default()
+                });
+            }
+        }
+    }
+    wanted.spec.graceful_eviction_tasks = kept;
+}
+
+fn leave(
+    now: DateTime<Utc>,
+    options: Options,
+    seen: Seen<'_>,
+    wanted: &mut Binding,
+    decision: &mut Decision,
+) {
+    let mut due = Vec::new();
+    for target in &seen.held.binding.spec.clusters {
+        let Some(around) = seen.clusters.get(&target.name) else {
+            continue;
+        };
+        let stays = stays(&seen.held.binding, &around.cluster);
+        if !stays.is_over(now) {
+            if let Stay::Until(end) = stays {
+                decision.look_at(now, end);
+            }
+            continue;
+        }
+        match around.word {
+            Word::Go => due.push((target, &around.cluster)),
+            Word::Wait(wait) => decision.look_in(wait),
+            Word::Held => decision.held.push(target.name.clone()),
+        }
+    }
+    if due.is_empty() {
+        return;
+    }
+    if !seen.turn {
+        decision.wants_turn = true;
+        return;
+    }
+    let purge_mode = purge_mode(options, &seen.held.binding);
+    for (target, cluster) in due {
+        let spec = &mut wanted.spec;
+        spec.clusters.retain(|it| it.name != target.name);
+        decision.events.push(why(&target.name, cluster));
+        decision.left.push(target.name.clone());
+        let tasks = &mut spec.graceful_eviction_tasks;
+        if tasks.iter().any(|it| it.from_cluster == target.name) {
+            continue;
+        }
+        tasks.push(GracefulEvictionTask {
+            from_cluster: target.name.clone(),
+            purge_mode: Some(purge_mode),
+            replicas: target.replicas.filter(|replicas| *replicas > 0),
+            reason: TAINT_UNTOLERATED.to_owned(),
+            producer: TAINT_MANAGER.to_owned(),
+            creation_timestamp: Some(to_time(now)),
+            ..GracefulEvictionTask::default()
+        });
+    }
+}
+
+fn purge_mode(options: Options, binding: &Binding) -> PurgeMode {
+    let failover = binding.spec.failover.as_ref();
+    let cluster = failover.and_then(|it| it.cluster.as_ref());
+    match cluster.map_or(options.purge_mode, |it| it.purge_mode) {
+        ClusterPurgeMode::Directly => PurgeMode::Directly,
+        ClusterPurgeMode::Gracefully => PurgeMode::Gracefully,
+    }
+}
+
+fn why(name: &str, cluster: &world::Cluster) -> Notice {
+    let taints = cluster.taints.iter().filter(|it| evicts(it));
+    let taints: Vec<&str> = taints.map(|it| it.key.as_str()).collect();
+    let taints = taints.join(", ");
+    let text = format!("Leaves cluster {name}, which has NoExecute taints ({taints}).");
+    Notice::warning(TAINT_UNTOLERATED, text)
+}

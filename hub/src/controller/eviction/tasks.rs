@@ -1,0 +1,334 @@
+//! When a task of eviction ends, and with it the copy that it keeps. Pure.
+
+use chrono::{DateTime, Utc};
+use common::api::binding::{
+    GracefulEvictionTask, ResourceBindingSpec, ResourceBindingStatus, SCHEDULED,
+};
+use common::api::policy::PurgeMode;
+use common::api::work::ResourceHealth;
+use common::conditions;
+use common::time::from_time;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Reason of a task that a taint made.
+pub const TAINT_UNTOLERATED: &str = "TaintUntolerated";
+/// Producer of such a task.
+pub const TAINT_MANAGER: &str = "TaintManager";
+
+/// What becomes of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It stays; where only time ends it, until then.
+    Stays(Option<DateTime<Utc>>),
+    /// It stays, and is given the time from which it counts.
+    Begins,
+    /// It ends: what it kept goes.
+    Ends,
+    /// It ends, and what it kept belongs there again.
+    Returns,
+}
+
+/// What a binding says about what replaces the copies that leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replacement {
+    /// The scheduler has placed what is asked for now.
+    pub placed: bool,
+    /// The scheduler found no place for it.
+    pub unplaceable: bool,
+    /// Every member that it is placed in says that it is healthy there.
+    pub healthy: bool,
+    /// It is placed somewhere.
+    pub somewhere: bool,
+}
+
+impl Replacement {
+    /// As a binding says it.
+    pub fn of(spec: &ResourceBindingSpec, status: &ResourceBindingStatus, generation: i64) -> Self {
+        let scheduled = conditions::get(&status.conditions, SCHEDULED);
+        let says = |what: &str| scheduled.is_some_and(|it| it.status == what);
+        let items = status.aggregated_status.iter();
+        let health: BTreeMap<&str, Option<ResourceHealth>> = items
+            .map(|item| (item.cluster_name.as_str(), item.health))
+            .collect();
+        let is_healthy = |name: &str| health.get(name) == Some(&Some(ResourceHealth::Healthy));
+        Self {
+            placed: says("True") && status.scheduler_observed_generation == Some(generation),
+            unplaceable: says("False"),
+            healthy: spec.clusters.iter().all(|it| is_healthy(&it.name)),
+            somewhere: !spec.clusters.is_empty(),
+        }
+    }
+}
+
+/// What becomes of a task. `timeout` is how long it lasts when it does not say; `welcome` whether what it keeps might
+/// stay where it is, were it to be decided now.
+///
+/// Time alone ends no task before something else runs the workload, and none that is never to end by itself.
+pub fn fate(
+    now: DateTime<Utc>,
+    task: &GracefulEvictionTask,
+    replacement: Replacement,
+    timeout: Duration,
+    welcome: bool,
+) -> Fate {
+    let mode = task.purge_mode.unwrap_or_default();
+    let by_taint = task.reason == TAINT_UNTOLERATED && mode != PurgeMode::Directly;
+    if by_taint && welcome && replacement.unplaceable {
+        return Fate::Returns;
+    }
+    let Some(created) = task.creation_timestamp.as_ref().and_then(from_time) else {
+        return Fate::Begins;
+    };
+    match task.suppress_deletion {
+        Some(true) => return Fate::Stays(None),
+        Some(false) => return Fate::Ends,
+        None if mode == PurgeMode::Never => return Fate::Stays(None),
+        None => {}
+    }
+    if replacement.placed && replacement.healthy {
+        return Fate::Ends;
+    }
+    let seconds = task
+        .grace_period_seconds
+        .map(|it| u64::from(it.max(0).unsigned_abs()));
+    let grace = seconds.map_or(timeout, Duration::from_secs);
+    let grace = chrono::Duration::from_std(grace).ok();
+    let Some(end) = grace.and_then(|it| created.checked_add_signed(it)) else {
+        return Fate::Stays(None);
+    };
+    // What goes directly is gone already.
+    let replaced = replacement.somewhere && !replacement.unplaceable;
+    match (now > end, replaced || mode == PurgeMode::Directly) {
+        (true, true) => Fate::Ends,
+        (false, true) => Fate::Stays(Some(end)),
+        (_, false) => Fate::Stays(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::time::to_time;
+    use serde_json::json;
+
+    const TIMEOUT: Duration = Duration::from_secs(600);
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(1_700_000_000 + seconds, 0).expect("in range")
+    }
+
+    fn task() -> GracefulEvictionTask {
+        GracefulEvictionTask {
+            from_cluster: "m1".to_owned(),
+            purge_mode: Some(PurgeMode::Gracefully),
+            reason: TAINT_UNTOLERATED.to_owned(),
+            producer: TAINT_MANAGER.to_owned(),
+            creation_timestamp: Some(to_time(at(0))),
+            ..GracefulEvictionTask::default()
+        }
+    }
+
+    const WAITING: Replacement = Replacement {
+        placed: true,
+        unplaceable: false,
+        healthy: false,
+        somewhere: true,
+    };
+    const HEALTHY: Replacement = Replacement {
+        healthy: true,
+        ..WAITING
+    };
+    const NOWHERE: Replacement = Replacement {
+        placed: false,
+        unplaceable: true,
+        healthy: true,
+        somewhere: false,
+    };
+    /// Some replicas run elsewhere, for the others there is no room.
+    const PARTLY: Replacement = Replacement {
+        placed: false,
+        unplaceable: true,
+        healthy: true,
+        somewhere: true,
+    };
+    /// Scaled to nothing.
+    const EMPTY: Replacement = Replacement {
+        placed: true,
+        unplaceable: false,
+        healthy: true,
+        somewhere: false,
+    };
+
+    #[test]
+    fn a_task_ends_when_its_replacement_is_healthy_or_time_is_up() {
+        let given = |change: fn(&mut GracefulEvictionTask)| {
+            let mut task = task();
+            change(&mut task);
+            task
+        };
+        let by_another = given(|it| it.reason = "ApplicationFailure".to_owned());
+        let stays = |seconds| Fate::Stays(Some(at(seconds)));
+        let for_good = Fate::Stays(None);
+        let cases = [
+            (
+                "new",
+                given(|it| it.creation_timestamp = None),
+                0,
+                WAITING,
+                false,
+                Fate::Begins,
+            ),
+            ("waits", task(), 1, WAITING, false, stays(600)),
+            ("at the end", task(), 600, WAITING, false, stays(600)),
+            ("after it", task(), 601, WAITING, false, Fate::Ends),
+            ("healthy", task(), 1, HEALTHY, false, Fate::Ends),
+            (
+                "healthy before it was placed",
+                task(),
+                1,
+                Replacement {
+                    placed: false,
+                    ..HEALTHY
+                },
+                false,
+                stays(600),
+            ),
+            (
+                "its own time",
+                given(|it| it.grace_period_seconds = Some(5)),
+                6,
+                WAITING,
+                false,
+                Fate::Ends,
+            ),
+            (
+                "not up",
+                given(|it| it.grace_period_seconds = Some(5)),
+                4,
+                WAITING,
+                false,
+                stays(5),
+            ),
+            (
+                "kept",
+                given(|it| it.suppress_deletion = Some(true)),
+                9999,
+                HEALTHY,
+                false,
+                for_good,
+            ),
+            (
+                "let go",
+                given(|it| it.suppress_deletion = Some(false)),
+                1,
+                WAITING,
+                false,
+                Fate::Ends,
+            ),
+            (
+                "never",
+                given(|it| it.purge_mode = Some(PurgeMode::Never)),
+                9999,
+                HEALTHY,
+                false,
+                for_good,
+            ),
+            ("the last copy", task(), 9999, NOWHERE, false, for_good),
+            ("some of it", task(), 9999, PARTLY, false, for_good),
+            ("scaled to nothing", task(), 1, EMPTY, false, Fate::Ends),
+            (
+                "gone already",
+                given(|it| it.purge_mode = Some(PurgeMode::Directly)),
+                601,
+                NOWHERE,
+                false,
+                Fate::Ends,
+            ),
+            (
+                "welcome again, replaced",
+                task(),
+                1,
+                WAITING,
+                true,
+                stays(600),
+            ),
+            (
+                "welcome again, nowhere else",
+                task(),
+                1,
+                NOWHERE,
+                true,
+                Fate::Returns,
+            ),
+            (
+                "welcome again, some of it",
+                task(),
+                1,
+                PARTLY,
+                true,
+                Fate::Returns,
+            ),
+            (
+                "welcome, but gone",
+                given(|it| it.purge_mode = Some(PurgeMode::Directly)),
+                1,
+                NOWHERE,
+                true,
+                stays(600),
+            ),
+            (
+                "welcome, by another reason",
+                by_another,
+                1,
+                NOWHERE,
+                true,
+                for_good,
+            ),
+        ];
+        for (name, task, seconds, replacement, welcome, want) in cases {
+            let found = fate(at(seconds), &task, replacement, TIMEOUT, welcome);
+            assert_eq!(found, want, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_replacement_is_read_off_the_binding() {
+        let spec = |clusters| {
+            let spec = json!({"resource": {"apiVersion": "v1", "kind": "ConfigMap", "name": "c"}, "clusters": clusters});
+            serde_json::from_value::<ResourceBindingSpec>(spec).expect("a spec")
+        };
+        let status = |scheduled: &str, observed: i64, health: &str| {
+            let status = json!({
+                "schedulerObservedGeneration": observed,
+                "conditions": [{"type": "Scheduled", "status": scheduled, "reason": "R", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                "aggregatedStatus": [{"clusterName": "m2", "health": health}],
+            });
+            serde_json::from_value::<ResourceBindingStatus>(status).expect("a status")
+        };
+        let one = json!([{"name": "m2"}]);
+        let two = json!([{"name": "m2"}, {"name": "m3"}]);
+        let cases = [
+            (&one, "True", 3, "Healthy", HEALTHY),
+            (&one, "True", 3, "Unhealthy", WAITING),
+            (
+                &one,
+                "True",
+                2,
+                "Healthy",
+                Replacement {
+                    placed: false,
+                    ..HEALTHY
+                },
+            ),
+            (&two, "True", 3, "Healthy", WAITING),
+            (&json!([]), "False", 2, "Healthy", NOWHERE),
+            (&one, "False", 3, "Healthy", PARTLY),
+        ];
+        for (clusters, scheduled, observed, health, want) in cases {
+            let found = Replacement::of(&spec(clusters), &status(scheduled, observed, health), 3);
+            assert_eq!(found, want, "{clusters} {scheduled} {observed} {health}");
+        }
+    }
+}

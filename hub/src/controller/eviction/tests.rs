@@ -1,0 +1,268 @@
+//! What one binding does about the clusters that it is placed on, as a table; and a property over all of them.
+
+use super::brake::Word;
+use super::decide::{Around, Decision, Options, Seen, decide};
+use crate::world::{Binding, Cluster, Record as _};
+use chrono::{DateTime, Utc};
+use common::api::policy::ClusterPurgeMode;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const OPTIONS: Options = Options {
+    purge_mode: ClusterPurgeMode::Gracefully,
+    timeout: Duration::from_secs(600),
+};
+/// When the taints of these tests were added.
+const TAINTED: &str = "2026-01-01T00:00:00Z";
+
+fn at(seconds: i64) -> DateTime<Utc> {
+    let tainted: DateTime<Utc> = TAINTED.parse().expect("a time");
+    tainted + chrono::Duration::seconds(seconds)
+}
+
+fn binding(spec: &Value, status: &Value) -> Binding {
+    let mut object = json!({
+        "metadata": {"name": "web-deployment", "namespace": "n", "resourceVersion": "7", "generation": 3},
+        "spec": {
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"},
+            "placement": {},
+        },
+        "status": status,
+    });
+    json_patch::merge(&mut object["spec"], spec);
+    let read = Binding::read(&object.to_string());
+    read.expect("an object").expect("held")
+}
+
+fn cluster(name: &str, ready: &str, taints: &Value) -> Cluster {
+    let object = json!({
+        "metadata": {"name": name},
+        "spec": {"syncMode": "Pull", "taints": taints},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    });
+    let read = Cluster::read(&object.to_string());
+    read.expect("an object").expect("held")
+}
+
+fn tainted() -> Value {
+    json!([{"key": "x", "value": "1", "effect": "NoExecute", "timeAdded": TAINTED}])
+}
+
+/// A fleet in which m1 is tainted, m2 and m3 are well.
+fn fleet(word: Word) -> BTreeMap<String, Around> {
+    let none = json!([]);
+    let taints = [("m1", tainted()), ("m2", none.clone()), ("m3", none)];
+    let all = taints.map(|(name, taints)| {
+        let around = Around {
+            cluster: Arc::new(cluster(name, "True", &taints)),
+            word,
+        };
+        (name.to_owned(), around)
+    });
+    all.into()
+}
+
+fn at_ten(held: &Binding, clusters: &BTreeMap<String, Around>, turn: bool) -> Decision {
+    let seen = Seen {
+        held,
+        clusters,
+        turn,
+    };
+    decide(at(10), OPTIONS, seen)
+}
+
+fn placed() -> Value {
+    json!({"clusters": [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]})
+}
+
+fn spec_of(decision: &Decision) -> Value {
+    let binding = decision.binding.as_ref().expect("it changes");
+    serde_json::to_value(&binding.spec).expect("encodes")
+}
+
+#[test]
+fn what_is_not_tolerated_is_left() {
+    let held = binding(&placed(), &json!({}));
+    let decision = at_ten(&held, &fleet(Word::Go), true);
+    assert_eq!(decision.left, ["m1"]);
+    let spec = spec_of(&decision);
+    assert_eq!(spec["clusters"], json!([{"name": "m2", "replicas": 1}]));
+    assert_eq!(
+        spec["gracefulEvictionTasks"],
+        json!([{"fromCluster": "m1", "purgeMode": "Gracefully", "replicas": 3, "reason": "TaintUntolerated",
+            "producer": "TaintManager", "creationTimestamp": "2026-01-01T00:00:10Z"}])
+    );
+    assert_eq!(decision.events.len(), 1);
+}
+
+#[test]
+fn a_binding_says_itself_how_it_leaves() {
+    for (failover, want) in [
+        (json!(null), "Gracefully"),
+        (json!({"cluster": {"purgeMode": "Directly"}}), "Directly"),
+        (
+            json!({"cluster": {"purgeMode": "Gracefully"}}),
+            "Gracefully",
+        ),
+    ] {
+        let mut spec = placed();
+        spec["failover"] = failover;
+        let decision = at_ten(&binding(&spec, &json!({})), &fleet(Word::Go), true);
+        let task = &spec_of(&decision)["gracefulEvictionTasks"][0];
+        assert_eq!(task["purgeMode"], want);
+    }
+}
+
+#[test]
+fn what_has_replicas_of_no_number_leaves_without_one() {
+    let spec = json!({"clusters": [{"name": "m1"}, {"name": "m2"}]});
+    let decision = at_ten(&binding(&spec, &json!({})), &fleet(Word::Go), true);
+    assert_eq!(
+        spec_of(&decision)["gracefulEvictionTasks"][0].get("replicas"),
+        None
+    );
+}
+
+#[test]
+fn it_waits_for_its_turn_and_for_the_brake() {
+    let held = binding(&placed(), &json!({}));
+    let waits = at_ten(&held, &fleet(Word::Go), false);
+    assert!(waits.wants_turn && waits.binding.is_none(), "{waits:?}");
+    let braked = at_ten(&held, &fleet(Word::Held), true);
+    assert_eq!((braked.held, braked.binding), (vec!["m1".to_owned()], None));
+    let wait = Duration::from_secs(9);
+    let early = at_ten(&held, &fleet(Word::Wait(wait)), true);
+    assert_eq!((early.again, early.binding), (Some(wait), None));
+}
+
+#[test]
+fn tolerations_hold_it_as_long_as_they_say() {
+    let tolerates = |seconds: Value| {
+        let mut spec = placed();
+        spec["placement"] = json!({"clusterTolerations": [
+            {"key": "x", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]});
+        at_ten(&binding(&spec, &json!({})), &fleet(Word::Go), true)
+    };
+    assert_eq!(tolerates(json!(null)), Decision::default());
+    let later = tolerates(json!(30));
+    assert_eq!(later.again, Some(Duration::from_millis(20_001)));
+    assert_eq!(later.binding, None);
+    assert_eq!(tolerates(json!(9)).left, ["m1"]);
+}
+
+#[test]
+fn a_cluster_that_it_leaves_already_only_goes_from_its_targets() {
+    let mut spec = placed();
+    let task = json!({"fromCluster": "m1", "reason": "R", "producer": "P", "suppressDeletion": true,
+        "creationTimestamp": TAINTED});
+    spec["gracefulEvictionTasks"] = json!([task]);
+    let decision = at_ten(&binding(&spec, &json!({})), &fleet(Word::Go), true);
+    let after = spec_of(&decision);
+    assert_eq!(after["clusters"], json!([{"name": "m2", "replicas": 1}]));
+    assert_eq!(after["gracefulEvictionTasks"], json!([task]));
+}
+
+#[test]
+fn what_nobody_would_place_again_stays() {
+    let mut spec = placed();
+    spec["placement"] = json!(null);
+    let decision = at_ten(&binding(&spec, &json!({})), &fleet(Word::Go), true);
+    assert_eq!(decision, Decision::default());
+}
+
+fn scheduled(status: &str) -> Value {
+    json!({"schedulerObservedGeneration": 3, "conditions": [{"type": "Scheduled", "status": status,
+        "reason": "R", "message": "", "lastTransitionTime": TAINTED}]})
+}
+
+fn leaving(clusters: &Value) -> Value {
+    json!({"clusters": clusters, "gracefulEvictionTasks": [{"fromCluster": "m1", "replicas": 3,
+        "purgeMode": "Gracefully", "reason": "TaintUntolerated", "producer": "TaintManager",
+        "creationTimestamp": TAINTED}]})
+}
+
+#[test]
+fn tasks_end_with_a_healthy_replacement_and_wait_for_one() {
+    let spec = leaving(&json!([{"name": "m2", "replicas": 4}]));
+    let mut status = scheduled("True");
+    let waits = at_ten(&binding(&spec, &status), &fleet(Word::Go), true);
+    assert_eq!(waits.again, Some(Duration::from_millis(590_001)));
+    assert_eq!(waits.binding, None);
+    status["aggregatedStatus"] = json!([{"clusterName": "m2", "health": "Healthy"}]);
+    let ends = at_ten(&binding(&spec, &status), &fleet(Word::Go), true);
+    assert_eq!(spec_of(&ends).get("gracefulEvictionTasks"), None);
+    assert_eq!(ends.events.len(), 1);
+}
+
+#[test]
+fn what_found_no_other_place_returns_when_the_taint_goes() {
+    let held = binding(&leaving(&json!([])), &scheduled("False"));
+    let mut clusters = fleet(Word::Go);
+    assert_eq!(at_ten(&held, &clusters, true), Decision::default());
+    let well = Around {
+        cluster: Arc::new(cluster("m1", "True", &json!([]))),
+        word: Word::Go,
+    };
+    clusters.insert("m1".to_owned(), well);
+    let spec = spec_of(&at_ten(&held, &clusters, true));
+    assert_eq!(spec["clusters"], json!([{"name": "m1", "replicas": 3}]));
+    assert_eq!(spec.get("gracefulEvictionTasks"), None);
+    let silent = Around {
+        cluster: Arc::new(cluster("m1", "Unknown", &json!([]))),
+        word: Word::Go,
+    };
+    clusters.insert("m1".to_owned(), silent);
+    assert_eq!(at_ten(&held, &clusters, true), Decision::default());
+}
+
+#[test]
+fn a_task_of_a_cluster_that_is_gone_ends() {
+    let held = binding(&leaving(&json!([])), &scheduled("False"));
+    let ends = at_ten(&held, &BTreeMap::new(), true);
+    assert_eq!(spec_of(&ends).get("gracefulEvictionTasks"), None);
+}
+
+proptest! {
+    /// Whatever is tainted and held: a cluster that is left has a task, its replicas are in it, nothing else moves, and
+    /// what was decided once is not decided again.
+    #[test]
+    fn nothing_is_lost_on_the_way(
+        places in proptest::collection::btree_map("m[1-5]", (0_i32..4, any::<bool>(), any::<bool>()), 0..5),
+    ) {
+        let clusters: Vec<Value> = places.iter()
+            .map(|(name, (replicas, _, _))| json!({"name": name, "replicas": replicas}))
+            .collect();
+        let around: BTreeMap<String, Around> = places.iter().map(|(name, (_, evicts, held))| {
+            let taints = if *evicts { tainted() } else { json!([]) };
+            let around = Around {
+                cluster: Arc::new(cluster(name, "True", &taints)),
+                word: if *held { Word::Held } else { Word::Go },
+            };
+            (name.clone(), around)
+        }).collect();
+        let held = binding(&json!({ "clusters": clusters }), &json!({}));
+        let decision = at_ten(&held, &around, true);
+        let Some(after) = &decision.binding else {
+            prop_assert!(decision.left.is_empty());
+            return Ok(());
+        };
+        for (name, (replicas, evicts, held)) in &places {
+            let leaves = *evicts && !*held;
+            let stays = after.spec.clusters.iter().any(|it| it.name == *name);
+            let task = after.spec.graceful_eviction_tasks.iter().find(|it| it.from_cluster == *name);
+            prop_assert_eq!((stays, task.is_some()), (!leaves, leaves));
+            if let Some(task) = task {
+                prop_assert_eq!(task.replicas.unwrap_or(0), *replicas);
+            }
+        }
+        let again = Binding {
+            binding: after.clone(),
+            generation: 4,
+            status: held.status.clone(),
+        };
+        prop_assert_eq!(at_ten(&again, &around, true).binding, None);
+    }
+}
