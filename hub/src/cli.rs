@@ -7,6 +7,7 @@ mod check;
 mod cordon;
 mod demo;
 mod error;
+mod get;
 mod init;
 mod orphans;
 mod output;
@@ -52,6 +53,8 @@ enum Verb {
     Uncordon(cordon::Args),
     /// Put taints on clusters, and take them off.
     Taint(taint::Args),
+    /// Show templates, bindings and Works with what members say, and why not.
+    Get(get::Args),
     /// See what Works left behind in a member without having been deleted, and settle it.
     Orphans(orphans::Args),
     /// Walk from this machine to a hub or a member, and name the first thing that is wrong.
@@ -133,6 +136,7 @@ async fn run(verb: Verb, output: &Output) -> Result<(), CliError> {
         Verb::Cordon(args) => cordon::cordon(args, output).await,
         Verb::Uncordon(args) => cordon::uncordon(args, output).await,
         Verb::Taint(args) => taint::run(args, output).await,
+        Verb::Get(args) => get::run(args, output).await,
         Verb::Orphans(args) => orphans::run(args, output).await,
         Verb::Check(args) => check::run(args, output).await,
         Verb::Demo(args) => demo::run(args, output).await,

@@ -1,6 +1,6 @@
 //! Tables and partial objects: what `kubectl get` and metadata clients ask for.
 
-mod age;
+pub(crate) mod age;
 mod custom;
 mod jsonpath;
 mod network;

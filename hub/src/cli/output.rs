@@ -171,14 +171,24 @@ pub struct Table {
 impl Table {
     /// A table with these headings.
     pub fn new<const N: usize>(headings: [&str; N]) -> Self {
+        Self::of(headings.to_vec())
+    }
+
+    /// A table whose columns are known only at run time.
+    pub fn of(headings: Vec<&str>) -> Self {
         Self {
-            rows: vec![headings.map(str::to_owned).to_vec()],
+            rows: vec![headings.into_iter().map(str::to_owned).collect()],
         }
     }
 
     /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.to_vec());
+        self.push(cells.to_vec());
+    }
+
+    /// Adds a row of as many cells as there are headings.
+    pub fn push(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
     }
 }
 

@@ -31,7 +31,7 @@ fn pair(large: i64, unit: char, small: i64, part: char) -> String {
 }
 
 /// Two or three figures are enough. Clocks may differ by a second.
-pub(super) fn shown(milliseconds: i64) -> String {
+pub(crate) fn shown(milliseconds: i64) -> String {
     let seconds = milliseconds / 1000;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {

@@ -1,0 +1,251 @@
+//! `towline get`: templates, bindings and Works, with what members say of them.
+//!
+//! What `kubectl get` shows of a template is one object on the hub. This follows it: which policy holds it, where
+//! it was placed, what each member answered, and, when something is wrong, where to look next.
+
+mod answer;
+mod names;
+mod read;
+mod share;
+mod table;
+#[cfg(test)]
+mod tests;
+mod works;
+
+use super::{CliError, ConnectArgs, Format, Kind, Output};
+use answer::Answer;
+use common::mapper::Resource;
+use common::names::ClusterName;
+use common::time::{Clock as _, SystemClock};
+use names::Asked;
+use read::{Hub, Scope};
+use table::View;
+use works::Delivery;
+
+/// Arguments of `towline get`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  towline get deployment web -n shop     one template: its policy, its binding, a line for each cluster
+  towline get deployments -A             every Deployment on a line: where, how many are ready, why not
+  towline get deploy/web cm/web -n shop  several, by type and name
+  towline get bindings -n shop           whatever is propagated from a namespace
+  towline get works -C member1           what a member was told to run, and what it says")]
+pub(super) struct Args {
+    /// TYPE, TYPE NAME... or TYPE/NAME..., as kubectl takes them; types by plural, singular or short name, with
+    /// `.GROUP` behind. `bindings` and `works` are types too.
+    #[arg(value_name = "TYPE [NAME...] | TYPE/NAME", required = true)]
+    words: Vec<String>,
+    /// Namespace; default: the kubeconfig's. Works are shown of every cluster without it.
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Objects of all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// Only objects with these labels, such as `app=web,tier!=db`.
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Option<String>,
+    /// Only what is in these clusters.
+    #[arg(short = 'C', long, value_name = "CLUSTER", value_delimiter = ',')]
+    clusters: Vec<ClusterName>,
+    /// How they are shown.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Shape,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+/// How answers are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+enum Shape {
+    /// Aligned columns for people.
+    #[default]
+    Table,
+    /// More columns, and nothing cut.
+    Wide,
+    /// JSON for programs.
+    Json,
+    /// YAML for programs and files.
+    Yaml,
+    /// TYPE/NAME alone.
+    Name,
+}
+
+/// What a type is to the hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Template,
+    Binding,
+    Work,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+struct Found {
+    answers: Vec<Answer>,
+    works: Vec<Delivery>,
+    types: usize,
+    /// Whether only one namespace was looked at.
+    one_namespace: bool,
+}
+
+/// Runs the verb.
+pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
+    let usage = |message: &str| CliError::message(Kind::Usage, message);
+    let asked = Asked::read(&args.words).map_err(|error| CliError::new(Kind::Usage, error))?;
+    let named = matches!(asked, Asked::Named(_));
+    if named && args.all_namespaces {
+        return Err(usage(
+            "a resource cannot be retrieved by name across all namespaces",
+        ));
+    }
+    if named && args.selector.is_some() {
+        return Err(usage(
+            "name cannot be provided when a selector is specified",
+        ));
+    }
+    let (client, config) = args.connect.connect("cli get").await?;
+    let hub = Hub::discover(client).await?;
+    let namespace = args.namespace.clone().unwrap_or(config.default_namespace);
+    let mut found = match &asked {
+        Asked::All(types) => all(&hub, types, &args, &namespace).await?,
+        Asked::Named(pairs) => each(&hub, pairs, &namespace).await?,
+    };
+    found.only(&args.clusters);
+    if found.answers.is_empty()
+        && found.works.is_empty()
+        && args.output != Shape::Json
+        && args.output != Shape::Yaml
+    {
+        let place = match found.one_namespace {
+            true => format!(" in namespace {namespace}"),
+            false => String::new(),
+        };
+        output.note(format!("nothing was found{place}"));
+        return Ok(());
+    }
+    let view = View {
+        wide: args.output == Shape::Wide,
+        namespaces: args.all_namespaces,
+        types: found.types > 1,
+        now: SystemClock.now(),
+    };
+    show(&found, args.output, named, &view, output)
+}
+
+impl Found {
+    fn only(&mut self, clusters: &[ClusterName]) {
+        if clusters.is_empty() {
+            return;
+        }
+        let meant = |name: &str| clusters.iter().any(|it| it.as_str() == name);
+        self.works.retain(|it| meant(&it.cluster));
+        for answer in &mut self.answers {
+            answer.clusters.retain(|it| meant(&it.cluster));
+        }
+        self.answers.retain(|it| !it.clusters.is_empty());
+    }
+}
+
+fn show(
+    found: &Found,
+    shape: Shape,
+    named: bool,
+    view: &View,
+    output: &Output,
+) -> Result<(), CliError> {
+    let Found { answers, works, .. } = found;
+    let format = match shape {
+        Shape::Json => Format::Json,
+        Shape::Yaml => Format::Yaml,
+        Shape::Table | Shape::Wide | Shape::Name => Format::Table,
+    };
+    if shape == Shape::Name {
+        let answers = answers
+            .iter()
+            .map(|it| format!("{}/{}", it.resource(), it.name));
+        let works = works
+            .iter()
+            .map(|it| format!("work.work.karmada.io/{}", it.name));
+        return output.print(answers.chain(works).collect::<Vec<_>>().join("\n"));
+    }
+    if !works.is_empty() {
+        return output.print_values(format, works, |works| view.works(works));
+    }
+    if named && format == Format::Table {
+        let details: Vec<String> = answers.iter().map(|it| view.detail(it)).collect();
+        return output.print(details.join("\n"));
+    }
+    output.print_values(format, answers, |answers| view.list(answers))
+}
+
+/// Every object of some types.
+async fn all(hub: &Hub, types: &[String], args: &Args, namespace: &str) -> Result<Found, CliError> {
+    let here = Scope {
+        namespace: (!args.all_namespaces).then(|| namespace.to_owned()),
+        selector: args.selector.clone(),
+    };
+    let mut found = Found::default();
+    for word in types {
+        let resource = hub.resolve(word)?;
+        let sort = sort(&resource)?;
+        found.one_namespace |=
+            here.namespace.is_some() && resource.namespaced && sort != Sort::Work;
+        match sort {
+            Sort::Template => found.answers.extend(hub.templates(&resource, &here).await?),
+            Sort::Binding => found
+                .answers
+                .extend(hub.every_binding(&resource, &here).await?),
+            Sort::Work if types.len() > 1 => return Err(alone()),
+            Sort::Work => {
+                let given = Scope {
+                    namespace: args.namespace.clone(),
+                    ..here.clone()
+                };
+                found.works.extend(hub.works(&resource, &given).await?);
+            }
+        }
+        // Bindings are shown as their templates, which are of many types.
+        found.types += if sort == Sort::Binding { 2 } else { 1 };
+    }
+    Ok(found)
+}
+
+/// Objects by name.
+async fn each(hub: &Hub, pairs: &[(String, String)], namespace: &str) -> Result<Found, CliError> {
+    let mut found = Found::default();
+    for (word, name) in pairs {
+        let resource = hub.resolve(word)?;
+        match sort(&resource)? {
+            Sort::Template => found
+                .answers
+                .push(hub.template(&resource, namespace, name).await?),
+            Sort::Binding => found
+                .answers
+                .push(hub.binding(&resource, namespace, name).await?),
+            Sort::Work => return Err(alone()),
+        }
+    }
+    Ok(found)
+}
+
+fn alone() -> CliError {
+    CliError::message(Kind::Usage, "works are listed alone, and not by name")
+        .hint("`towline get works -n karmada-es-CLUSTER` lists those of a cluster; `kubectl get work` shows one.")
+}
+
+/// What a type is; policies and clusters are none of these.
+fn sort(resource: &Resource) -> Result<Sort, CliError> {
+    let group = resource.gvk.group.as_str();
+    match (group, resource.gvk.kind.as_str()) {
+        ("work.karmada.io", "Work") => Ok(Sort::Work),
+        ("work.karmada.io", "ResourceBinding" | "ClusterResourceBinding") => Ok(Sort::Binding),
+        ("work.karmada.io" | "policy.karmada.io" | "cluster.karmada.io", _) => {
+            let qualified = resource.qualified();
+            let message =
+                format!("{qualified} are not propagated: there is nothing of them in members");
+            Err(CliError::message(Kind::Usage, message)
+                .hint(format!("`kubectl get {qualified}` shows them.")))
+        }
+        _ => Ok(Sort::Template),
+    }
+}

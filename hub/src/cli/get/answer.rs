@@ -1,0 +1,299 @@
+//! What is known of a template: which policy holds it, where it is, what each member says of it, and what is wrong.
+//!
+//! Pure. A binding alone tells the same but for what only the template itself has.
+
+use super::share::{self, Share};
+use crate::controller::detector::claim;
+use crate::propagation::{PolicyName, Template};
+use chrono::{DateTime, Utc};
+use common::api::binding::{
+    ClusterResourceBinding, FULLY_APPLIED, ResourceBinding, ResourceBindingSpec,
+    ResourceBindingStatus, SCHEDULED,
+};
+use common::api::policy::DEFAULT_SCHEDULER;
+use common::conditions;
+use common::gvk::{GroupKind, Gvk};
+use common::time::from_time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A binding of either kind.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Bound {
+    pub(super) metadata: ObjectMeta,
+    pub(super) spec: ResourceBindingSpec,
+    pub(super) status: ResourceBindingStatus,
+}
+
+impl From<ResourceBinding> for Bound {
+    fn from(it: ResourceBinding) -> Self {
+        Self {
+            metadata: it.metadata,
+            spec: it.spec,
+            status: it.status.unwrap_or_default(),
+        }
+    }
+}
+
+impl From<ClusterResourceBinding> for Bound {
+    fn from(it: ClusterResourceBinding) -> Self {
+        Self {
+            metadata: it.metadata,
+            spec: it.spec.0,
+            status: it.status.unwrap_or_default(),
+        }
+    }
+}
+
+/// What is known beside the template and its binding, as far as this kubeconfig may see it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Around {
+    /// Why a cluster's words may be old, by clusters that are not Ready.
+    pub(super) silent: BTreeMap<String, String>,
+    /// When the binding's Work was made, by clusters.
+    pub(super) works: BTreeMap<String, DateTime<Utc>>,
+}
+
+/// What was read of one template.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen<'a> {
+    /// The object; none when only its binding is asked for.
+    pub(super) template: Option<&'a Value>,
+    /// Its binding, if there is one.
+    pub(super) binding: Option<&'a Bound>,
+    /// The rest.
+    pub(super) around: &'a Around,
+}
+
+/// Something wrong, and what to do next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Problem {
+    /// What is wrong.
+    pub(super) what: String,
+    /// The next thing to look at.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) hint: String,
+}
+
+/// A template, and what became of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Answer {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) created: Option<DateTime<Utc>>,
+    /// The policy that holds it, as `pp/NAME` or `cpp/NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) policy: Option<String>,
+    /// Bindings whose templates refer to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) follows: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) binding: Option<String>,
+    /// Absent until somebody said so or so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) scheduled: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fully_applied: Option<bool>,
+    /// Replicas that are wanted in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) replicas: Option<i64>,
+    pub(super) clusters: Vec<Share>,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Answer {
+    /// What follows from what was read; none without both template and binding.
+    pub(super) fn of(seen: &Seen<'_>) -> Option<Self> {
+        let template = seen.template.and_then(Template::of);
+        let reference = match (&template, seen.binding) {
+            (Some(template), _) => template.reference(),
+            (None, Some(binding)) => binding.spec.resource.clone(),
+            (None, None) => return None,
+        };
+        let of_binding = seen.binding.map(|it| &it.metadata);
+        let created = match seen.template {
+            Some(object) => object.pointer("/metadata/creationTimestamp").and_then(time),
+            None => of_binding.and_then(|it| from_time(it.creation_timestamp.as_ref()?)),
+        };
+        let policy = template
+            .as_ref()
+            .and_then(|it| claim::holder(&it.labels, &it.annotations))
+            .or_else(|| {
+                let metadata = of_binding?;
+                let (labels, annotations) = (&metadata.labels, &metadata.annotations);
+                claim::holder(labels.as_ref()?, annotations.as_ref()?)
+            });
+        let condition = |kind: &str| {
+            let found = conditions::get(&seen.binding?.status.conditions, kind)?;
+            Some(found.status == "True")
+        };
+        let of_template = seen
+            .template
+            .and_then(|it| it.pointer("/spec/replicas")?.as_i64());
+        let of_spec = seen.binding.and_then(|it| it.spec.replicas).map(i64::from);
+        let required = seen.binding.iter().flat_map(|it| &it.spec.required_by);
+        let mut answer = Self {
+            api_version: reference.api_version,
+            kind: reference.kind,
+            namespace: reference.namespace,
+            name: reference.name,
+            created,
+            policy: policy.as_ref().map(short),
+            follows: required.map(|it| it.name.clone()).collect(),
+            binding: of_binding.and_then(|it| it.name.clone()),
+            scheduled: condition(SCHEDULED),
+            fully_applied: condition(FULLY_APPLIED),
+            replicas: of_template.or(of_spec),
+            clusters: Vec::new(),
+            problems: Vec::new(),
+        };
+        if let Some(binding) = seen.binding {
+            answer.clusters = share::all(binding, seen.around);
+        }
+        answer.problems = answer.wrong(seen);
+        Some(answer)
+    }
+
+    /// `deployment.apps`, as kubectl writes it before a name.
+    pub(super) fn resource(&self) -> String {
+        let group_kind = self.group_kind();
+        group_kind.to_string().to_lowercase()
+    }
+
+    fn group_kind(&self) -> GroupKind {
+        match Gvk::new(&self.api_version, &self.kind) {
+            Some(gvk) => gvk.group_kind(),
+            None => GroupKind {
+                group: String::new(),
+                kind: self.kind.clone(),
+            },
+        }
+    }
+
+    /// Replicas that are ready in all; none when no member counts any.
+    pub(super) fn ready(&self) -> Option<i64> {
+        let counted: Vec<i64> = self.clusters.iter().filter_map(|it| it.ready).collect();
+        (!counted.is_empty()).then(|| counted.iter().sum())
+    }
+
+    /// How many clusters have applied it.
+    pub(super) fn applied(&self) -> usize {
+        let applied = |it: &&Share| it.applied == Some(true);
+        self.clusters.iter().filter(applied).count()
+    }
+
+    /// How many clusters say that it does what it should.
+    pub(super) fn healthy(&self) -> usize {
+        self.clusters.iter().filter(|it| it.is_healthy()).count()
+    }
+
+    /// Everything that is wrong, in the order of its way: policy, binding, placement, members.
+    fn wrong(&self, seen: &Seen<'_>) -> Vec<Problem> {
+        if self.policy.is_none() && self.follows.is_empty() {
+            return self.not_held().into_iter().collect();
+        }
+        let Some(binding) = seen.binding else {
+            return vec![problem(
+                format!("{} holds it, and it has no binding yet", self.held_by()),
+                "If that lasts, see whether the hub's controllers run: `towline check`.",
+            )];
+        };
+        let mut problems: Vec<Problem> = self.not_placed(binding).into_iter().collect();
+        problems.extend(self.clusters.iter().filter_map(|it| it.problem(self)));
+        problems
+    }
+
+    fn held_by(&self) -> String {
+        self.policy
+            .clone()
+            .unwrap_or_else(|| self.follows.join(", "))
+    }
+
+    /// Neither a policy nor another template takes it anywhere. A Namespace goes where something in it goes.
+    fn not_held(&self) -> Option<Problem> {
+        if self.resource() == "namespace" {
+            return None;
+        }
+        let hint = match &self.namespace {
+            Some(namespace) => format!(
+                "Select it in a PropagationPolicy of its namespace: `kubectl -n {namespace} get pp` lists those there \
+                 are, `kubectl get cpp` those for all namespaces."
+            ),
+            None => {
+                "Select it in a ClusterPropagationPolicy: `kubectl get cpp` lists those there are."
+                    .to_owned()
+            }
+        };
+        Some(problem("no policy holds it: it stays on the hub", hint))
+    }
+
+    /// The scheduler's own words, or why it has none.
+    fn not_placed(&self, binding: &Bound) -> Option<Problem> {
+        let spec = &binding.spec;
+        // What follows others is placed by them.
+        let policy = self.policy.as_deref()?;
+        let suspended = spec.suspension.as_ref().and_then(|it| it.scheduling) == Some(true);
+        if suspended {
+            let hint = "Somebody suspended it: spec.suspension.scheduling of its binding says so.";
+            return Some(problem("its placement is suspended", hint));
+        }
+        let described = match policy.strip_prefix("pp/") {
+            Some(name) => format!(
+                "kubectl -n {} describe pp {name}",
+                self.namespace.as_deref().unwrap_or_default()
+            ),
+            None => format!("kubectl describe {policy}"),
+        };
+        match conditions::get(&binding.status.conditions, SCHEDULED) {
+            Some(condition) if condition.status == "True" => None,
+            Some(condition) => Some(problem(
+                format!("not placed: {}", condition.message),
+                format!(
+                    "Compare what the policy asks for (`{described}`) with the clusters (`kubectl get clusters \
+                     --show-labels`)."
+                ),
+            )),
+            None => {
+                let by = spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+                let hint = match by {
+                    DEFAULT_SCHEDULER => {
+                        "If that lasts, see whether the hub's controllers run: `towline check`."
+                            .to_owned()
+                    }
+                    other => format!(
+                        "Its policy leaves that to the scheduler {other:?}, which is not the hub's."
+                    ),
+                };
+                Some(problem("not placed yet", hint))
+            }
+        }
+    }
+}
+
+/// Something wrong.
+pub(super) fn problem(what: impl Into<String>, hint: impl Into<String>) -> Problem {
+    Problem {
+        what: what.into(),
+        hint: hint.into(),
+    }
+}
+
+/// A policy as kubectl takes it.
+fn short(policy: &PolicyName) -> String {
+    match policy.namespace {
+        Some(_) => format!("pp/{}", policy.name),
+        None => format!("cpp/{}", policy.name),
+    }
+}
+
+fn time(value: &Value) -> Option<DateTime<Utc>> {
+    let time = DateTime::parse_from_rfc3339(value.as_str()?).ok()?;
+    Some(time.to_utc())
+}
