@@ -3,7 +3,7 @@
 //! A Work may hold Secrets in plain, so `view`, which reads no Secrets, reads no Works. Whoever writes Works
 //! in an execution namespace does in that member what its agent may do there: `edit` of that namespace, or
 //! of all by a ClusterRoleBinding, is for those alone. Clusters and what is said for all namespaces are read
-//! here, by a ClusterRoleBinding, and written by administrators of the hub.
+//! here, by a ClusterRoleBinding, and written by who is bound to `towline-operator`, which goes into no other role.
 
 use super::object::Desired;
 use serde_json::{Value, json};
@@ -42,9 +42,43 @@ pub fn desired() -> Vec<Desired> {
         &["resourcebindings"],
         &["delete", "deletecollection", "patch", "update"]
     )]);
-    [("view", view), ("edit", edit), ("admin", admin)]
-        .map(|(into, rules)| role(into, rules))
-        .into()
+    let gathered = [("view", view), ("edit", edit), ("admin", admin)];
+    let mut roles: Vec<Desired> = gathered.map(|(into, rules)| role(into, rules)).into();
+    roles.push(operator());
+    roles
+}
+
+/// Whoever runs the fleet: labels, cordons and taints clusters, and says what goes where in all namespaces.
+fn operator() -> Desired {
+    let all = [&READ[..], &WRITE].concat();
+    let rules = json!([
+        rule(
+            "cluster.karmada.io",
+            &["clusters"],
+            &[&READ[..], &["patch", "update"]].concat()
+        ),
+        rule(
+            "policy.karmada.io",
+            &[
+                "clusterpropagationpolicies",
+                "clusteroverridepolicies",
+                "clustertaintpolicies"
+            ],
+            &all
+        ),
+        rule("apps.karmada.io", &["workloadrebalancers"], &all),
+        rule(
+            "work.karmada.io",
+            &["resourcebindings", "clusterresourcebindings"],
+            &READ
+        ),
+    ]);
+    Desired::new(json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "towline-operator"},
+        "rules": rules,
+    }))
 }
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
@@ -83,16 +117,26 @@ mod tests {
     }
 
     #[test]
-    fn nobody_writes_a_status_or_a_cluster() {
+    fn nobody_writes_a_status_and_operators_alone_write_for_all_namespaces() {
+        let mut operators = 0;
         for role in desired() {
             let text = role.value()["rules"].to_string();
             assert!(!text.contains("/status") && !text.contains('*'), "{text}");
+            let gathered = role.value()["metadata"]["labels"]
+                .to_string()
+                .contains("aggregate-to");
+            operators += usize::from(!gathered);
             for rule in role.value()["rules"].as_array().expect("rules") {
                 let resources = rule["resources"].to_string();
                 let cluster_wide = resources.contains("cluster");
                 let writes = rule["verbs"].to_string().contains("patch");
-                assert!(!(cluster_wide && writes), "{rule}");
+                assert!(!(gathered && cluster_wide && writes), "{rule}");
+                assert!(
+                    gathered || !resources.contains("works"),
+                    "a Work may hold Secrets: {rule}"
+                );
             }
         }
+        assert_eq!(operators, 1);
     }
 }
