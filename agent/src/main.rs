@@ -7,7 +7,6 @@ use clap::{Parser, Subcommand};
 use common::env::Env;
 use common::errors::chain;
 use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Makes a cluster a member of a Towline hub: dials the hub, and carries out what it wants here.
@@ -62,7 +61,7 @@ fn start(args: RunArgs) -> anyhow::Result<ExitCode> {
         .context("failed to start the runtime")?;
     let ended = runtime.block_on(async {
         let shutdown = CancellationToken::new();
-        stop_on_signals(shutdown.clone())?;
+        common::shutdown::on_signals(shutdown.clone()).context("failed to listen for signals")?;
         anyhow::Ok(run::run(config, Env::system(), shutdown).await)
     })?;
     // A lookup of names may still block a thread; nothing waits for it.
@@ -76,20 +75,4 @@ fn start(args: RunArgs) -> anyhow::Result<ExitCode> {
             ExitCode::from(code.exit_status())
         }
     })
-}
-
-fn stop_on_signals(shutdown: CancellationToken) -> anyhow::Result<()> {
-    let failed = "failed to listen for signals";
-    let mut terminate = signal(SignalKind::terminate()).context(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).context(failed)?;
-    tokio::spawn(async move {
-        tokio::select! {
-            biased;
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stopping");
-        shutdown.cancel();
-    });
-    Ok(())
 }

@@ -35,6 +35,7 @@ pub mod reserved;
 pub mod rest;
 pub mod secret;
 pub mod selector;
+pub mod shutdown;
 pub mod signal;
 pub mod telemetry;
 pub mod time;

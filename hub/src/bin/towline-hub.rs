@@ -19,7 +19,6 @@ use rand::Rng as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Runs a fleet of Kubernetes clusters whose agents dial in.
@@ -114,7 +113,7 @@ fn start(args: RunArgs) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), ?config, "starting");
     blocking(async move {
         let shutdown = CancellationToken::new();
-        stop_on_signals(shutdown.clone())?;
+        common::shutdown::on_signals(shutdown.clone()).context("failed to listen for signals")?;
         let env = Env::system();
         let identity = identity(&env.chance);
         anyhow::Ok(hub::run::run(config, &identity, env, shutdown).await?)
@@ -126,7 +125,7 @@ fn serve(args: ServeArgs) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), ?args, "starting");
     blocking(async move {
         let shutdown = CancellationToken::new();
-        stop_on_signals(shutdown.clone())?;
+        common::shutdown::on_signals(shutdown.clone()).context("failed to listen for signals")?;
         let tell = |text: String| {
             // Whoever reads it may have gone; the hub serves all the same.
             let _ = std::io::stdout().write_all(text.as_bytes());
@@ -156,20 +155,4 @@ fn identity(chance: &Chance) -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "towline-hub".to_owned());
     let number: u64 = chance.stream("identity").random();
     format!("{host}_{number:016x}")
-}
-
-fn stop_on_signals(shutdown: CancellationToken) -> anyhow::Result<()> {
-    let failed = "failed to listen for signals";
-    let mut terminate = signal(SignalKind::terminate()).context(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).context(failed)?;
-    tokio::spawn(async move {
-        tokio::select! {
-            biased;
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stopping");
-        shutdown.cancel();
-    });
-    Ok(())
 }

@@ -12,11 +12,12 @@ mod ledger;
 pub use ledger::Budget;
 
 use crate::controller::registration::{self, condition};
+use crate::controller::rights::Error;
 use crate::permissions::{self, Registration};
 use crate::world::writers::Version;
 use crate::world::{Change, Cluster, Event, ObjectName, Status, Told, Work, World};
 use common::api::cluster::QUARANTINED;
-use common::controller::{Controller, Failure, Reconcile, Requeue};
+use common::controller::{Controller, Reconcile, Requeue};
 use common::labels::{HELD, HUB_FIELD_MANAGER, QUARANTINED_SINCE};
 use common::names::{ClusterName, EXECUTION_PREFIX};
 use common::time::{SharedClock, to_time};
@@ -31,33 +32,6 @@ use tokio::time::Instant;
 const REASON_OVER: &str = "WroteTooMuch";
 const REASON_RESTORED: &str = "RestoredFromBackup";
 const REASON_LIFTED: &str = "Lifted";
-
-/// Why a cluster could not be quarantined or released; it is tried again.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The Cluster could not be read or written.
-    #[error(transparent)]
-    Cluster(#[from] registration::Error),
-    /// Its permissions could not be written.
-    #[error(transparent)]
-    Permissions(#[from] permissions::Error),
-}
-
-impl Failure for Error {
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::Cluster(error) => error.reason(),
-            Self::Permissions(_) => "PermissionsFailed",
-        }
-    }
-
-    fn is_conflict(&self) -> bool {
-        match self {
-            Self::Cluster(error) => error.is_conflict(),
-            Self::Permissions(error) => error.status().is_some_and(|s| s.code == 409),
-        }
-    }
-}
 
 /// Clusters found over their budget, until they are dealt with.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The objects of one registration are written one after another: they are compared once, after all.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// Why the permissions of a registration could not be put right; it is tried again.
+/// Why the permissions of a registration could not be put right or taken; it is tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The Cluster could not be read.

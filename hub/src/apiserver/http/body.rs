@@ -8,6 +8,11 @@ use http_body_util::BodyExt as _;
 use std::fmt::Display;
 use std::pin::pin;
 
+/// The body of a request, as it comes in.
+pub trait Incoming: hyper::body::Body<Data = Bytes, Error: Display> + Send {}
+
+impl<B: hyper::body::Body<Data = Bytes, Error: Display> + Send> Incoming for B {}
+
 /// Longest body.
 pub(super) const BODY_MAX: usize = 3 * 1024 * 1024;
 /// How much of a body that is too long is read all the same: a client that is still sending when the
@@ -15,11 +20,7 @@ pub(super) const BODY_MAX: usize = 3 * 1024 * 1024;
 const DRAIN_MAX: usize = 4 * BODY_MAX;
 
 /// Reads a body to its end.
-pub(super) async fn read<B>(body: B, headers: &HeaderMap) -> Result<Bytes, ApiError>
-where
-    B: hyper::body::Body<Data = Bytes> + Send,
-    B::Error: Display,
-{
+pub(super) async fn read<B: Incoming>(body: B, headers: &HeaderMap) -> Result<Bytes, ApiError> {
     let said = header(headers, http::header::CONTENT_LENGTH);
     let said = said.parse::<u64>().unwrap_or(0);
     let mut seen = 0;

@@ -1,16 +1,15 @@
 //! A connection within this process, without a socket and without TLS: what is asked on it ends in the
 //! router, as whoever is at its other end.
 
+use super::body::Incoming;
 use super::connection::Connection;
 use super::respond::Body;
 use super::router::Router;
 use crate::apiserver::authn::{Peer, Shown};
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use rustls::pki_types::CertificateDer;
 use std::convert::Infallible;
-use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -60,11 +59,7 @@ impl Router {
 }
 
 impl Link {
-    async fn answer<B>(self, mut request: Request<B>) -> Response<Body>
-    where
-        B: hyper::body::Body<Data = Bytes> + Send,
-        B::Error: Display,
-    {
+    async fn answer<B: Incoming>(self, mut request: Request<B>) -> Response<Body> {
         let peer = match self.end {
             End::Of(peer) => peer,
             End::Shown(connection) => {
@@ -79,11 +74,7 @@ impl Link {
     }
 }
 
-impl<B> Service<Request<B>> for Link
-where
-    B: hyper::body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Display,
-{
+impl<B: Incoming + 'static> Service<Request<B>> for Link {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;

@@ -12,6 +12,7 @@ mod told;
 
 pub(super) use asked::{Asked, Kept, header};
 
+use super::body::Incoming;
 use super::metrics::Metrics;
 use super::requests::Requests;
 use super::respond::{self, Body, Reply};
@@ -34,7 +35,6 @@ use common::time::SharedClock;
 use common::uuid::random_uuid;
 use head::Head;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use std::fmt::Display;
 use std::sync::{Arc, PoisonError};
 use tokio_util::sync::CancellationToken;
 
@@ -116,11 +116,7 @@ impl Router {
     }
 
     /// Answers a request.
-    pub async fn handle<B>(&self, request: Request<B>, peer: &Peer) -> Response<Body>
-    where
-        B: hyper::body::Body<Data = Bytes> + Send,
-        B::Error: Display,
-    {
+    pub async fn handle<B: Incoming>(&self, request: Request<B>, peer: &Peer) -> Response<Body> {
         if !request::is_escaped(request.uri().path()) {
             return respond::bare(StatusCode::BAD_REQUEST, "400 Bad Request");
         }
@@ -136,17 +132,13 @@ impl Router {
         response
     }
 
-    async fn answer<B>(
+    async fn answer<B: Incoming>(
         &self,
         request: Request<B>,
         peer: &Peer,
         audit_id: &str,
         warnings: &Warnings,
-    ) -> Response<Body>
-    where
-        B: hyper::body::Body<Data = Bytes> + Send,
-        B::Error: Display,
-    {
+    ) -> Response<Body> {
         let (head, body) = request.into_parts();
         let mut head = match Head::read(head, self.parts.clock.now()) {
             Ok(head) => head,

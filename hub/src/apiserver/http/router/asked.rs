@@ -1,6 +1,7 @@
 //! A request that may be carried out, its body still unread.
 
 use super::super::body;
+use super::super::body::Incoming;
 use super::super::connection::Connection;
 use super::super::respond::Reply;
 use super::super::shares::Tickets;
@@ -10,7 +11,6 @@ use crate::apiserver::error::ApiError;
 use crate::apiserver::request::{Query, RequestInfo, Warnings};
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -76,11 +76,7 @@ pub(super) struct Admitted<'a, B> {
 impl Asked<'_> {
     /// The body, read whole. What only asks has none; one that comes all the same, however slowly, is not
     /// waited for.
-    pub(super) async fn whole<B>(&self, body: B) -> Result<Bytes, ApiError>
-    where
-        B: hyper::body::Body<Data = Bytes> + Send,
-        B::Error: Display,
-    {
+    pub(super) async fn whole<B: Incoming>(&self, body: B) -> Result<Bytes, ApiError> {
         match *self.method {
             Method::GET | Method::HEAD => Ok(Bytes::new()),
             _ => body::read(body, self.headers).await,

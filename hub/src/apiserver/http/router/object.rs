@@ -1,5 +1,6 @@
 //! A stage that carries requests out: a verb on objects, whose body is read whole and whose answer is one.
 
+use super::super::body::Incoming;
 use super::super::negotiate;
 use super::super::respond::{self, Body};
 use super::super::route;
@@ -12,24 +13,18 @@ use crate::apiserver::request::Holding;
 use bytes::Bytes;
 use http::Response;
 use http::header::ACCEPT;
-use std::fmt::Display;
 use std::sync::Arc;
 
 impl Router {
-    pub(super) async fn object<B>(
+    pub(super) async fn object<B: Incoming>(
         &self,
-        admitted: Admitted<'_, B>,
-    ) -> Result<Response<Body>, ApiError>
-    where
-        B: hyper::body::Body<Data = Bytes> + Send,
-        B::Error: Display,
-    {
-        let Admitted {
+        Admitted {
             asked,
             caller,
             tickets,
             body,
-        } = admitted;
+        }: Admitted<'_, B>,
+    ) -> Result<Response<Body>, ApiError> {
         let answered = async {
             let body = asked.whole(body).await?;
             self.call(asked, caller, body).await

@@ -1,29 +1,23 @@
 //! A stage that carries requests out: pages, which are no objects, and the backup.
 
+use super::super::body::Incoming;
 use super::super::respond::Body;
 use super::super::{backup, pages};
 use super::{Admitted, Router};
 use crate::apiserver::backup::PAGE;
 use crate::apiserver::error::ApiError;
-use bytes::Bytes;
 use http::Response;
-use std::fmt::Display;
 
 impl Router {
-    pub(super) async fn page<B>(
+    pub(super) async fn page<B: Incoming>(
         &self,
-        admitted: Admitted<'_, B>,
-    ) -> Result<Response<Body>, ApiError>
-    where
-        B: hyper::body::Body<Data = Bytes> + Send,
-        B::Error: Display,
-    {
-        let Admitted {
+        Admitted {
             asked,
             caller,
             tickets,
             body,
-        } = admitted;
+        }: Admitted<'_, B>,
+    ) -> Result<Response<Body>, ApiError> {
         let answered = async {
             // No page reads it; who sends one that is too long is told so.
             asked.whole(body).await?;

@@ -1,33 +1,27 @@
 //! A stage that carries requests out: streams, which go on once they have begun. Only the beginning has the
 //! limit of a request, and its connection may be taken over.
 
+use super::super::body::Incoming;
 use super::super::respond::Body;
 use super::super::websocket;
 use super::head::Socket;
 use super::{Admitted, Router};
 use crate::apiserver::error::ApiError;
-use bytes::Bytes;
 use http::Response;
-use std::fmt::Display;
 
 impl Router {
     /// Begins a watch, over a WebSocket where one is wanted. It is counted by itself, and is no longer under
     /// way once it has begun.
-    pub(super) async fn stream<B>(
+    pub(super) async fn stream<B: Incoming>(
         &self,
-        admitted: Admitted<'_, B>,
-        socket: Option<Socket>,
-    ) -> Result<Response<Body>, ApiError>
-    where
-        B: hyper::body::Body<Data = Bytes> + Send,
-        B::Error: Display,
-    {
-        let Admitted {
+        Admitted {
             asked,
             caller,
             tickets,
             body,
-        } = admitted;
+        }: Admitted<'_, B>,
+        socket: Option<Socket>,
+    ) -> Result<Response<Body>, ApiError> {
         let begun = async {
             let body = asked.whole(body).await?;
             self.call(asked, caller, body).await
