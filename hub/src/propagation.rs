@@ -6,7 +6,7 @@
 mod tests;
 
 use common::api::binding::{ObjectReference, ResourceBindingSpec, TargetCluster};
-use common::api::policy::{ConflictResolution, PropagationSpec};
+use common::api::policy::{ConflictResolution, PropagationSpec, PurgeMode};
 use common::labels::{
     BINDING_PERMANENT_ID, CLUSTER_BINDING_PERMANENT_ID, CLUSTER_POLICY_PERMANENT_ID,
     POLICY_PERMANENT_ID,
@@ -334,11 +334,27 @@ impl Dependent {
             namespace,
             name: binding.name.clone(),
             id: binding.id().to_owned(),
-            clusters: binding.spec.clusters.clone(),
+            clusters: runs_in(&binding.spec),
             conflict_resolution: binding.spec.conflict_resolution,
             preserve: binding.spec.preserve_resources_on_deletion == Some(true),
         })
     }
+}
+
+/// Where a template is: the clusters that it was given, and those that it has not left yet.
+fn runs_in(spec: &ResourceBindingSpec) -> Vec<TargetCluster> {
+    let tasks = spec.graceful_eviction_tasks.iter();
+    let stays = tasks.filter(|it| it.purge_mode != Some(PurgeMode::Directly));
+    let leaving = stays.filter(|task| {
+        let mut given = spec.clusters.iter();
+        given.all(|target| target.name != task.from_cluster)
+    });
+    let leaving = leaving.map(|task| TargetCluster {
+        name: task.from_cluster.clone(),
+        replicas: task.replicas,
+        ..TargetCluster::default()
+    });
+    spec.clusters.iter().cloned().chain(leaving).collect()
 }
 
 /// An Event to tell once what was decided is done.

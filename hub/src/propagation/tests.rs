@@ -111,6 +111,23 @@ fn who_takes_others_along() {
     let label = binding.id_label().to_owned();
     binding.labels.insert(label, "id".into());
     assert!(Dependent::of(&binding).is_some());
+    binding.spec = serde_json::from_value(json!({
+        "resource": {"apiVersion": "v1", "kind": "Pod", "name": "a"}, "propagateDeps": true,
+        "clusters": [{"name": "m1"}, {"name": "m2"}],
+        "gracefulEvictionTasks": [
+            {"fromCluster": "m2", "reason": "R", "producer": "P"},
+            {"fromCluster": "m3", "reason": "R", "producer": "P", "replicas": 2},
+            {"fromCluster": "m4", "reason": "R", "producer": "P", "purgeMode": "Directly"},
+        ],
+    }))
+    .expect("a spec");
+    let clusters = Dependent::of(&binding).expect("one").clusters;
+    let names: Vec<&str> = clusters.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["m1", "m2", "m3"],
+        "what it has not left keeps what it refers to"
+    );
     binding.deleting = true;
     assert_eq!(Dependent::of(&binding), None);
 }

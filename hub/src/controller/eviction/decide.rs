@@ -110,11 +110,21 @@ fn end_tasks(
             // What was there went with it.
             None => Fate::Ends,
             Some(around) => {
-                let stays = stays(&held.binding, &around.cluster) == Stay::ForEver;
+                let stays = stays(&held.binding, &around.cluster);
                 let ready = around.cluster.ready.as_ref();
                 let ready = ready.is_some_and(|it| it.status == world::Status::True);
-                let welcome = stays && ready && !is_target;
-                fate(now, &task, replacement, options.timeout, welcome)
+                let welcome = stays == Stay::ForEver && ready && !is_target;
+                match fate(now, &task, replacement, options.timeout, welcome) {
+                    // The taint is tolerated for a while, and that is over: the scheduler would place it there again.
+                    // The task stays as long as the taint; only the copy goes, once somebody is there to take it away.
+                    Fate::Ends if stays.is_over(now) && stays != Stay::No => {
+                        if ready {
+                            task.purge_mode = Some(PurgeMode::Directly);
+                        }
+                        Fate::Stays(None)
+                    }
+                    fate => fate,
+                }
             }
         };
         match fate {

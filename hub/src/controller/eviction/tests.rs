@@ -198,6 +198,40 @@ fn tasks_end_with_a_healthy_replacement_and_wait_for_one() {
 }
 
 #[test]
+fn what_was_tolerated_for_a_while_does_not_come_back_as_long_as_the_taint_is_there() {
+    let mut spec = leaving(&json!([{"name": "m2", "replicas": 4}]));
+    spec["placement"] = json!({"clusterTolerations": [
+        {"key": "x", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}]});
+    let mut status = scheduled("True");
+    status["aggregatedStatus"] = json!([{"clusterName": "m2", "health": "Healthy"}]);
+    let mut held = binding(&spec, &status);
+    let mut clusters = fleet(Word::Go);
+    let mut with = |ready: &str, taints: &Value, held: &Binding| {
+        let around = Around {
+            cluster: Arc::new(cluster("m1", ready, taints)),
+            word: Word::Go,
+        };
+        clusters.insert("m1".to_owned(), around);
+        at_ten(held, &clusters, true)
+    };
+    assert_eq!(
+        with("Unknown", &tainted(), &held).binding,
+        None,
+        "nobody is there"
+    );
+    let emptied = with("True", &tainted(), &held);
+    let tasks = &spec_of(&emptied)["gracefulEvictionTasks"];
+    assert_eq!(
+        (tasks[0]["purgeMode"].as_str(), &tasks[1]),
+        (Some("Directly"), &Value::Null)
+    );
+    held.binding = emptied.binding.expect("it changes");
+    assert_eq!(with("True", &tainted(), &held).binding, None);
+    let ends = with("True", &json!([]), &held);
+    assert_eq!(spec_of(&ends).get("gracefulEvictionTasks"), None);
+}
+
+#[test]
 fn what_found_no_other_place_returns_when_the_taint_goes() {
     let held = binding(&leaving(&json!([])), &scheduled("False"));
     let mut clusters = fleet(Word::Go);
