@@ -1,14 +1,17 @@
 //! `towline demo`: every step holds, what it says to try works, and the examples work on its hub.
 
-use anyhow::{Context as _, Result, ensure};
+mod examples;
+mod people;
+
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 use tokio::process::Command;
 
 use crate::env::{
-    Parts, Process, ProcessSpec, Run, Scratch, Towline, binary, left_out, run, wait_for,
-    wait_for_some,
+    Parts, Process, ProcessSpec, Run, Scratch, Towline, binary, left_out, repository, run,
+    wait_for, wait_for_some,
 };
 
 /// How long anything may take; the machine is shared.
@@ -26,8 +29,13 @@ async fn every_step_of_the_demo_holds() -> Result<()> {
     for step in [
         "no container runs",
         "member3 is Ready",
-        "Applied and Healthy",
+        "each beside the ConfigMap",
+        "4 of 4 replicas are ready",
+        "applied everywhere",
         "Ready is Unknown",
+        "run 2 replicas each",
+        "replicas do not move back without need",
+        "its replicas went to the others",
         "Every step held",
     ] {
         ensure!(said.stdout.contains(step), "no {step:?} in {}", said.stdout);
@@ -47,25 +55,30 @@ async fn what_the_demo_says_to_try_works_and_so_do_the_examples() -> Result<()> 
     let data = scratch.join("data");
     let spec = ProcessSpec::new("demo", &binary("towline")?, scratch.path());
     let mut demo = Process::start(spec.arg("demo").arg("--dir").arg(&data))?;
-    let last = "get deployment web";
     wait_for("the commands to try", SOON, async || {
         demo.check()?;
-        Ok(demo.log_text().contains(last))
+        Ok(demo
+            .log_text()
+            .contains("member2.kubeconfig get deployment"))
     })
     .await?;
     let said = demo.log_text();
     ensure!(!said.contains("member3.kubeconfig"), "it has left: {said}");
     let lines = said.lines().map(str::trim);
-    let commands: Vec<&str> = lines.filter(|line| line.starts_with("kubectl ")).collect();
+    let tried = |line: &&str| line.starts_with("kubectl ") || line.starts_with("towline get");
+    let commands: Vec<&str> = lines.filter(tried).collect();
     ensure!(commands.len() == 3, "not three commands: {said}");
-    let shown = ["member2", "type: Applied", "3/3"];
+    let shown = ["member2", "applied everywhere", "web"];
     for (command, shown) in commands.into_iter().zip(shown) {
-        let words = command.split_whitespace().skip(1);
-        let out = ask(&kubectl, words).await?.ok()?;
-        ensure!(out.stdout.contains(shown), "{command}: {}", out.stdout);
+        let out = typed(&kubectl, command).await?;
+        ensure!(out.contains(shown), "{command}: {out}");
     }
     the_agents_have_the_rights_of_an_installation(&kubectl, &data).await?;
-    examples(&kubectl, &data).await?;
+    large_works(&kubectl, &data).await?;
+    examples::of_the_readme(&kubectl, &data).await?;
+    examples::act(&kubectl, &data).await?;
+    let hub = data.join("hub/admin.kubeconfig").display().to_string();
+    people::have_their_rights(&kubectl, &hub).await?;
     demo.stop(SOON).await?;
     scratch.passed();
     Ok(())
@@ -85,18 +98,10 @@ async fn the_agents_have_the_rights_of_an_installation(kubectl: &Path, data: &Pa
     Ok(())
 }
 
-async fn examples(kubectl: &Path, data: &Path) -> Result<()> {
+/// A manifest too large for the annotation of a client-side apply.
+async fn large_works(kubectl: &Path, data: &Path) -> Result<()> {
     let hub = data.join("hub/admin.kubeconfig");
     let hub = hub.to_str().context("a path in UTF-8")?;
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
-    let work = folder.join("work.yaml");
-    let work = work.to_str().context("a path in UTF-8")?;
-    ask(kubectl, ["--kubeconfig", hub, "apply", "-f", work])
-        .await?
-        .ok()?;
-    applied(kubectl, hub, "web").await?;
-
-    // A manifest too large for the annotation of a client-side apply.
     let large = large_work();
     let path = data.join("large.json");
     std::fs::write(&path, large.to_string())?;
@@ -147,6 +152,18 @@ async fn applied(kubectl: &Path, hub: &str, name: &str) -> Result<()> {
     .await?;
     ensure!(condition["reason"] == "AppliedSuccessful", "{condition}");
     Ok(())
+}
+
+/// What a line for people prints, typed in the root of the repository.
+async fn typed(kubectl: &Path, line: &str) -> Result<String> {
+    let mut words = line.split_whitespace();
+    let mut command = match words.next() {
+        Some("kubectl") => Command::new(kubectl),
+        Some("towline") => Command::new(binary("towline")?),
+        other => bail!("nobody can type {other:?}"),
+    };
+    command.args(words).current_dir(repository());
+    Ok(run(command, None, SOON).await?.ok()?.stdout)
 }
 
 async fn ask(kubectl: &Path, args: impl IntoIterator<Item = &str>) -> Result<Run> {

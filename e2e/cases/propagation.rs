@@ -1,4 +1,4 @@
-//! From a policy on the hub to objects in members, and the answer back: `examples/propagate.yaml`, as README says it.
+//! From a policy on the hub to objects in members, and the answer back: the three files that README applies.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -17,14 +17,18 @@ const MEMBERS: [&str; 2] = ["member1", "member2"];
 /// How long anything may take; the machine is shared.
 const SOON: Duration = Duration::from_secs(180);
 
-/// The objects of the example, in order.
+/// The objects of the three files, in order.
 fn example() -> Result<Vec<DynamicObject>> {
-    let path = repository().join("examples/propagate.yaml");
-    let text = std::fs::read_to_string(&path)
-        .with_context(|| format!("failed to read {}", path.display()))?;
-    let documents = serde_yaml::Deserializer::from_str(&text);
-    let objects = documents.map(|document| Ok(DynamicObject::deserialize(document)?));
-    objects.collect()
+    let mut objects = Vec::new();
+    for file in ["web.yaml", "web-policy.yaml", "web-override.yaml"] {
+        let path = repository().join("examples").join(file);
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("failed to read {}", path.display()))?;
+        for document in serde_yaml::Deserializer::from_str(&text) {
+            objects.push(DynamicObject::deserialize(document)?);
+        }
+    }
+    Ok(objects)
 }
 
 fn resource(object: &DynamicObject) -> Result<ApiResource> {

@@ -4,6 +4,7 @@
 //! a process of its own, so that killing one means here what it means elsewhere.
 
 mod fleet;
+mod shop;
 mod story;
 mod workloads;
 

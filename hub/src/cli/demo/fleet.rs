@@ -88,7 +88,7 @@ impl Fleet {
         let data = dir.join("hub");
         let stop = CancellationToken::new();
         let grace = format!("{}s", GRACE.as_secs());
-        let flags: [OsString; 7] = [
+        let flags: [OsString; 9] = [
             "serve".into(),
             "--data-dir".into(),
             data.clone().into(),
@@ -96,6 +96,9 @@ impl Fleet {
             "127.0.0.1:0".into(),
             "--cluster-monitor-grace-period".into(),
             grace.into(),
+            // A hub that is not in a hurry waits five minutes.
+            "--failover-eviction-timeout".into(),
+            "1s".into(),
         ];
         let args = Serve::try_parse_from(flags).context("the demo's flags of the hub")?;
         let (tell, told) = oneshot::channel();

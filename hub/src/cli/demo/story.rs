@@ -1,16 +1,18 @@
 //! What the demo tells, step by step; a step that does not hold ends it.
 
-use super::fleet::Fleet;
+use super::fleet::{Fleet, Member};
+use super::shop;
 use crate::cli::{Output, Table};
 use anyhow::{Context as _, bail, ensure};
+use common::api::binding::{AggregatedStatusItem, FULLY_APPLIED, ResourceBinding};
 use common::api::cluster::{Cluster, READY};
-use common::api::work::Work;
+use common::conditions;
 use common::names::AGENT_NAMESPACE;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Client;
-use kube::api::{Api, PostParams};
-use serde_json::{Value, json};
+use kube::api::Api;
+use serde_json::Value;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -19,7 +21,6 @@ pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// No step takes longer, on however slow a machine.
 const SOON: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(50);
-const WORK: &str = "demo-web";
 
 /// The teller.
 pub(super) struct Story<'a> {
@@ -51,9 +52,9 @@ impl<'a> Story<'a> {
             self.register(fleet, index).await?;
         }
         self.show_clusters(fleet).await?;
-        self.place_work(fleet).await?;
-        self.deployment_ready(fleet).await?;
+        self.propagate(fleet).await?;
         self.fall_silent(fleet).await?;
+        self.run_elsewhere(fleet).await?;
         self.come_back(fleet).await?;
         self.unregister(fleet).await?;
         let took = self.began.elapsed().as_secs_f64();
@@ -112,65 +113,36 @@ impl<'a> Story<'a> {
         self.held("every member is there and ready")
     }
 
-    async fn place_work(&self, fleet: &Fleet) -> anyhow::Result<()> {
-        let name = &fleet.members[0].name;
-        self.say(&format!(
-            "Writing a Work for {name} on the hub: a Deployment with three replicas, whose pods are played."
-        ))?;
-        let work: Work = serde_json::from_value(json!({
-            "apiVersion": "work.karmada.io/v1alpha1",
-            "kind": "Work",
-            "metadata": {"name": WORK},
-            "spec": {"workload": {"manifests": [{
-                "apiVersion": "apps/v1",
-                "kind": "Deployment",
-                "metadata": {"name": "web", "namespace": "default"},
-                "spec": {
-                    "replicas": 3,
-                    "selector": {"matchLabels": {"app": "web"}},
-                    "template": {
-                        "metadata": {"labels": {"app": "web"}},
-                        "spec": {"containers": [{"name": "web", "image": "registry.invalid/web:1"}]},
-                    },
-                },
-            }]}},
-        }))
-        .context("the demo's Work is no Work")?;
-        works(fleet)
-            .create(&PostParams::default(), &work)
-            .await
-            .context("failed to create the Work")?;
-        Ok(())
+    /// A Deployment, and what says where it goes.
+    async fn propagate(&self, fleet: &Fleet) -> anyhow::Result<()> {
+        self.say(
+            "Writing to the hub, once: a Deployment with four replicas, the ConfigMap that it names, a \
+             PropagationPolicy that divides it 2:1:1, and an OverridePolicy with another image for member2. What \
+             its pods say is played.",
+        )?;
+        let names: Vec<&str> = fleet.members.iter().map(|it| it.name.as_str()).collect();
+        shop::open(&fleet.hub, &names).await?;
+        let [own, other] = shop::IMAGES;
+        for (index, (replicas, image)) in [(2, own), (1, other), (1, own)].into_iter().enumerate() {
+            runs(fleet, index, replicas, image).await?;
+        }
+        self.held(
+            "they run 2, 1 and 1 replicas, member2 with its own image, each beside the ConfigMap",
+        )?;
+        answered(fleet).await?;
+        self.held("the Deployment on the hub says that 4 of 4 replicas are ready")?;
+        self.show_template(fleet).await
     }
 
-    /// The Deployment runs in the member, and the Work says so on the hub.
-    async fn deployment_ready(&self, fleet: &Fleet) -> anyhow::Result<()> {
-        let deployments = deployments(fleet, 0);
-        until("three ready replicas in the member", async || {
-            let found = deployments.get("web").await?.status.unwrap_or_default();
-            Ok(found.ready_replicas == Some(3))
-        })
-        .await?;
-        let works = works(fleet);
-        until("the Work's own report of it", async || {
-            let work = serde_json::to_value(works.get(WORK).await?)?;
-            let conditions = work["status"]["conditions"].as_array();
-            let applied = conditions
-                .into_iter()
-                .flatten()
-                .any(|c| c["type"] == "Applied" && c["status"] == "True");
-            let manifest = &work["status"]["manifestStatuses"][0];
-            ensure!(applied, "it is not Applied: {}", work["status"]);
-            ensure!(
-                manifest["status"]["readyReplicas"] == 3 && manifest["health"] == "Healthy",
-                "it reports {manifest}"
-            );
-            Ok(true)
-        })
-        .await?;
-        self.held(
-            "3 of 3 replicas are ready in the member, and the Work on the hub says Applied and Healthy",
-        )
+    /// What a person would look at.
+    async fn show_template(&self, fleet: &Fleet) -> anyhow::Result<()> {
+        let args = ["get", "deployment", shop::NAME, "-n", shop::NAMESPACE];
+        self.say(&format!("Looking at it: `towline {}`.", args.join(" ")))?;
+        for line in fleet.towline(&args).await?.lines() {
+            let line = format!("    {line}");
+            self.output.print(line.trim_end()).map_err(source)?;
+        }
+        Ok(())
     }
 
     async fn fall_silent(&self, fleet: &mut Fleet) -> anyhow::Result<()> {
@@ -189,13 +161,34 @@ impl<'a> Story<'a> {
         self.held(&format!("Ready is Unknown, {took:.1} s after the kill"))
     }
 
+    /// What the lost member ran is run by the others, though nobody can say whether it still runs there.
+    async fn run_elsewhere(&self, fleet: &Fleet) -> anyhow::Result<()> {
+        self.say(
+            "Its two replicas are to run elsewhere, as nothing in the policy tolerates a lost cluster. This hub waits \
+             a second with that; others wait five minutes.",
+        )?;
+        let [own, other] = shop::IMAGES;
+        runs(fleet, 1, 2, other).await?;
+        runs(fleet, 2, 2, own).await?;
+        answered(fleet).await?;
+        self.held(
+            "the two that are left run 2 replicas each, and the Deployment on the hub says 4 of 4",
+        )?;
+        self.show_template(fleet).await
+    }
+
     async fn come_back(&self, fleet: &mut Fleet) -> anyhow::Result<()> {
         self.say("Starting the agent again, with the state it had.")?;
         let name = fleet.members[0].name.clone();
         fleet.agent(0, None)?;
         ready(&fleet.hub, &name, "True").await?;
         self.held("the cluster is Ready again, and asked for no new token")?;
-        self.deployment_ready(fleet).await
+        let deployments = deployments(&fleet.members[0]);
+        until("the end of the copy that was left behind", async || {
+            Ok(deployments.get_opt(shop::NAME).await?.is_none())
+        })
+        .await?;
+        self.held("the copy that it still had is gone; replicas do not move back without need")
     }
 
     /// The last member leaves, so that something is left to look at.
@@ -225,7 +218,12 @@ impl<'a> Story<'a> {
         member.end().await;
         self.held(&format!(
             "nothing of {name} is left on the hub, nor of Towline in {name}"
-        ))
+        ))?;
+        answered(fleet).await?;
+        self.held(
+            "its replicas went to the others, and the Deployment on the hub says 4 of 4 again",
+        )?;
+        self.show_template(fleet).await
     }
 
     /// Says where things are, and what to try.
@@ -240,18 +238,18 @@ impl<'a> Story<'a> {
                 member.name
             ))?;
         }
-        let member = fleet.members.first().context("no member is left")?;
+        let member = fleet.members.last().context("no member is left")?;
         let on = |path: &std::path::Path| format!("kubectl --kubeconfig {}", path.display());
         let hub = on(&fleet.kubeconfig);
-        let work = format!(
-            "-n {}{} work/{WORK}",
-            common::names::EXECUTION_PREFIX,
-            member.name
+        let there = format!("get deployment {} -n {}", shop::NAME, shop::NAMESPACE);
+        let towline = format!(
+            "towline {there} --kubeconfig {}",
+            fleet.kubeconfig.display()
         );
-        self.say("In another terminal, the clusters, what became of the Work, and what it made:")?;
+        self.say("In another terminal, the clusters, the Deployment in all of them, and in one:")?;
         print(format!("{hub} get clusters"))?;
-        print(format!("{hub} get {work} -o yaml"))?;
-        print(format!("{} get deployment web", on(&member.kubeconfig)))
+        print(towline)?;
+        print(format!("{} {there}", on(&member.kubeconfig)))
     }
 
     /// Nothing is left running.
@@ -264,17 +262,77 @@ fn source(error: crate::cli::CliError) -> anyhow::Error {
     error.source
 }
 
-fn works(fleet: &Fleet) -> Api<Work> {
-    let namespace = format!(
-        "{}{}",
-        common::names::EXECUTION_PREFIX,
-        fleet.members[0].name
-    );
-    Api::namespaced(fleet.hub.clone(), &namespace)
+fn deployments(member: &Member) -> Api<Deployment> {
+    Api::namespaced(member.client.clone(), shop::NAMESPACE)
 }
 
-fn deployments(fleet: &Fleet, index: usize) -> Api<Deployment> {
-    Api::namespaced(fleet.members[index].client.clone(), "default")
+/// A member runs its share of the Deployment, and has the ConfigMap.
+async fn runs(fleet: &Fleet, index: usize, replicas: i32, image: &str) -> anyhow::Result<()> {
+    let member = &fleet.members[index];
+    let deployments = deployments(member);
+    let maps: Api<ConfigMap> = Api::namespaced(member.client.clone(), shop::NAMESPACE);
+    until(&format!("the Deployment in {}", member.name), async || {
+        let found = deployments.get(shop::NAME).await?;
+        let spec = found.spec.context("a Deployment without a spec")?;
+        let ready = found.status.and_then(|it| it.ready_replicas);
+        let containers = spec
+            .template
+            .spec
+            .map(|it| it.containers)
+            .unwrap_or_default();
+        let runs = containers.into_iter().find_map(|it| it.image);
+        ensure!(
+            spec.replicas == Some(replicas),
+            "it has {:?} replicas",
+            spec.replicas
+        );
+        ensure!(runs.as_deref() == Some(image), "it runs {runs:?}");
+        ensure!(ready == Some(replicas), "{ready:?} of {replicas} are ready");
+        maps.get(shop::NAME).await?;
+        Ok(true)
+    })
+    .await
+}
+
+/// The hub knows from the members, and from no others, that every replica is ready, and says so on the template.
+async fn answered(fleet: &Fleet) -> anyhow::Result<()> {
+    let templates: Api<Deployment> = Api::namespaced(fleet.hub.clone(), shop::NAMESPACE);
+    let bindings: Api<ResourceBinding> = Api::namespaced(fleet.hub.clone(), shop::NAMESPACE);
+    let binding = common::names::binding_name("Deployment", shop::NAME);
+    until("the answer of the members on the hub", async || {
+        let found = bindings.get(&binding).await?;
+        let status = found.status.unwrap_or_default();
+        let given = found.spec.clusters.iter();
+        let mut given: Vec<_> = given.map(|it| (it.name.as_str(), it.replicas)).collect();
+        let told = status.aggregated_status.iter();
+        let mut told: Vec<_> = told
+            .map(|it| (it.cluster_name.as_str(), ready_of(it)))
+            .collect();
+        given.sort_unstable();
+        told.sort_unstable();
+        ensure!(given == told, "of {given:?} there are ready {told:?}");
+        let applied = conditions::get(&status.conditions, FULLY_APPLIED);
+        let applied = applied.context("nobody has answered")?;
+        ensure!(
+            applied.status == "True",
+            "{}: {}",
+            applied.reason,
+            applied.message
+        );
+        let template = templates.get(shop::NAME).await?.status;
+        let ready = template.and_then(|it| it.ready_replicas);
+        ensure!(
+            ready == Some(shop::REPLICAS),
+            "the template says that {ready:?} are ready"
+        );
+        Ok(true)
+    })
+    .await
+}
+
+fn ready_of(told: &AggregatedStatusItem) -> Option<i32> {
+    let ready = told.status.as_ref()?.get("readyReplicas")?.as_i64()?;
+    i32::try_from(ready).ok()
 }
 
 async fn ready(hub: &Client, name: &str, status: &str) -> anyhow::Result<()> {
