@@ -176,10 +176,9 @@ fn every_select_is_biased() {
 }
 
 /// Tasks that nobody aborts, and why they may live on.
-const FREE_TASKS: [(&str, &str); 4] = [
-    ("agent/src/main.rs", "hears signals until the process ends"),
+const FREE_TASKS: [(&str, &str); 3] = [
     (
-        "hub/src/bin/towline-hub.rs",
+        "common/src/shutdown.rs",
         "hears signals until the process ends",
     ),
     (
