@@ -57,15 +57,29 @@ impl Resource {
         }
     }
 
-    /// The URL of an object.
+    /// The URL of an object. Of some kinds a name may hold what ends a path in a URL.
     pub fn object(&self, namespace: &str, name: &str) -> String {
         let base = group_version_path(&self.gvk.api_version());
+        let name = segment(name);
         if self.namespaced {
             format!("{base}/namespaces/{namespace}/{}/{name}", self.plural)
         } else {
             format!("{base}/{}/{name}", self.plural)
         }
     }
+}
+
+/// A text as one segment of a path.
+fn segment(text: &str) -> String {
+    let mut segment = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => segment.push(char::from(byte)),
+            b'-' | b'.' | b'_' | b'~' | b':' | b'@' => segment.push(char::from(byte)),
+            _ => segment.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    segment
 }
 
 #[derive(Deserialize)]
@@ -207,5 +221,18 @@ mod tests {
             "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:x"
         );
         assert_eq!(role.qualified(), "clusterroles.rbac.authorization.k8s.io");
+    }
+
+    #[test]
+    fn a_name_is_one_segment_whatever_it_holds() {
+        for (name, want) in [
+            ("web", "web"),
+            ("system:x@y.z-1_~", "system:x@y.z-1_~"),
+            ("admin?dryRun=All", "admin%3FdryRun%3DAll"),
+            ("a b#c/../%2f", "a%20b%23c%2F..%2F%252f"),
+            ("\u{fc}", "%C3%BC"),
+        ] {
+            assert_eq!(segment(name), want);
+        }
     }
 }
