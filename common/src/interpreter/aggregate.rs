@@ -10,6 +10,7 @@ mod jobs;
 mod phases;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use crate::api::binding::AggregatedStatusItem;
 use crate::gvk::Gvk;

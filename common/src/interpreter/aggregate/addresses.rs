@@ -1,6 +1,6 @@
 //! Kinds whose status is addresses: those of all members are united.
 
-use super::{Seen, Status, list, text};
+use super::{Seen, Status, text, words};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -32,22 +32,25 @@ fn united(seen: &Seen<'_>, has_mode: bool) -> Status {
     let mut addresses: BTreeMap<Address, BTreeMap<Port, Value>> = BTreeMap::new();
     for (_, reflected) in seen.reflected() {
         let balancer = reflected.get("loadBalancer").unwrap_or(&Value::Null);
-        for entry in list(balancer, "ingress") {
-            let (host, ip) = (text(entry, "hostname"), text(entry, "ip"));
-            let mode = match text(entry, "ipMode") {
-                _ if !has_mode => "",
-                "" if !ip.is_empty() => IP_MODE,
-                mode => mode,
+        for entry in words::objects(balancer, "ingress") {
+            let (host, ip) = (words::host(entry, "hostname"), words::ip(entry, "ip"));
+            if host.is_none() && ip.is_none() {
+                continue;
+            }
+            let mode = match (ip, text(entry, "ipMode")) {
+                (Some(_), "Proxy") if has_mode => "Proxy",
+                (Some(_), _) if has_mode => IP_MODE,
+                _ => "",
             };
+            let (host, ip) = (host.unwrap_or_default(), ip.unwrap_or_default());
             let address = Address {
                 host: (host.is_empty(), host.to_owned()),
                 ip: ip.to_owned(),
                 mode: (mode.is_empty(), mode.to_owned()),
             };
             let ports = addresses.entry(address).or_default();
-            for port in list(entry, "ports") {
-                ports.insert(key_of(port), port.clone());
-            }
+            let told = words::objects(entry, "ports").filter_map(words::port);
+            ports.extend(told.map(|port| (key_of(&port), port)));
         }
     }
     let entries: Vec<Value> = addresses

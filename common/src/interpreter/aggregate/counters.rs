@@ -1,6 +1,6 @@
 //! Kinds whose status is numbers: those of all members are added up.
 
-use super::{Seen, Status, number, set};
+use super::{Seen, Status, number, set, words};
 use serde_json::{Map, Value};
 
 /// A number of a status, and whether Kubernetes shows it when it is zero.
@@ -78,8 +78,11 @@ pub(super) fn disruption_budget(seen: &Seen<'_>) -> Status {
     let mut disrupted = Map::new();
     for (cluster, reflected) in seen.reflected() {
         let pods = reflected.get("disruptedPods").and_then(Value::as_object);
-        for (pod, time) in pods.into_iter().flatten() {
-            disrupted.insert(format!("{cluster}/{pod}"), time.clone());
+        let Some(pods) = pods else { continue };
+        for pod in pods.keys() {
+            if let Some(time) = words::time(&reflected["disruptedPods"], pod) {
+                disrupted.insert(format!("{cluster}/{pod}"), time.into());
+            }
         }
     }
     if !disrupted.is_empty() {

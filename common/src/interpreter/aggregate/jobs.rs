@@ -4,7 +4,7 @@
 //! `FailureTarget`), without a start, or while Pods are active. What the reference writes at the end is refused so,
 //! and its Jobs never end; here the end is written when it can be.
 
-use super::{Seen, Status, list, number, set, text};
+use super::{Seen, Status, list, number, set, text, words};
 use serde_json::{Value, json};
 
 /// None once it has ended: an end is final.
@@ -42,9 +42,9 @@ pub(super) fn job(seen: &Seen<'_>) -> Option<Status> {
         for (kind, reason, message) in [met, ("Complete", "Completed", "Job completed")] {
             conditions.push(condition(seen, "Complete", kind, reason, message));
         }
-        let times = seen.reflected().map(|(_, it)| text(it, "completionTime"));
-        let last = last_change(seen, "Complete");
-        let time = times.chain([last.as_str()]).max();
+        let times = seen.reflected();
+        let times = times.filter_map(|(_, it)| words::time(it, "completionTime"));
+        let time = times.chain([last_change(seen, "Complete")]).max();
         status.insert("completionTime".to_owned(), json!(time));
     }
     if let Some(start) = start(seen, !conditions.is_empty()) {
@@ -66,13 +66,13 @@ fn start(seen: &Seen<'_>, at_its_end: bool) -> Option<Value> {
     if let Some(start) = seen.before.get("startTime").filter(|it| it.is_string()) {
         return Some(start.clone());
     }
-    let known = |reflected: &Value| !text(reflected, "startTime").is_empty();
+    let known = |reflected: &Value| words::time(reflected, "startTime").is_some();
     if !at_its_end && !each(seen, known) {
         return None;
     }
-    let times = seen.reflected().map(|(_, it)| text(it, "startTime"));
-    let first = times.filter(|time| !time.is_empty()).min()?;
-    Some(first.into())
+    let times = seen.reflected();
+    let times = times.filter_map(|(_, it)| words::time(it, "startTime"));
+    Some(times.min()?.into())
 }
 
 fn has(status: &Value, kind: &str) -> bool {
@@ -85,9 +85,9 @@ fn last_change(seen: &Seen<'_>, kind: &str) -> String {
     let conditions = seen.reflected().flat_map(|(_, it)| list(it, "conditions"));
     let times = conditions
         .filter(|it| text(it, "type") == kind)
-        .map(|it| text(it, "lastTransitionTime"));
-    let last = times.max().filter(|time| !time.is_empty());
-    last.unwrap_or("1970-01-01T00:00:00Z").to_owned()
+        .filter_map(|it| words::time(it, "lastTransitionTime"));
+    let last = times.max();
+    last.unwrap_or_else(|| "1970-01-01T00:00:00Z".to_owned())
 }
 
 fn condition(seen: &Seen<'_>, from: &str, kind: &str, reason: &str, message: &str) -> Value {
@@ -100,8 +100,8 @@ pub(super) fn cron_job(seen: &Seen<'_>) -> Status {
     let mut status = seen.before.clone();
     let active: Vec<Value> = seen
         .reflected()
-        .flat_map(|(_, reflected)| list(reflected, "active"))
-        .cloned()
+        .flat_map(|(_, reflected)| words::objects(reflected, "active"))
+        .map(words::reference)
         .collect();
     status.remove("active");
     if !active.is_empty() {
@@ -109,9 +109,9 @@ pub(super) fn cron_job(seen: &Seen<'_>) -> Status {
     }
     for key in ["lastScheduleTime", "lastSuccessfulTime"] {
         let own = seen.before.get(key).and_then(Value::as_str);
-        let times = seen.reflected().map(|(_, reflected)| text(reflected, key));
-        let last = times.chain(own).max().filter(|time| !time.is_empty());
-        if let Some(time) = last {
+        let times = seen.reflected();
+        let times = times.filter_map(|(_, reflected)| words::time(reflected, key));
+        if let Some(time) = times.chain(own.map(str::to_owned)).max() {
             status.insert(key.to_owned(), time.into());
         }
     }

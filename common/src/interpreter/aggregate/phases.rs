@@ -1,6 +1,6 @@
 //! Kinds whose status is a phase: the worst one of all members is shown.
 
-use super::{Seen, Status, list, text};
+use super::{Seen, Status, text, words};
 use serde_json::{Value, json};
 
 /// Containers and their state in every member; the phase that most needs somebody's attention. A member that
@@ -12,7 +12,7 @@ pub(super) fn pod(seen: &Seen<'_>) -> Status {
     for key in ["containerStatuses", "initContainerStatuses"] {
         let all: Vec<Value> = seen
             .reflected()
-            .flat_map(|(_, reflected)| list(reflected, key))
+            .flat_map(|(_, reflected)| words::objects(reflected, key))
             .map(container)
             .collect();
         if !all.is_empty() {
@@ -25,8 +25,8 @@ pub(super) fn pod(seen: &Seen<'_>) -> Status {
 /// What is told of a container, with the rest as an API server shows it when it was left out.
 fn container(of: &Value) -> Value {
     let ready = of.get("ready").and_then(Value::as_bool).unwrap_or(false);
-    let state = of.get("state").filter(|state| state.is_object()).cloned();
-    json!({"name": "", "ready": ready, "state": state.unwrap_or_else(|| json!({})), "lastState": {},
+    let state = words::state(of.get("state").unwrap_or(&Value::Null));
+    json!({"name": "", "ready": ready, "state": state, "lastState": {},
         "restartCount": 0, "image": "", "imageID": ""})
 }
 
@@ -44,8 +44,8 @@ pub(super) fn claim(seen: &Seen<'_>) -> Status {
             .map(|(_, reflected)| text(reflected, "phase"))
     };
     let lost = phases().find(|phase| *phase == "Lost");
-    let other = || phases().filter(|it| !matches!(*it, "" | "Bound")).last();
-    let phase = lost.or_else(other).unwrap_or("Bound");
+    let pending = || phases().find(|phase| *phase == "Pending");
+    let phase = lost.or_else(pending).unwrap_or("Bound");
     let mut status = Status::new();
     status.insert("phase".to_owned(), phase.into());
     status

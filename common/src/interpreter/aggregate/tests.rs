@@ -100,12 +100,13 @@ fn zeros_are_shown_where_kubernetes_shows_them() {
 fn budgets_and_autoscalers_keep_nothing_else() {
     let before =
         json!({"status": {"conditions": [1], "currentReplicas": 9, "observedGeneration": 1}});
+    let (t, u) = ("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z");
     let budgets = [
-        json!({"currentHealthy": 1, "desiredHealthy": 2, "expectedPods": 3, "disruptedPods": {"p": "t"}}),
-        json!({"currentHealthy": 1, "disruptionsAllowed": 1, "disruptedPods": {"p": "u"}}),
+        json!({"currentHealthy": 1, "desiredHealthy": 2, "expectedPods": 3, "disruptedPods": {"p": t}}),
+        json!({"currentHealthy": 1, "disruptionsAllowed": 1, "disruptedPods": {"p": u, "q": "soon", "r": 7}}),
     ];
     let want = json!({"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 2, "expectedPods": 3,
-        "disruptedPods": {"m1/p": "t", "m2/p": "u"}});
+        "disruptedPods": {"m1/p": t, "m2/p": u}});
     let got = of("policy/v1", "PodDisruptionBudget", before.clone(), &budgets);
     assert_eq!(got, Some(want));
     let scalers = [
@@ -310,6 +311,68 @@ fn the_last_run_of_a_cron_job_is_shown() {
     let want = json!({"lastScheduleTime": "2020-01-04T00:00:00Z", "lastSuccessfulTime": "2020-01-02T00:00:00Z",
         "active": [{"name": "a"}, {"name": "b"}]});
     assert_eq!(of("batch/v1", "CronJob", before, &members), Some(want));
+}
+
+/// One member's word of a wrong form must not keep an API server from taking what all the others say.
+#[test]
+fn what_no_status_can_hold_counts_as_absent() {
+    let sound = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}});
+    let member = json!({"loadBalancer": {"ingress": [
+        7, {}, {"ip": "10.0.0.300"}, {"hostname": "10.0.0.7"}, {"hostname": "No Name"}, {"ip": 4},
+        {"hostname": "a.b", "ipMode": "VIP", "ports": [{"port": 99999}, {"port": "80"}, {"port": 80, "protocol": 7}]},
+        {"ip": "10.0.0.2", "ipMode": "Sideways"},
+    ]}});
+    let service = json!({"spec": {"type": "LoadBalancer"}});
+    let got = of("v1", "Service", service, &[member, sound]).expect("a rule");
+    let want = json!([{"hostname": "a.b", "ports": [{"port": 80}]}, {"ip": "10.0.0.1", "ipMode": "VIP"},
+        {"ip": "10.0.0.2", "ipMode": "VIP"}]);
+    assert_eq!(got["loadBalancer"]["ingress"], want);
+
+    let sound = json!({"startTime": "2020-01-01T00:00:00Z", "completionTime": "2020-01-01T00:01:00Z",
+        "conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": "2020-01-01T00:01:00Z"}]});
+    let member = json!({"startTime": "0", "completionTime": "zzz", "active": -7, "succeeded": "many",
+        "conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": "+99999-01-01T00:00:00Z"}]});
+    let got = of("batch/v1", "Job", json!({}), &[member, sound.clone()]).expect("a rule");
+    assert_eq!(got["startTime"], sound["startTime"]);
+    assert_eq!(got["completionTime"], sound["completionTime"]);
+    assert_eq!(
+        got["conditions"][0]["lastProbeTime"],
+        sound["completionTime"]
+    );
+
+    let member = json!({"active": [1, {"name": 7, "uid": "u", "evil": {}}], "lastScheduleTime": "yesterday"});
+    let got = of("batch/v1", "CronJob", json!({}), &[member]);
+    assert_eq!(got, Some(json!({"active": [{"uid": "u"}]})));
+
+    let state = json!({"running": {"startedAt": "now"}, "waiting": 7, "evil": 1,
+        "terminated": {"exitCode": 1e12, "signal": 9, "reason": ["x"], "message": "m"}});
+    let member = json!({"containerStatuses": [7, {"state": state}]});
+    let got = of("v1", "Pod", json!({}), &[member]).expect("a rule");
+    let want = json!({"running": {}, "terminated": {"signal": 9, "message": "m"}});
+    assert_eq!(got["containerStatuses"][0]["state"], want);
+
+    let claim = of(
+        "v1",
+        "PersistentVolumeClaim",
+        json!({}),
+        &[json!({"phase": "Mine"})],
+    );
+    assert_eq!(claim, Some(json!({"phase": "Bound"})));
+}
+
+/// Times of members with other clocks are compared as times.
+#[test]
+fn times_are_written_as_an_api_server_writes_them() {
+    let job = |time: &str| json!({ "lastScheduleTime": time });
+    let members = [
+        job("2020-01-01T01:00:00+02:00"),
+        job("2019-12-31T23:30:00.5Z"),
+    ];
+    let got = of("batch/v1", "CronJob", json!({}), &members);
+    assert_eq!(
+        got,
+        Some(json!({"lastScheduleTime": "2019-12-31T23:30:00Z"}))
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! Pure. Which member an item is about comes from where its Work lies, never from what was reported.
 
+use super::bound::bound;
 use common::api::binding::{AggregatedStatusItem, ObjectReference};
 use common::api::work::{APPLIED, ManifestStatus, ResourceHealth, WorkStatus};
 use common::conditions;
@@ -25,13 +26,15 @@ impl Work {
     }
 }
 
-/// The items of all Works that are not going, by the names of their members. They are as long as what members
-/// reported, see [`super::bound`].
+/// The items of all Works that are not going, by the names of their members, none longer than its share (see
+/// [`super::bound`]): what a template shows is made of them too.
 pub fn collect(resource: &ObjectReference, works: &[Work]) -> Vec<AggregatedStatusItem> {
     let staying = works.iter().filter(|work| !work.deleting);
     let items = staying.map(|work| (work.cluster.as_str(), item(resource, work)));
     let by_name: BTreeMap<&str, AggregatedStatusItem> = items.collect();
-    by_name.into_values().collect()
+    let mut items = by_name.into_values().collect::<Vec<_>>();
+    bound(&mut items);
+    items
 }
 
 fn item(resource: &ObjectReference, work: &Work) -> AggregatedStatusItem {

@@ -3,7 +3,6 @@
 //! Pure. Nothing is written as long as no member has said anything and the template was not changed since it was
 //! placed: that it is not applied yet is seen by the absence of the condition.
 
-use super::bound::bound;
 use super::collect::Work;
 use crate::propagation::{Binding, Notice};
 use chrono::{DateTime, Utc};
@@ -92,7 +91,6 @@ pub fn decide(now: DateTime<Utc>, seen: &Observed, items: &[AggregatedStatusItem
     }
     let mut status = seen.status.clone();
     status.aggregated_status = items.to_vec();
-    bound(&mut status.aggregated_status);
     let applied = is_applied(&seen.binding, items);
     let (reason, message) = if applied {
         (

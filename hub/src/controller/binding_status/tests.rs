@@ -266,6 +266,23 @@ fn a_member_that_says_too_much_is_cut() {
     assert!(whole < STATUSES + MESSAGES + 3000 * 100, "{whole}");
 }
 
+/// What a template shows is made of the same items, so one member's story cannot keep the others' out of it.
+#[test]
+fn what_is_collected_is_within_its_share() {
+    let works = [
+        work(
+            "m1",
+            "True",
+            json!({"replicas": 2, "story": "x".repeat(STATUSES)}),
+        ),
+        work("m2", "True", json!({"replicas": 1})),
+    ];
+    let items = collect(&resource(), &works);
+    let statuses: Vec<Value> = items.into_iter().filter_map(|it| it.status).collect();
+    let cut = json!({"replicas": 2, "towlineOmitted": ["story"]});
+    assert_eq!(statuses, [cut, json!({"replicas": 1})]);
+}
+
 proptest! {
     /// What was written is not written again, whatever members say.
     #[test]
