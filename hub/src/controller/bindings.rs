@@ -224,10 +224,12 @@ impl Bindings {
     }
 }
 
-/// The bindings that take one along.
+/// The bindings that take one along. They lie where it does: whoever may write a binding cannot hold up one of
+/// another namespace by naming it.
 pub fn required_by(binding: &Binding) -> Vec<ObjectName> {
     let parents = binding.spec.required_by.iter();
     parents
+        .filter(|it| it.namespace == binding.namespace)
         .map(|it| ObjectName::new(it.namespace.as_deref(), &it.name))
         .collect()
 }
@@ -285,4 +287,30 @@ fn uri(binding: &Binding) -> String {
         collection(binding.namespace.as_deref()),
         binding.name
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::api::binding::BindingSnapshot;
+
+    #[test]
+    fn what_another_namespace_lists_takes_nothing_along() {
+        let parent = |namespace: Option<&str>, name: &str| BindingSnapshot {
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+            ..BindingSnapshot::default()
+        };
+        let mut binding = Binding {
+            namespace: Some("mine".into()),
+            ..Binding::default()
+        };
+        binding.spec.required_by = vec![
+            parent(Some("theirs"), "a"),
+            parent(Some("mine"), "b"),
+            parent(None, "c"),
+        ];
+        let found = required_by(&binding);
+        assert_eq!(found, [ObjectName::new(Some("mine"), "b")]);
+    }
 }

@@ -25,7 +25,7 @@ pub use holdings::Holdings;
 
 use super::bindings::{Bindings, Error, required_by};
 use super::dependencies::sought::{self, Sought};
-use crate::propagation::{Binding, Policy, PolicyName};
+use crate::propagation::{Binding, Policy, PolicyName, Template};
 use crate::world::{Change, Index, ObjectName, TemplateName, Told, World};
 use common::chance::{Chance, SharedStream};
 use common::controller::{Controller, Reconcile, Requeue};
@@ -139,11 +139,11 @@ impl Detector {
         };
         let (old, new) = (change.before(), change.after());
         let (old, new) = (old.map(|it| &it.identity), new.map(|it| &it.identity));
-        self.holdings.changed(
-            &name,
-            old.and_then(wake::holder),
-            new.and_then(wake::holder),
-        );
+        // What is passed over is never released, so no policy waits for it.
+        let holder = |template: Option<&Template>| {
+            wake::holder(template.filter(|it| !self.skips.template(it))?)
+        };
+        self.holdings.changed(&name, holder(old), holder(new));
         let Some(new) = new else {
             self.edited().remove(&name);
             queue.add(name);
@@ -334,6 +334,10 @@ impl Detector {
         let mut decision = decide(&seen);
         self.add_dependencies(key, &seen, &mut decision)?;
         self.apply(&seen, &decision).await?;
+        let waits = matches!(decision.binding, Some(Write::Replace(_)));
+        if edited && (waits || decision.problem.is_some()) {
+            self.edited().insert(key.clone());
+        }
         match &decision.problem {
             None => Ok(Requeue::Never),
             Some(Problem::PriorityClass(_)) => Ok(Requeue::After(LOOK_AGAIN)),

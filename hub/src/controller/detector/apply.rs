@@ -10,6 +10,7 @@ use common::controller::Requeue;
 use common::gvk::Gvk;
 use common::names::binding_name;
 use common::rest::{Call, MERGE_PATCH, METADATA_ONLY};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use serde_json::Value;
 use std::time::Duration;
@@ -33,6 +34,9 @@ impl Detector {
             }
             // A view may be behind: what justifies a deletion is read from the hub itself.
             (Some(Write::Delete(uid)), Some(known)) if !self.is_claimed(template).await? => {
+                self.bindings.delete(known, uid).await?;
+            }
+            (Some(Write::Replace(uid)), Some(known)) if self.is_there(template).await? => {
                 self.bindings.delete(known, uid).await?;
             }
             _ => {}
@@ -66,20 +70,35 @@ impl Detector {
 
     /// Whether the hub says that some policy holds the template.
     async fn is_claimed(&self, template: &Template) -> Result<bool, Error> {
-        let Some(uri) = self.uri_of(template) else {
-            return Ok(true);
+        let Some(live) = self.live(template).await? else {
+            return Ok(false);
         };
+        let texts = |texts: Option<Texts>| texts.unwrap_or_default();
+        Ok(has_any(&texts(live.labels), &texts(live.annotations)))
+    }
+
+    /// Whether the hub has this very template, and so no former one of its name.
+    async fn is_there(&self, template: &Template) -> Result<bool, Error> {
+        Ok(self.live(template).await?.is_some())
+    }
+
+    /// What the hub itself says of the template; none when it is gone.
+    async fn live(&self, template: &Template) -> Result<Option<ObjectMeta>, Error> {
         let failed = |error| Error::request("read", &template.kind, &template.name, error);
+        let Some(uri) = self.uri_of(template) else {
+            let why = format!(
+                "nothing is known of {} {:?} now",
+                template.kind, template.name
+            );
+            return Err(Error::Undecided(why));
+        };
         match Call::get(&uri, METADATA_ONLY).send(&self.client).await {
             Ok(reply) => {
                 let live: PartialObjectMeta = reply.json().map_err(failed)?;
-                let texts = |texts: Option<Texts>| texts.unwrap_or_default();
                 let same = live.metadata.uid.as_ref() == Some(&template.uid);
-                let labels = texts(live.metadata.labels);
-                let annotations = texts(live.metadata.annotations);
-                Ok(same && has_any(&labels, &annotations))
+                Ok(same.then_some(live.metadata))
             }
-            Err(error) if error.code() == Some(404) => Ok(false),
+            Err(error) if error.code() == Some(404) => Ok(None),
             Err(error) => Err(failed(error)),
         }
     }

@@ -8,7 +8,7 @@ use super::choose::{best, is_in_force, preemptor, rank};
 use super::claim::{self, MetadataPatch};
 use super::content::{self, Held};
 use crate::controller::dependencies::attach;
-use crate::propagation::{Binding, Dependent, Notice, Policy, PolicyName, Template};
+use crate::propagation::{Binding, Dependent, Notice, Owner, Policy, PolicyName, Template, group};
 use common::api::policy::ActivationPreference;
 use common::interpreter::replicas::Replicas;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,6 +65,8 @@ pub enum Write {
     Update(Box<Binding>),
     /// It is deleted, when its UID is still this one and the hub confirms what that rests on.
     Delete(String),
+    /// It is deleted likewise, as that of a former template of the same name; the next one follows.
+    Replace(String),
 }
 
 /// Why a template does not get what its policy says.
@@ -79,11 +81,6 @@ pub enum Problem {
     /// A class that the policy names does not exist.
     #[error("priorityclasses.scheduling.k8s.io {0:?} not found")]
     PriorityClass(String),
-    /// The binding belongs to a template of the same name that is gone.
-    #[error(
-        "failed to update binding due to different owner reference UID, will try again later after binding is garbage collected, see https://github.com/karmada-io/karmada/issues/2090"
-    )]
-    FormerOwner,
     /// The binding belongs to another template, whose binding has the same name.
     #[error("binding {name:?} already belongs to {other}; rename one of the two")]
     NameTaken {
@@ -190,7 +187,10 @@ fn claim_of(seen: &Observed, policy: Option<&Policy>) -> Option<MetadataPatch> {
 fn held(seen: &Observed, policy: &Policy) -> Decision {
     let mut decision = match wanted(seen, policy) {
         Ok(binding) => Decision {
-            events: binding.iter().map(|_| applied(policy)).collect(),
+            events: match binding {
+                Some(Write::Create(_) | Write::Update(_)) => vec![applied(policy)],
+                _ => Vec::new(),
+            },
             binding,
             ..Decision::default()
         },
@@ -203,6 +203,9 @@ fn held(seen: &Observed, policy: &Policy) -> Decision {
 fn wanted(seen: &Observed, policy: &Policy) -> Result<Option<Write>, Problem> {
     let template = &seen.template;
     if let Some(binding) = &seen.binding {
+        if is_former(binding, template) {
+            return Ok(Some(Write::Replace(binding.uid.clone())));
+        }
         usable(binding, template)?;
     }
     let lazy = policy.spec.activation_preference == Some(ActivationPreference::Lazy);
@@ -259,6 +262,17 @@ fn priority(policy: &Policy, seen: &Observed) -> Result<Option<i32>, Problem> {
         .ok_or_else(|| Problem::PriorityClass(class.clone()))
 }
 
+/// Whether a binding is that of a template which is gone, and in whose place this one was made.
+fn is_former(binding: &Binding, template: &Template) -> bool {
+    let is_same = |owner: &Owner| {
+        owner.uid != template.uid
+            && owner.name == template.name
+            && owner.kind == template.kind
+            && group(&owner.api_version) == template.group()
+    };
+    !binding.deleting && binding.owner.as_ref().is_some_and(is_same)
+}
+
 /// Whether a binding of the template's name is the template's.
 fn usable(binding: &Binding, template: &Template) -> Result<(), Problem> {
     if binding.deleting {
@@ -271,13 +285,6 @@ fn usable(binding: &Binding, template: &Template) -> Result<(), Problem> {
     else {
         return Ok(());
     };
-    let group = crate::propagation::group;
-    let same = owner.name == template.name
-        && owner.kind == template.kind
-        && group(&owner.api_version) == template.group();
-    if same {
-        return Err(Problem::FormerOwner);
-    }
     let (kind, group, name) = (&owner.kind, group(&owner.api_version), &owner.name);
     let dot = if group.is_empty() { "" } else { "." };
     Err(Problem::NameTaken {
@@ -303,14 +310,17 @@ fn released(seen: &Observed) -> Decision {
 fn followed(seen: &Observed) -> Option<Write> {
     let template = &seen.template;
     let known = seen.binding.as_ref();
+    // One that shows neither a policy nor a dependent is somebody else's, or what Karmada left.
+    let ours =
+        known.filter(|it| claim::has_any(&it.labels, &it.annotations) || attach::is_attached(it));
+    if known.is_some_and(|known| is_former(known, template)) {
+        return ours.map(|known| Write::Replace(known.uid.clone()));
+    }
     if known.is_some_and(|known| usable(known, template).is_err()) {
         return None;
     }
     let dependents = attach::those_placed(&seen.dependents);
     if dependents.is_empty() {
-        // One that shows neither a policy nor a dependent is somebody else's, or what Karmada left.
-        let ours = known
-            .filter(|it| claim::has_any(&it.labels, &it.annotations) || attach::is_attached(it));
         return ours.map(|known| Write::Delete(known.uid.clone()));
     }
     write(seen, None, &dependents)

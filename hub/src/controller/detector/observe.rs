@@ -126,7 +126,7 @@ impl Detector {
     ) -> Result<(), Error> {
         let wanted = match &decision.binding {
             Some(Write::Create(wanted) | Write::Update(wanted)) => Some(&**wanted),
-            Some(Write::Delete(_)) => None,
+            Some(Write::Delete(_) | Write::Replace(_)) => None,
             None => seen.binding.as_ref(),
         };
         let Some(wanted) = wanted.filter(|it| it.namespace.is_some() && !it.deleting) else {

@@ -94,7 +94,7 @@ impl Stage {
                 let before = before.expect("a binding");
                 assert!(binding.patch(&before).expect("encodes").is_some());
             }
-            Some(Write::Delete(_)) => seen.binding = None,
+            Some(Write::Delete(_) | Write::Replace(_)) => seen.binding = None,
             None => {}
         }
         seen.edited = false;

@@ -86,9 +86,12 @@ pub fn woken(old: Option<&Policy>, new: Option<&Policy>) -> Woken {
     }
 }
 
-/// The policy under whose name a template is to be found.
+/// The policy under whose name a template is to be found. A claim is what anybody may write on an object of theirs:
+/// no policy of another namespace ever holds it.
 pub fn holder(template: &Template) -> Option<PolicyName> {
-    claim::holder(&template.labels, &template.annotations)
+    let holder = claim::holder(&template.labels, &template.annotations)?;
+    let here = holder.namespace.is_none() || holder.namespace == template.namespace;
+    here.then_some(holder)
 }
 
 /// Whether a template was changed by its author: what the hub itself writes (claims, statuses) is no edit. An

@@ -1,7 +1,7 @@
 //! What a binding says, and when it is written.
 
 use super::{Stage, cluster_policy, dependent, nginx, policy, told, touch};
-use crate::controller::detector::{Decision, Problem, decide};
+use crate::controller::detector::{Decision, Problem, Write, decide};
 use crate::propagation::Template;
 use serde_json::{Value, json};
 
@@ -68,35 +68,38 @@ fn check_15_a_template_that_goes_is_left_alone() {
     assert_eq!(stage.settle(), Decision::default());
 }
 
+/// Check 16 of the reference, which waits for the garbage collector.
 #[test]
-fn check_16_a_recreated_template_waits_for_the_former_binding() {
+fn check_16_the_binding_of_a_former_template_makes_room() {
     let mut stage = Stage::new([policy("p", json!({}), json!({}))]);
     stage.settle();
-    stage.0.template = Template {
+    let former = stage.0.binding.clone().expect("a binding");
+    let anew = Template {
         uid: "uid-2".into(),
         ..nginx()
     };
+    stage.0.template = anew.clone();
     stage.0.edited = true;
-    let decision = stage.carry_out();
-    let text = told(&decision).join("");
-    assert!(
-        text.starts_with(
-            "ApplyPolicyFailed Apply policy(default/p) failed: failed to update binding"
-        )
-    );
-    assert!(
-        text.ends_with("https://github.com/karmada-io/karmada/issues/2090"),
-        "{text}"
-    );
+    let decision = decide(&stage.0);
+    assert_eq!(decision.binding, Some(Write::Replace(former.uid.clone())));
+    assert_eq!(told(&decision), [""; 0]);
+
     stage.0.binding.as_mut().expect("there").deleting = true;
-    assert!(matches!(
-        decide(&stage.0).problem,
-        Some(Problem::Deleting(_))
-    ));
+    let decision = decide(&stage.0);
+    assert!(matches!(decision.problem, Some(Problem::Deleting(_))));
+    assert_eq!(decision.binding, None);
+
     stage.0.binding = None;
     stage.settle();
     let owner = stage.0.binding.expect("a binding").owner;
     assert_eq!(owner.map(|it| it.uid).as_deref(), Some("uid-2"));
+
+    // No policy holds the next one.
+    let mut stage = Stage::new([]);
+    stage.0.template = anew;
+    stage.0.binding = Some(former.clone());
+    let decision = decide(&stage.0);
+    assert_eq!(decision.binding, Some(Write::Replace(former.uid)));
 }
 
 #[test]

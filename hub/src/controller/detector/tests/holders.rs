@@ -2,7 +2,7 @@
 
 use super::{Stage, cluster_policy, policy, told};
 use crate::controller::detector::{Decision, Write, claim, wake};
-use crate::propagation::{PolicyName, Template};
+use crate::propagation::{Policy, PolicyName, Template};
 use serde_json::json;
 
 #[test]
@@ -307,5 +307,31 @@ fn a_forged_claim_is_worth_nothing() {
         claim::set(Some(&forged), labels, annotations);
         stage.settle();
         assert_eq!((stage.holder(), stage.0.binding.clone()), (None, None));
+    }
+}
+
+/// A claim is what anybody writes on an object of theirs: a policy elsewhere does not wait for it.
+#[test]
+fn a_claim_of_another_namespaces_policy_holds_nothing() {
+    let mut template = super::nginx();
+    let theirs = Policy {
+        name: PolicyName {
+            namespace: Some("theirs".into()),
+            name: "p".into(),
+        },
+        ..policy("p", json!({}), json!({}))
+    };
+    for (policy, holds) in [
+        (theirs, false),
+        (policy("p", json!({}), json!({})), true),
+        (cluster_policy("p", json!({}), json!({})), true),
+    ] {
+        claim::set(
+            Some(&policy),
+            &mut template.labels,
+            &mut template.annotations,
+        );
+        let holder = wake::holder(&template);
+        assert_eq!(holder, holds.then_some(policy.name));
     }
 }

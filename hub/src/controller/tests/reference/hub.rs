@@ -301,7 +301,7 @@ impl Hub {
         match decision.binding {
             Some(Write::Create(created)) => self.write(&binding, *created),
             Some(Write::Update(updated)) => self.write(&binding, *updated),
-            Some(Write::Delete(_)) => {
+            Some(Write::Delete(_) | Write::Replace(_)) => {
                 self.next();
                 self.bindings.remove(&binding);
             }
