@@ -308,7 +308,7 @@ impl Hub {
         self.start(parts, scheduler.workers(workers));
         let spaces = Namespaces::watching(client(), bindings(), skips, namespaces, world);
         self.start(parts, spaces.workers(workers));
-        let works = Sync::watching(client(), bindings(), world);
+        let works = Sync::watching(client(), bindings(), clock.clone(), world);
         self.start(parts, works.workers(workers));
         let answers = Answers::watching(client(), bindings(), clock.clone(), world);
         self.start(parts, answers.workers(workers));

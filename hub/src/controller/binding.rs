@@ -2,6 +2,7 @@
 //!
 //! Decisions, and `sync`, which carries them out.
 
+pub mod condition;
 pub mod overrides;
 pub mod render;
 pub mod sync;

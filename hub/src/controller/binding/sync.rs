@@ -3,6 +3,7 @@
 //! A binding is looked at when it changes, when overrides do that may be about its template, and when somebody else
 //! changes or deletes one of its Works. Many Works of one binding are written at once.
 
+use super::condition;
 use super::overrides::Overrides;
 use super::overrides::cluster::ClusterFacts;
 use super::render::{self, RenderError, Renderer};
@@ -21,6 +22,7 @@ use common::labels::{BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER};
 use common::names::EXECUTION_PREFIX;
 use common::queue::{Priority, Queue};
 use common::rest::{Call, MERGE_PATCH};
+use common::time::SharedClock;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
@@ -37,6 +39,7 @@ pub struct Sync {
     client: Client,
     world: World,
     bindings: Bindings,
+    clock: SharedClock,
     /// Works by the binding that they name.
     works: Index<ObjectName>,
     /// Bindings by those that take them along.
@@ -45,12 +48,18 @@ pub struct Sync {
 
 impl Sync {
     /// A controller that is woken by what the world tells.
-    pub fn watching(client: Client, bindings: Bindings, world: &World) -> Controller<Arc<Self>> {
+    pub fn watching(
+        client: Client,
+        bindings: Bindings,
+        clock: SharedClock,
+        world: &World,
+    ) -> Controller<Arc<Self>> {
         let views = &world.propagation;
         let sync = Arc::new(Self {
             client,
             world: world.clone(),
             bindings,
+            clock,
             works: world
                 .works
                 .index(|_, work| work.binding.iter().cloned().collect()),
@@ -150,7 +159,7 @@ impl Reconcile for Sync {
         self.world.clusters.synced().await;
         match self.world.propagation.binding(key) {
             Some(held) if held.binding.deleting => self.end(key, &held.binding).await?,
-            Some(held) => self.sync(key, &held.binding).await?,
+            Some(held) => self.sync(key, &held).await?,
             None => self.sweep(key).await?,
         }
         Ok(Requeue::Never)
@@ -201,7 +210,8 @@ impl Sync {
         self.delete_all(staying(&works)).await
     }
 
-    async fn sync(&self, key: &ObjectName, binding: &Binding) -> Result<(), Error> {
+    async fn sync(&self, key: &ObjectName, held: &world::Binding) -> Result<(), Error> {
+        let binding = &held.binding;
         let Some(template) = self.template(binding) else {
             return Ok(());
         };
@@ -242,7 +252,7 @@ impl Sync {
             Ok(renderer) => renderer,
             Err(error) => {
                 let text = chain(&error).to_string();
-                return self.failed(binding, vec![text]).await;
+                return self.failed(held, vec![text]).await;
             }
         };
         let existing = self.works_of(key);
@@ -274,8 +284,9 @@ impl Sync {
         let mut problems: Vec<String> = written.iter().filter_map(|it| it.clone().err()).collect();
         if !problems.is_empty() {
             problems.sort();
-            return self.failed(binding, problems).await;
+            return self.failed(held, problems).await;
         }
+        self.note(held, None).await?;
         if are_orphans || written.contains(&Ok(true)) {
             let kind = binding.kind();
             let message = format!("Sync work of {kind}({key}) successful.");
@@ -375,11 +386,23 @@ impl Sync {
     }
 
     /// Says what went wrong, and has it tried again.
-    async fn failed(&self, binding: &Binding, problems: Vec<String>) -> Result<(), Error> {
+    async fn failed(&self, held: &world::Binding, problems: Vec<String>) -> Result<(), Error> {
         let text = problems.join("; ");
-        let notice = Notice::warning("SyncWorkFailed", text.clone());
-        self.tell(binding, &[notice]).await;
+        let notice = Notice::warning(condition::REASON, text.clone());
+        self.tell(&held.binding, &[notice]).await;
+        self.note(held, Some(&text)).await?;
         Err(Error::Undecided(text))
+    }
+
+    /// Has the binding show what is wrong, as long as something is.
+    async fn note(&self, held: &world::Binding, problem: Option<&str>) -> Result<(), Error> {
+        let before = &held.status.conditions;
+        let Some(conditions) = condition::decide(self.clock.now(), before, problem) else {
+            return Ok(());
+        };
+        let patch = json!({ "conditions": conditions });
+        self.bindings.patch_status(&held.binding, &patch).await?;
+        Ok(())
     }
 
     async fn tell(&self, binding: &Binding, notices: &[Notice]) {

@@ -44,6 +44,9 @@ pub enum PredicateError {
         /// Its last part.
         part: String,
     },
+    /// What a Secret holds would be told to whoever reads why it is no image.
+    #[error("no image can be overridden in a Secret")]
+    Secret,
     /// What is there is no image, or would not be one any more.
     #[error(transparent)]
     Image(#[from] ImageError),
@@ -65,6 +68,9 @@ pub(super) fn change_images(
         Ok(())
     };
     if let Some(predicate) = &overrider.predicate {
+        if is_secret(manifest) {
+            return Err(PredicateError::Secret);
+        }
         return Ok(change(image_at(manifest, &predicate.path)?)?);
     }
     for container in containers(manifest) {
@@ -102,6 +108,11 @@ pub(super) fn change_words(
             }),
         }
     }
+}
+
+fn is_secret(manifest: &Value) -> bool {
+    let text = |key: &str| manifest.get(key).and_then(Value::as_str);
+    (text("apiVersion"), text("kind")) == (Some("v1"), Some("Secret"))
 }
 
 /// Every container, those that start a pod too; by the kind's name alone, of whatever group it is.
@@ -260,6 +271,26 @@ mod tests {
         let error = images("Pod", json!({"containers": [{"name": "a"}]}), overrider);
         let want = "failed to parse image value(), error: repository name must have at least one component";
         assert_eq!(error, Err(want.to_owned()));
+    }
+
+    /// Whoever may override in a namespace need not be one who may read its Secrets; events tell why none is changed.
+    #[test]
+    fn nothing_of_a_secret_is_told() {
+        let overrider = json!({"component": "Tag", "operator": "replace", "value": "v9", "predicate": {"path": "/data/key"}});
+        let overrider = serde_json::from_value(overrider).expect("an overrider");
+        let of =
+            |kind: &str| json!({"apiVersion": "v1", "kind": kind, "data": {"key": "UEFTUw=="}});
+        let told = |kind: &str| {
+            change_images(&mut of(kind), &overrider)
+                .expect_err("no image")
+                .to_string()
+        };
+        assert_eq!(told("Secret"), "no image can be overridden in a Secret");
+        assert!(
+            told("ConfigMap").contains("UEFTUw=="),
+            "{}",
+            told("ConfigMap")
+        );
     }
 
     #[test]
