@@ -151,6 +151,11 @@ impl Reconcile for Scheduler {
         if !is_ours(&held.binding) {
             return Ok(Requeue::Never);
         }
+        if let Some(cluster) = self.unreadable(&held.binding) {
+            return Err(Error::Undecided(format!(
+                "Cluster {cluster:?} cannot be read, so what is placed there stays as it is; write it anew as its kind describes it"
+            )));
+        }
         let snapshot = self.snapshot();
         let now = self.clock.now();
         let decision = decide(
@@ -167,6 +172,15 @@ impl Reconcile for Scheduler {
 }
 
 impl Scheduler {
+    /// A cluster that has a part of the binding, and of which nobody knows what it is: nothing moves for that.
+    fn unreadable<'b>(&self, binding: &'b propagation::Binding) -> Option<&'b str> {
+        let mut names = binding.spec.clusters.iter().map(|it| it.name.as_str());
+        names.find(|name| {
+            let held = self.world.clusters.get(&ObjectName::new(None, name));
+            held.is_some_and(|held| held.record.is_none_or(|it| it.placing.is_none()))
+        })
+    }
+
     fn note(&self, key: &ObjectName, waits_for: Option<WaitsFor>) {
         let mut waiting = lock(&self.waiting);
         match waits_for {
