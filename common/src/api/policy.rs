@@ -289,6 +289,13 @@ pub struct ClusterAffinity {
         "message": "overflowAffinities can only be used together with the inline ClusterAffinity",
         "fieldPath": ".overflowAffinities",
     },
+    {
+        "rule": "!has(self.overflowAffinities) || self.overflowAffinities.all(o, !has(o.affinityName) || \
+            o.affinityName != self.affinityName && self.overflowAffinities.exists_one(p, \
+            has(p.affinityName) && p.affinityName == o.affinityName))",
+        "message": "overflow affinity name must be unique and must not duplicate the primary group's affinityName",
+        "fieldPath": ".overflowAffinities",
+    },
 ]))]
 pub struct ClusterAffinityTerm {
     /// Name of the group, unique in its policy.
@@ -312,7 +319,32 @@ pub struct ClusterAffinityTerm {
     /// Sets of clusters that take what does not fit into this one, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
-    pub overflow_affinities: Vec<ClusterAffinity>,
+    pub overflow_affinities: Vec<OverflowAffinity>,
+}
+
+/// A set of clusters that takes what does not fit into another.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OverflowAffinity {
+    /// Name of the set, unique in its group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = schema::label_key()))]
+    pub affinity_name: Option<String>,
+    /// By label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_selector")]
+    pub label_selector: Option<LabelSelector>,
+    /// By provider, region or zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field_selector: Option<FieldSelector>,
+    /// By name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10_000), inner(length(max = 48)))]
+    pub cluster_names: Vec<String>,
+    /// Clusters left out, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10_000), inner(length(max = 48)))]
+    pub exclude: Vec<String>,
 }
 
 /// Requirements on provider, region and zone.

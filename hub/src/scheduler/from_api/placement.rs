@@ -6,7 +6,7 @@ use crate::scheduler::rules::{
     Toleration, Weights,
 };
 use common::api::policy::{
-    ClusterAffinity, ClusterField, FieldOperator, FieldSelector, Placement,
+    ClusterAffinity, ClusterField, FieldOperator, FieldSelector, OverflowAffinity, Placement,
     ReplicaDivisionPreference, ReplicaSchedulingStrategy, ReplicaSchedulingType, SpreadConstraint,
     SpreadField, StaticClusterWeight,
 };
@@ -28,7 +28,7 @@ pub fn rules(placement: &Placement) -> Rules {
             &term.cluster_names,
             &term.exclude,
         ),
-        overflow: term.overflow_affinities.iter().map(affinity).collect(),
+        overflow: term.overflow_affinities.iter().map(overflow).collect(),
     });
     let own = placement.cluster_affinity.as_ref();
     Rules {
@@ -56,6 +56,16 @@ fn names(texts: &[String]) -> BTreeSet<Arc<str>> {
 
 /// Which clusters are meant.
 pub fn affinity(from: &ClusterAffinity) -> Affinity {
+    affinity_of(
+        from.label_selector.as_ref(),
+        from.field_selector.as_ref(),
+        &from.cluster_names,
+        &from.exclude,
+    )
+}
+
+/// Those that overflow are told apart by their order.
+fn overflow(from: &OverflowAffinity) -> Affinity {
     affinity_of(
         from.label_selector.as_ref(),
         from.field_selector.as_ref(),
