@@ -34,9 +34,10 @@ use common::queue::{Priority, Queue};
 use common::uuid::random_uuid;
 use kube::Client;
 use skip::Skips;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use wake::Edit;
 
 /// How long to wait for what no watch tells of, as a PriorityClass.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -49,7 +50,7 @@ pub struct Detector {
     skips: Skips,
     draws: SharedStream,
     /// Templates that their authors changed, and for which that was not carried out yet.
-    edited: Mutex<BTreeSet<TemplateName>>,
+    edited: Mutex<BTreeMap<TemplateName, Edit>>,
     holdings: Holdings,
     policies_in: Index<Arc<str>>,
     seekers: Index<Sought>,
@@ -150,8 +151,8 @@ impl Detector {
             return;
         };
         let found_at_start = change.listed && old.is_none();
-        if !found_at_start && wake::is_edit(old, new) {
-            self.edited().insert(name.clone());
+        if !found_at_start && let Some(edit) = wake::edit(old, new) {
+            self.note_edit(&name, Some(edit));
             queue.add_with(name, Priority::Urgent);
         } else if old
             .is_none_or(|old| old.labels != new.labels || old.annotations != new.annotations)
@@ -301,7 +302,16 @@ impl Detector {
         }
     }
 
-    fn edited(&self) -> MutexGuard<'_, BTreeSet<TemplateName>> {
+    /// Something is to be carried out that an author did.
+    fn note_edit(&self, name: &TemplateName, edit: Option<Edit>) {
+        if let Some(edit) = edit {
+            let mut edited = self.edited();
+            let known = edited.entry(name.clone()).or_insert(edit);
+            *known = edit.max(*known);
+        }
+    }
+
+    fn edited(&self) -> MutexGuard<'_, BTreeMap<TemplateName, Edit>> {
         self.edited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -319,15 +329,15 @@ impl Reconcile for Detector {
         self.world.propagation.synced().await;
         let edited = self.edited().remove(key);
         let done = self.settle(key, edited).await;
-        if edited && done.is_err() {
-            self.edited().insert(key.clone());
+        if done.is_err() {
+            self.note_edit(key, edited);
         }
         done
     }
 }
 
 impl Detector {
-    async fn settle(&self, key: &TemplateName, edited: bool) -> Result<Requeue, Error> {
+    async fn settle(&self, key: &TemplateName, edited: Option<Edit>) -> Result<Requeue, Error> {
         let Some(seen) = self.observe(key, edited).await? else {
             return self.forget(key).await;
         };
@@ -335,8 +345,8 @@ impl Detector {
         self.add_dependencies(key, &seen, &mut decision)?;
         self.apply(&seen, &decision).await?;
         let waits = matches!(decision.binding, Some(Write::Replace(_)));
-        if edited && (waits || decision.problem.is_some()) {
-            self.edited().insert(key.clone());
+        if waits || decision.problem.is_some() {
+            self.note_edit(key, edited);
         }
         match &decision.problem {
             None => Ok(Requeue::Never),

@@ -116,9 +116,10 @@ impl Answers {
 
     fn work_changed(&self, change: &Change<world::Work>, queue: &Queue<ObjectName>) {
         let (old, new) = (change.before(), change.after());
-        if new.is_none_or(|it| it.deleting) {
-            let of = old.and_then(|it| it.binding.clone());
-            lock(&self.stirred).extend(of);
+        if new.is_none_or(|it| it.deleting)
+            && let Some(of) = old.filter(|it| self.is_of_now(it))
+        {
+            lock(&self.stirred).extend(of.binding.clone());
         }
         let now = Instant::now();
         for name in [old, new]
@@ -132,6 +133,17 @@ impl Answers {
             drop(paces);
             queue.add_after(name, pace.waits);
         }
+    }
+
+    /// Whether a Work is of a binding that is there and stays: one of a former binding of the same name says nothing
+    /// about the next.
+    fn is_of_now(&self, work: &world::Work) -> bool {
+        let binding = work.binding.as_ref();
+        let held = binding.and_then(|name| self.world.propagation.binding(name));
+        held.is_some_and(|held| {
+            let binding = &held.binding;
+            !binding.deleting && work.binding_id.as_deref() == Some(binding.id())
+        })
     }
 
     fn template(&self, binding: &Binding) -> Option<(Gvk, Arc<world::Template>)> {
@@ -152,6 +164,8 @@ impl Reconcile for Answers {
         self.world.propagation.synced().await;
         self.world.works.synced().await;
         let Some(held) = self.world.propagation.binding(key) else {
+            lock(&self.stirred).remove(key);
+            lock(&self.paces).remove(key);
             return Ok(Requeue::Never);
         };
         let names = self.works.names(key).into_iter();

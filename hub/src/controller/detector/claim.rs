@@ -40,6 +40,11 @@ pub fn has_any(labels: &Texts, annotations: &Texts) -> bool {
         || ANNOTATIONS.iter().any(|key| annotations.contains_key(*key))
 }
 
+/// Whether a key is part of a claim.
+pub fn is_part(key: &str) -> bool {
+    LABELS.contains(&key) || ANNOTATIONS.contains(&key)
+}
+
 /// Puts the claim of `policy` in place of any other; none takes every claim away.
 pub fn set(policy: Option<&Policy>, labels: &mut Texts, annotations: &mut Texts) {
     labels.retain(|key, _| !LABELS.contains(&key.as_str()));

@@ -7,6 +7,7 @@
 use super::choose::{best, is_in_force, preemptor, rank};
 use super::claim::{self, MetadataPatch};
 use super::content::{self, Held};
+use super::wake::Edit;
 use crate::controller::dependencies::attach;
 use crate::propagation::{Binding, Dependent, Notice, Owner, Policy, PolicyName, Template, group};
 use common::api::policy::ActivationPreference;
@@ -19,9 +20,9 @@ use std::sync::Arc;
 pub struct Observed {
     /// The template.
     pub template: Template,
-    /// Whether its author made or changed it (see [`super::wake::is_edit`]) since this was last carried out; that
-    /// activates Lazy policies. What was listed after a start was not edited, as far as anybody knows.
-    pub edited: bool,
+    /// What its author changed (see [`super::wake::edit`]) since this was last carried out. What was listed after a
+    /// start was not edited, as far as anybody knows.
+    pub edited: Option<Edit>,
     /// At least those that may select it (see [`super::wake`]), and the one that holds it.
     pub policies: Vec<Arc<Policy>>,
     /// Override policies that exist, at least of those that these policies depend on.
@@ -209,7 +210,7 @@ fn wanted(seen: &Observed, policy: &Policy) -> Result<Option<Write>, Problem> {
         usable(binding, template)?;
     }
     let lazy = policy.spec.activation_preference == Some(ActivationPreference::Lazy);
-    if lazy && !seen.edited {
+    if lazy && seen.edited != Some(Edit::Content) {
         return Ok(match &seen.binding {
             Some(binding) if claim::has_any(&binding.labels, &binding.annotations) => {
                 let dependents = attach::those_placed(&seen.dependents);
@@ -244,7 +245,7 @@ fn write(seen: &Observed, held: Option<&Held<'_>>, dependents: &[Dependent]) -> 
     // too, and so has what was written before this process began.
     let holder = |it: &Binding| claim::holder(&it.labels, &it.annotations);
     let version = &known.spec.resource.resource_version;
-    if !seen.edited && holder(known) == holder(&wanted) && version.is_some() {
+    if seen.edited.is_none() && holder(known) == holder(&wanted) && version.is_some() {
         wanted.spec.resource.resource_version.clone_from(version);
     }
     update(known, wanted)

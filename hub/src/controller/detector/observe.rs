@@ -2,6 +2,7 @@
 
 use super::Detector;
 use super::decide::{Decision, Observed, Write};
+use super::wake::Edit;
 use crate::controller::bindings::Error;
 use crate::controller::dependencies::{attach, parent, sought};
 use crate::propagation::{Dependent, Policy, PolicyName, Template};
@@ -19,7 +20,7 @@ impl Detector {
     pub(super) async fn observe(
         &self,
         key: &TemplateName,
-        edited: bool,
+        edited: Option<Edit>,
     ) -> Result<Option<Observed>, Error> {
         let world = &self.world.propagation;
         let Some(held) = world.templates.get(key).and_then(|held| held.record) else {

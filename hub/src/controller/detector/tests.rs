@@ -3,6 +3,7 @@ mod holders;
 mod properties;
 mod rules;
 
+use super::wake::Edit;
 use super::{Decision, Observed, Write, decide};
 use crate::propagation::{Dependent, Policy, PolicyName, Template};
 use common::api::binding::TargetCluster;
@@ -53,7 +54,7 @@ impl Stage {
     fn new(policies: impl IntoIterator<Item = Policy>) -> Self {
         Self(Observed {
             template: nginx(),
-            edited: true,
+            edited: Some(Edit::Content),
             policies: policies.into_iter().map(Arc::new).collect(),
             overrides: BTreeSet::new(),
             replicas: Ok(Some(Replicas {
@@ -97,7 +98,7 @@ impl Stage {
             Some(Write::Delete(_) | Write::Replace(_)) => seen.binding = None,
             None => {}
         }
-        seen.edited = false;
+        seen.edited = None;
         decision
     }
 
@@ -115,7 +116,7 @@ impl Stage {
     }
 
     fn edit(&mut self) {
-        self.0.edited = true;
+        self.0.edited = Some(Edit::Content);
         self.0.template.digest += 1;
         touch(&mut self.0.template);
     }

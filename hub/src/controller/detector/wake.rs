@@ -94,20 +94,42 @@ pub fn holder(template: &Template) -> Option<PolicyName> {
     here.then_some(holder)
 }
 
-/// Whether a template was changed by its author: what the hub itself writes (claims, statuses) is no edit. An
-/// object that was not there before, other than in a first list, is one.
-pub fn is_edit(old: Option<&Template>, new: &Template) -> bool {
-    let Some(old) = old else { return true };
-    old.uid != new.uid
-        || old.digest != new.digest
-        || !of_author(&old.labels).eq(of_author(&new.labels))
-        || !of_author(&old.annotations).eq(of_author(&new.annotations))
+/// What the author of a template changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Edit {
+    /// Labels and annotations by which people say what is to become of it.
+    Marks,
+    /// Anything else; that activates Lazy policies.
+    Content,
 }
 
-fn of_author(texts: &Texts) -> impl Iterator<Item = (&String, &String)> {
-    let own = |key: &str| !key.contains(".karmada.io") || key == SKIP_NAMESPACE;
-    texts.iter().filter(move |(key, _)| own(key))
+/// What the author of a template changed; none where the hub wrote itself (claims, statuses). An object that was not
+/// there before, other than in a first list, is an edit.
+pub fn edit(old: Option<&Template>, new: &Template) -> Option<Edit> {
+    let Some(old) = old else {
+        return Some(Edit::Content);
+    };
+    let differs = |is_meant: fn(&str) -> bool| {
+        let of = |texts: &'_ Texts| -> Texts {
+            let meant = texts.iter().filter(|(key, _)| is_meant(key));
+            meant
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect()
+        };
+        of(&old.labels) != of(&new.labels) || of(&old.annotations) != of(&new.annotations)
+    };
+    if old.uid != new.uid || old.digest != new.digest || differs(is_content) {
+        Some(Edit::Content)
+    } else if differs(|key| !claim::is_part(key)) {
+        Some(Edit::Marks)
+    } else {
+        None
+    }
 }
 
-/// Of Karmada's keys the one that people write.
+fn is_content(key: &str) -> bool {
+    !key.contains(".karmada.io") || key == SKIP_NAMESPACE
+}
+
+/// Of Karmada's keys the one that counts as content.
 const SKIP_NAMESPACE: &str = "namespace.karmada.io/skip-auto-propagation";

@@ -1,6 +1,7 @@
 //! What a binding says, and when it is written.
 
 use super::{Stage, cluster_policy, dependent, nginx, policy, told, touch};
+use crate::controller::detector::wake::Edit;
 use crate::controller::detector::{Decision, Problem, Write, decide};
 use crate::propagation::Template;
 use serde_json::{Value, json};
@@ -79,7 +80,7 @@ fn check_16_the_binding_of_a_former_template_makes_room() {
         ..nginx()
     };
     stage.0.template = anew.clone();
-    stage.0.edited = true;
+    stage.0.edited = Some(Edit::Content);
     let decision = decide(&stage.0);
     assert_eq!(decision.binding, Some(Write::Replace(former.uid.clone())));
     assert_eq!(told(&decision), [""; 0]);

@@ -4,7 +4,7 @@ use super::{cluster_policy, nginx, policy};
 use crate::controller::detector::choose::{Rank, best, rank};
 use crate::controller::detector::marks;
 use crate::controller::detector::skip::Skips;
-use crate::controller::detector::wake::{Woken, is_edit, overrides_of, woken};
+use crate::controller::detector::wake::{Edit, Woken, edit, overrides_of, woken};
 use crate::propagation::{Policy, PolicyName, Template};
 use serde_json::{Value, json};
 
@@ -273,17 +273,22 @@ fn an_edit_is_what_the_author_wrote() {
     let changed = |change: fn(&mut Template)| {
         let mut after = before.clone();
         change(&mut after);
-        is_edit(Some(&before), &after)
+        edit(Some(&before), &after)
     };
-    assert!(is_edit(None, &before));
-    assert!(!changed(|it| it.resource_version = "9".into()), "a status");
-    assert!(changed(|it| it.digest += 1));
-    assert!(changed(|it| it.uid = "uid-9".into()));
-    assert!(changed(|it| drop(it.labels.insert("a".into(), "b".into()))));
-    assert!(changed(|it| drop(it.labels.remove("app"))));
-    assert!(changed(|it| drop(
-        it.annotations.insert("example.org/x".into(), "y".into())
-    )));
+    let content = Some(Edit::Content);
+    assert_eq!(edit(None, &before), content);
+    assert_eq!(
+        changed(|it| it.resource_version = "9".into()),
+        None,
+        "a status"
+    );
+    assert_eq!(changed(|it| it.digest += 1), content);
+    assert_eq!(changed(|it| it.uid = "uid-9".into()), content);
+    let labelled = changed(|it| drop(it.labels.insert("a".into(), "b".into())));
+    assert_eq!(labelled, content);
+    assert_eq!(changed(|it| drop(it.labels.remove("app"))), content);
+    let annotated = changed(|it| drop(it.annotations.insert("example.org/x".into(), "y".into())));
+    assert_eq!(annotated, content);
     let claim = |it: &mut Template| {
         it.labels.insert(
             "propagationpolicy.karmada.io/permanent-id".into(),
@@ -292,21 +297,30 @@ fn an_edit_is_what_the_author_wrote() {
         it.annotations
             .insert("propagationpolicy.karmada.io/name".into(), "p".into());
     };
-    assert!(!changed(claim));
+    assert_eq!(changed(claim), None);
+    // What people say in the system's words is carried on, and activates nothing.
+    for key in [
+        "work.karmada.io/conflict-resolution",
+        "resourcetemplate.karmada.io/deletion-protected",
+    ] {
+        let mut after = before.clone();
+        after.annotations.insert(key.to_owned(), "x".to_owned());
+        assert_eq!(edit(Some(&before), &after), Some(Edit::Marks), "{key}");
+    }
     let skip = |it: &mut Template| {
         it.labels.insert(
             "namespace.karmada.io/skip-auto-propagation".into(),
             "true".into(),
         );
     };
-    assert!(changed(skip));
+    assert_eq!(changed(skip), content);
     let object = |data: &str, phase: &str| {
         Template::of(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "generation": 7},
             "data": {"k": data}, "status": {"phase": phase}}))
         .expect("a template")
     };
-    assert!(is_edit(Some(&object("1", "x")), &object("2", "x")));
-    assert!(!is_edit(Some(&object("1", "x")), &object("1", "y")));
+    assert_eq!(edit(Some(&object("1", "x")), &object("2", "x")), content);
+    assert_eq!(edit(Some(&object("1", "x")), &object("1", "y")), None);
 }
 
 #[test]

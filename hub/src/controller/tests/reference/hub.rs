@@ -264,7 +264,7 @@ impl Hub {
                 && namespace.is_some_and(|it| attach::may_follow(&template, it))
         });
         Some(detector::Observed {
-            edited: self.edited.contains(key),
+            edited: self.edited.contains(key).then_some(wake::Edit::Content),
             policies: self.policies(),
             overrides: overrides.map(|(_, object)| policy_name(object)).collect(),
             replicas: Ok(replicas::get(&gvk, &self.objects[key])),
