@@ -1,5 +1,12 @@
 //! From a policy on the hub to objects in members, and the answer back: the three files that README applies.
 
+mod lives;
+mod members;
+mod overrides;
+mod rig;
+mod stage;
+mod tenants;
+
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
