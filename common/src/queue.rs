@@ -7,8 +7,8 @@
 //!   comes again when the worker is done.
 //! * **Delays.** Of several the shortest counts. A key that is added now needs no delay any more: whoever
 //!   works on it says anew when it is to come again.
-//! * **Priorities.** What is more urgent goes first, but every [`STEP_BACK`]th turn begins at the other end,
-//!   so that nothing waits for ever.
+//! * **Priorities.** What is more urgent goes first, and of that what has the higher rank, but every
+//!   [`STEP_BACK`]th turn begins at the other end, so that nothing waits for ever.
 //! * **Shares.** Keys of one share take turns with those of the others ([`Queue::with_shares`]): a thousand keys
 //!   of one owner do not keep the single key of another waiting. Within a share the first added is the first
 //!   served.
@@ -87,7 +87,12 @@ impl<K: Key> Queue<K> {
 
     /// Adds a key now; of several priorities the highest counts.
     pub fn add_with(&self, key: K, priority: Priority) {
-        self.lock().add(key, priority, Instant::now());
+        self.add_ranked(key, priority, 0);
+    }
+
+    /// The same with a rank: of what is as urgent, the higher rank goes first.
+    pub fn add_ranked(&self, key: K, priority: Priority, rank: i32) {
+        self.lock().add(key, (priority, rank), Instant::now());
         self.0.changed.notify_one();
     }
 

@@ -1,6 +1,7 @@
 //! The queue without its clock: every instant is passed in. Each step costs the logarithm of the keys.
 
 use super::{Key, Priority};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
@@ -10,8 +11,8 @@ pub const STEP_BACK: u32 = 8;
 pub(super) struct State<K> {
     share: fn(&K) -> u64,
     slots: BTreeMap<K, Slot>,
-    /// Keys that wait for a worker, by priority.
-    ready: [Turns<K>; 3],
+    /// Keys that wait for a worker, by class; none is empty.
+    ready: BTreeMap<Class, Turns<K>>,
     /// Since when each of them waits, by its number.
     waiting: BTreeMap<u64, Instant>,
     timers: BTreeSet<(Instant, K)>,
@@ -22,16 +23,19 @@ pub(super) struct State<K> {
     turns: u32,
 }
 
+/// What goes first: the more urgent, and of those the higher rank.
+pub(super) type Class = (Priority, i32);
+
 /// Where a key is; a key that is nowhere has none.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Its priority, and its number while it waits for a worker.
-    wanted: Option<(Priority, Option<u64>)>,
+    /// Its class, and its number while it waits for a worker.
+    wanted: Option<(Class, Option<u64>)>,
     due: Option<(Instant, Priority)>,
     running: bool,
 }
 
-/// The keys of one priority: shares in turn, and within a share by number.
+/// The keys of one class: shares in turn, and within a share by number.
 struct Turns<K> {
     /// The turn of each share, and its keys.
     shares: BTreeMap<u64, (u64, BTreeMap<u64, K>)>,
@@ -45,7 +49,7 @@ impl<K: Key> State<K> {
         Self {
             share,
             slots: BTreeMap::new(),
-            ready: [Turns::new(), Turns::new(), Turns::new()],
+            ready: BTreeMap::new(),
             waiting: BTreeMap::new(),
             timers: BTreeSet::new(),
             running: 0,
@@ -54,7 +58,7 @@ impl<K: Key> State<K> {
         }
     }
 
-    pub(super) fn add(&mut self, key: K, priority: Priority, now: Instant) {
+    pub(super) fn add(&mut self, key: K, class: Class, now: Instant) {
         let share = (self.share)(&key);
         let slot = self.slots.entry(key.clone()).or_default();
         if let Some((at, _)) = slot.due.take() {
@@ -62,29 +66,35 @@ impl<K: Key> State<K> {
         }
         let mut since = now;
         match slot.wanted {
-            Some((was, _)) if was >= priority => return,
+            Some((was, _)) if was >= class => return,
             Some((was, Some(number))) => {
                 since = self.waiting.remove(&number).unwrap_or(now);
-                self.ready[was as usize].remove(share, number);
+                if let Entry::Occupied(mut turns) = self.ready.entry(was) {
+                    turns.get_mut().remove(share, number);
+                    if turns.get().is_empty() {
+                        turns.remove();
+                    }
+                }
             }
             Some((_, None)) | None => {}
         }
         if slot.running {
-            slot.wanted = Some((priority, None));
+            slot.wanted = Some((class, None));
         } else {
-            self.enlist(key, priority, since);
+            self.enlist(key, class, since);
         }
     }
 
-    fn enlist(&mut self, key: K, priority: Priority, since: Instant) {
+    fn enlist(&mut self, key: K, class: Class, since: Instant) {
         let number = self.number;
         self.number += 1;
         if let Some(slot) = self.slots.get_mut(&key) {
-            slot.wanted = Some((priority, Some(number)));
+            slot.wanted = Some((class, Some(number)));
         }
         self.waiting.insert(number, since);
         let share = (self.share)(&key);
-        self.ready[priority as usize].insert(share, number, key);
+        let turns = self.ready.entry(class).or_insert_with(Turns::new);
+        turns.insert(share, number, key);
     }
 
     pub(super) fn add_at(&mut self, key: K, at: Instant, priority: Priority) {
@@ -104,11 +114,16 @@ impl<K: Key> State<K> {
     pub(super) fn take(&mut self, now: Instant) -> Option<K> {
         self.expire(now);
         self.turns = self.turns.wrapping_add(1);
-        let (number, key) = if self.turns.is_multiple_of(STEP_BACK) {
-            self.ready.iter_mut().find_map(Turns::take)
+        let mut class = if self.turns.is_multiple_of(STEP_BACK) {
+            self.ready.first_entry()
         } else {
-            self.ready.iter_mut().rev().find_map(Turns::take)
+            self.ready.last_entry()
         }?;
+        let taken = class.get_mut().take();
+        if class.get().is_empty() {
+            class.remove();
+        }
+        let (number, key) = taken?;
         self.waiting.remove(&number);
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.wanted = None;
@@ -124,7 +139,7 @@ impl<K: Key> State<K> {
                 return;
             };
             let due = self.slots.get_mut(&key).and_then(|slot| slot.due.take());
-            self.add(key, due.map_or(Priority::Normal, |(_, p)| p), at);
+            self.add(key, (due.map_or(Priority::Normal, |(_, p)| p), 0), at);
         }
     }
 
@@ -137,7 +152,7 @@ impl<K: Key> State<K> {
         }
         self.running -= 1;
         match (slot.wanted, slot.due) {
-            (Some((priority, _)), _) => self.enlist(key.clone(), priority, now),
+            (Some((class, _)), _) => self.enlist(key.clone(), class, now),
             (None, Some(_)) => {}
             (None, None) => {
                 self.slots.remove(key);
@@ -173,7 +188,7 @@ impl<K: Key> State<K> {
                 .map(|(_, keys)| keys.len())
                 .sum::<usize>()
         };
-        self.ready.iter().map(keys).sum()
+        self.ready.values().map(keys).sum()
     }
 
     pub(super) fn known(&self) -> usize {
@@ -209,6 +224,10 @@ impl<K> Turns<K> {
             self.order.remove(&(*turn, share));
             self.shares.remove(&share);
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.shares.is_empty()
     }
 
     fn take(&mut self) -> Option<(u64, K)> {

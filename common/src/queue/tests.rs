@@ -85,6 +85,18 @@ async fn the_urgent_goes_first_and_the_backlog_is_not_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_the_equally_urgent_the_higher_rank_goes_first() {
+    let queue = Queue::new();
+    for (key, rank) in [("low", -5), ("none", 0), ("high", 7), ("raised", 0)] {
+        queue.add_ranked(key, Priority::Normal, rank);
+    }
+    queue.add_ranked("raised", Priority::Normal, 9);
+    queue.add_ranked("person", Priority::Urgent, -9);
+    let order: Vec<_> = std::iter::from_fn(|| queue.try_next()).collect();
+    assert_eq!(order, ["person", "raised", "high", "none", "low"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_has_many_keys_does_not_keep_the_others_waiting() {
     let queue: Queue<(u64, u32)> = Queue::with_shares(|(owner, _)| *owner);
     for n in 0..1000 {
@@ -108,8 +120,8 @@ proptest! {
         for (op, key, t) in ops {
             let at = start + Duration::from_secs(t);
             match op {
-                0 => { state.add(key, Priority::Urgent, at); owed.insert(key); }
-                1 => { state.add(key, Priority::Backlog, at); owed.insert(key); }
+                0 => { state.add(key, (Priority::Urgent, 0), at); owed.insert(key); }
+                1 => { state.add(key, (Priority::Backlog, i32::from(key % 2 == 0)), at); owed.insert(key); }
                 2 => { state.add_at(key, at, Priority::Normal); owed.insert(key); }
                 3 => if let Some(key) = running.pop_first() { state.done(&key, at); },
                 _ => if let Some(key) = state.take(at) {
