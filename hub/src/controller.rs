@@ -13,6 +13,7 @@ pub mod fleet;
 pub mod monitor;
 pub mod namespace;
 pub mod quarantine;
+pub mod rebalancer;
 pub mod registration;
 pub mod rights;
 pub mod scheduler;

@@ -16,6 +16,7 @@ use crate::controller::fleet::Fleet;
 use crate::controller::monitor::{self, Monitor};
 use crate::controller::namespace::Namespaces;
 use crate::controller::quarantine::Quarantine;
+use crate::controller::rebalancer::Rebalancers;
 use crate::controller::registration::Registrar;
 use crate::controller::rights::Rights;
 use crate::controller::scheduler::Scheduler;
@@ -312,6 +313,8 @@ impl Hub {
         self.start(parts, works.workers(workers));
         let answers = Answers::watching(client(), bindings(), clock.clone(), world);
         self.start(parts, answers.workers(workers));
+        let rebalancers = Rebalancers::watching(client(), bindings(), clock.clone(), world);
+        self.start(parts, rebalancers);
         let evictions = Evictions::watching(
             client(),
             bindings(),

@@ -23,7 +23,7 @@ pub use cluster::Cluster;
 pub use held::{Change, Object, ObjectName, Told};
 pub use index::Index;
 pub use metrics::Sizes;
-pub use propagation::{Binding, Override, Policy, Propagation};
+pub use propagation::{Binding, Override, Policy, Propagation, Rebalancer};
 pub use records::{
     Condition, Event, Lease, Marker, Owned, Status, WORK_ANNOTATIONS, WORK_LABELS, Work, digest,
 };

@@ -67,6 +67,7 @@ impl Sizes {
             Box::new(propagation.cluster_overrides.clone()),
             Box::new(propagation.bindings.clone()),
             Box::new(propagation.cluster_bindings.clone()),
+            Box::new(propagation.rebalancers.clone()),
         ]);
         for rights in &world.rights {
             views.push(Box::new(rights.clone()));

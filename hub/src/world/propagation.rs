@@ -11,6 +11,7 @@ use common::api::binding::{
 };
 use common::api::override_policy::{ClusterOverridePolicy, OverridePolicy, OverrideSpec};
 use common::api::policy::{ClusterPropagationPolicy, PropagationPolicy, PropagationSpec};
+use common::api::rebalancer::{RebalancerSpec, RebalancerStatus, WorkloadRebalancer};
 use common::api::taint_policy::{ClusterTaintPolicy, ClusterTaintSpec};
 use common::chance::Chance;
 use common::controller::Metrics;
@@ -58,6 +59,9 @@ impl Record for Policy {
 
 /// An OverridePolicy or ClusterOverridePolicy.
 pub type Override = Whole<OverrideSpec>;
+
+/// A WorkloadRebalancer.
+pub type Rebalancer = Whole<RebalancerSpec, RebalancerStatus>;
 
 /// A ResourceBinding or ClusterResourceBinding.
 #[derive(Debug)]
@@ -123,6 +127,8 @@ pub struct Propagation {
     pub bindings: View<Binding>,
     /// Bindings of the others.
     pub cluster_bindings: View<Binding>,
+    /// What asks for templates to be placed afresh.
+    pub rebalancers: View<Rebalancer>,
     /// The templates of every kind that a policy selects or a binding refers to.
     pub templates: Templates,
 }
@@ -155,6 +161,7 @@ impl Propagation {
                 "clusterresourcebindings",
                 config(),
             ),
+            rebalancers: all::<WorkloadRebalancer, _>(client, "workloadrebalancers", config()),
             templates: Templates::new(client, chance, definitions),
         }
     }
@@ -187,7 +194,7 @@ impl Propagation {
         &self,
         metrics: &Metrics,
         chance: &Chance,
-    ) -> [BoxFuture<'static, ()>; 8] {
+    ) -> [BoxFuture<'static, ()>; 9] {
         let templates = self.templates.clone();
         [
             watched(&self.policies, metrics, chance),
@@ -197,6 +204,7 @@ impl Propagation {
             watched(&self.taint_policies, metrics, chance),
             watched(&self.bindings, metrics, chance),
             watched(&self.cluster_bindings, metrics, chance),
+            watched(&self.rebalancers, metrics, chance),
             templates.run(metrics.clone(), chance.clone()).boxed(),
         ]
     }
