@@ -11,6 +11,7 @@ pub mod override_policy;
 pub mod policy;
 pub mod rebalancer;
 pub mod schema;
+mod shared;
 pub mod taint_policy;
 pub mod work;
 

@@ -12,6 +12,7 @@ pub mod eviction;
 pub mod fleet;
 pub mod monitor;
 pub mod namespace;
+pub mod notices;
 pub mod quarantine;
 pub mod rebalancer;
 pub mod registration;

@@ -15,11 +15,12 @@ use crate::controller::eviction::{self, Evictions};
 use crate::controller::fleet::Fleet;
 use crate::controller::monitor::{self, Monitor};
 use crate::controller::namespace::Namespaces;
+use crate::controller::notices::Notices;
 use crate::controller::quarantine::Quarantine;
 use crate::controller::rebalancer::Rebalancers;
 use crate::controller::registration::Registrar;
 use crate::controller::rights::Rights;
-use crate::controller::scheduler::Scheduler;
+use crate::controller::scheduler::{Placing, Scheduler};
 use crate::controller::taint_policy::TaintPolicies;
 use crate::install::repair::{Known, Repair};
 use crate::world::{Sizes, World};
@@ -50,6 +51,9 @@ const CONCURRENT_REGISTRATIONS: usize = 8;
 const CONCURRENT_RIGHTS: usize = 2;
 /// Quarantines settled at once.
 const CONCURRENT_QUARANTINES: usize = 2;
+
+/// Of bindings whose Works are written there are so many times as many at once as of others.
+const WORKERS_OF_WORKS: usize = 4;
 
 /// Why the hub cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -287,34 +291,38 @@ impl Hub {
         let Env { clock, chance, .. } = &self.env;
         let client = || self.client.clone();
         let events = Events::new(client(), clock.clone(), identity);
-        let bindings = || Bindings::new(client(), world.clone(), events.clone());
+        let notices = Notices::default();
+        let bindings = || Bindings::new(client(), world.clone(), notices.clone());
         let Propagating {
             skips,
             namespaces,
             workers,
         } = self.config.propagation.clone();
         let holdings = Holdings::default();
+        let placing = Placing::watching(world);
         let detector = Detector::watching(
             client(),
-            bindings(),
+            (bindings(), placing.clone()),
             skips.clone(),
             holdings.clone(),
             chance,
             world,
         );
+        let detected = detector.queue();
         self.start(parts, detector.workers(workers));
         let policies = Policies::watching(client(), holdings, skips.clone(), chance, world);
         self.start(parts, policies);
-        let scheduler = Scheduler::watching(bindings(), clock.clone(), world);
+        let scheduler = Scheduler::watching(bindings(), placing, clock.clone(), world);
         self.start(parts, scheduler.workers(workers));
         let spaces = Namespaces::watching(client(), bindings(), skips, namespaces, world);
         self.start(parts, spaces.workers(workers));
         let works = Sync::watching(client(), bindings(), clock.clone(), world);
-        self.start(parts, works.workers(workers));
+        let synced = works.queue();
+        // What bounds them is how many Works are written at once.
+        self.start(parts, works.workers(workers * WORKERS_OF_WORKS));
         let answers = Answers::watching(client(), bindings(), clock.clone(), world);
+        let answered = answers.queue();
         self.start(parts, answers.workers(workers));
-        let rebalancers = Rebalancers::watching(client(), bindings(), clock.clone(), world);
-        self.start(parts, rebalancers);
         let evictions = Evictions::watching(
             client(),
             bindings(),
@@ -326,6 +334,10 @@ impl Hub {
         self.start(parts, evictions.workers(workers));
         let policies = TaintPolicies::watching(client(), bindings(), clock.clone(), world);
         self.start(parts, policies.workers(workers));
+        let rebalancers = Rebalancers::watching(client(), bindings(), clock.clone(), world);
+        self.start(parts, rebalancers);
+        let is_busy = move || detected.is_busy() || synced.is_busy() || answered.is_busy();
+        parts.drop_at_end("events", notices.tell(events, is_busy));
     }
 
     fn start<R: Reconcile>(&self, parts: &mut Parts, controller: Controller<R>) {

@@ -8,6 +8,7 @@ mod cluster;
 mod held;
 mod index;
 mod metrics;
+mod placements;
 mod propagation;
 mod records;
 mod templates;
@@ -23,6 +24,7 @@ pub use cluster::Cluster;
 pub use held::{Change, Object, ObjectName, Told};
 pub use index::Index;
 pub use metrics::Sizes;
+pub use placements::Shared as SharedPlacement;
 pub use propagation::{Binding, Override, Policy, Propagation, Rebalancer};
 pub use records::{
     Condition, Event, Lease, Marker, Owned, Status, WORK_ANNOTATIONS, WORK_LABELS, Work, digest,

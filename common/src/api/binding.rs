@@ -2,7 +2,7 @@
 
 use super::policy::{ConflictResolution, FailoverBehavior, Placement, PurgeMode, SuspendClusters};
 use super::work::ResourceHealth;
-use super::{lenient, schema};
+use super::{lenient, schema, shared};
 use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Condition: the scheduler placed the template.
 pub const SCHEDULED: &str = "Scheduled";
@@ -69,8 +70,9 @@ pub struct ResourceBindingSpec {
     #[schemars(length(max = 10_000))]
     pub clusters: Vec<TargetCluster>,
     /// The placement of the policy that holds the template.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub placement: Option<Placement>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "shared")]
+    #[schemars(with = "Option<Placement>")]
+    pub placement: Option<Arc<Placement>>,
     /// Members it is leaving.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]

@@ -1,10 +1,11 @@
 //! Reads and writes of bindings, as every controller of propagation does them: of both kinds alike, only where
 //! something differs, and until the view has seen it.
 
-use crate::controller::events::Events;
+use crate::controller::notices::Notices;
 use crate::propagation::{Binding, Notice, Template};
 use crate::world::{ObjectName, World};
 use common::controller::Failure;
+use common::gvk::GroupKind;
 use common::rest::{self, Call, MERGE_PATCH, METADATA_ONLY, Reply};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -80,16 +81,16 @@ pub struct Written {
 pub struct Bindings {
     client: Client,
     world: World,
-    events: Events,
+    notices: Notices,
 }
 
 impl Bindings {
-    /// Over a client; what is written is awaited in `world`.
-    pub fn new(client: Client, world: World, events: Events) -> Self {
+    /// Over a client; what is written is awaited in `world`, and told by `notices`.
+    pub fn new(client: Client, world: World, notices: Notices) -> Self {
         Self {
             client,
             world,
-            events,
+            notices,
         }
     }
 
@@ -164,10 +165,7 @@ impl Bindings {
         };
         if let Ok(version) = written.version.parse() {
             let view = self.world.propagation.bindings_of(&name_of(binding));
-            let seen = tokio::time::timeout(SEEN_WITHIN, view.caught_up(version));
-            if seen.await.is_err() {
-                tracing::warn!(binding = %binding.name, version, "the watch has not told of a write");
-            }
+            seen(binding.kind(), version, view.caught_up(version)).await;
         }
         Ok(written)
     }
@@ -199,28 +197,36 @@ impl Bindings {
         }
     }
 
-    /// Waits until the view has seen a Work that was written.
-    pub async fn await_work(&self, reply: &Reply) {
-        let written = reply.json::<PartialObjectMeta>().ok();
-        let version = written.and_then(|it| it.metadata.resource_version?.parse().ok());
-        if let Some(version) = version {
-            let seen = tokio::time::timeout(SEEN_WITHIN, self.world.works.caught_up(version));
-            if seen.await.is_err() {
-                tracing::warn!(version, "the watch has not told of a Work");
-            }
+    /// Waits until the view has seen the Works that were written, of which this is the last version.
+    pub async fn await_works(&self, version: u64) {
+        seen("Work", version, self.world.works.caught_up(version)).await;
+    }
+
+    /// Waits until the view has seen a template that was written.
+    pub async fn await_template(&self, kind: &GroupKind, reply: &Reply) {
+        if let Some(version) = version_of(reply) {
+            let templates = &self.world.propagation.templates;
+            seen(&kind.kind, version, templates.caught_up(kind, version)).await;
         }
     }
 
-    /// Publishes what is to be told about an object.
-    pub async fn tell(&self, about: &ObjectReference, notices: &[Notice]) {
+    /// Has something told about an object.
+    pub fn tell(&self, about: &ObjectReference, notices: &[Notice]) {
         for notice in notices {
-            let message = notice.message.clone();
-            if notice.warning {
-                self.events.warning(about, notice.reason, message).await;
-            } else {
-                self.events.normal(about, notice.reason, message).await;
-            }
+            self.notices.add(about, notice);
         }
+    }
+}
+
+/// The version that a write was answered with; none where versions are no numbers.
+pub fn version_of(reply: &Reply) -> Option<u64> {
+    let written = reply.json::<PartialObjectMeta>().ok()?;
+    written.metadata.resource_version?.parse().ok()
+}
+
+async fn seen(kind: &str, version: u64, caught_up: impl Future<Output = ()>) {
+    if tokio::time::timeout(SEEN_WITHIN, caught_up).await.is_err() {
+        tracing::warn!(kind, version, "the watch has not told of a write");
     }
 }
 

@@ -25,6 +25,7 @@ pub use holdings::Holdings;
 
 use super::bindings::{Bindings, Error, required_by};
 use super::dependencies::sought::{self, Sought};
+use super::scheduler::Placing;
 use crate::propagation::{Binding, Policy, PolicyName, Template};
 use crate::world::{Change, Index, ObjectName, TemplateName, Told, World};
 use common::chance::{Chance, SharedStream};
@@ -47,6 +48,7 @@ pub struct Detector {
     client: Client,
     world: World,
     bindings: Bindings,
+    placing: Placing,
     skips: Skips,
     draws: SharedStream,
     /// Templates that their authors changed, and for which that was not carried out yet.
@@ -62,7 +64,7 @@ impl Detector {
     /// A detector that writes through `client`, woken by what the world tells.
     pub fn watching(
         client: Client,
-        bindings: Bindings,
+        (bindings, placing): (Bindings, Placing),
         skips: Skips,
         holdings: Holdings,
         chance: &Chance,
@@ -73,6 +75,7 @@ impl Detector {
             client,
             world: world.clone(),
             bindings,
+            placing,
             skips,
             draws: chance.shared_stream("detector"),
             edited: Mutex::default(),
@@ -327,6 +330,7 @@ impl Reconcile for Detector {
 
     async fn reconcile(&self, key: &TemplateName) -> Result<Requeue, Error> {
         self.world.propagation.synced().await;
+        self.world.clusters.synced().await;
         let edited = self.edited().remove(key);
         let done = self.settle(key, edited).await;
         if done.is_err() {

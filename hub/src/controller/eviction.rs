@@ -288,7 +288,7 @@ impl Reconcile for Evictions {
             }
             decision = self.decide(&held, &clusters, true);
         }
-        self.tell_held(&decision).await;
+        self.tell_held(&decision);
         self.apply(&held, &decision).await?;
         self.needs_no_turn(key);
         Ok(requeue(&decision))
@@ -349,13 +349,13 @@ impl Evictions {
             uid: of.uid.clone().unwrap_or_default(),
             ..Template::default()
         });
-        self.bindings.tell(&about(wanted), &decision.events).await;
-        self.bindings.tell(&template, &decision.events).await;
+        self.bindings.tell(&about(wanted), &decision.events);
+        self.bindings.tell(&template, &decision.events);
         Ok(())
     }
 
     /// Says, once for each cluster, that what is there stays there.
-    async fn tell_held(&self, decision: &Decision) {
+    fn tell_held(&self, decision: &Decision) {
         for name in &decision.held {
             if !lock(&self.told).insert(name.clone()) {
                 continue;
@@ -369,7 +369,7 @@ impl Evictions {
             let uid = found.as_ref().map_or("", |it| &it.lifecycle.uid);
             let about = about_cluster(name, uid);
             let notice = Notice::warning("EvictionHeld", text);
-            self.bindings.tell(&about, &[notice]).await;
+            self.bindings.tell(&about, &[notice]);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 mod decide;
 
-use super::bindings::{Bindings, Error};
+use super::bindings::{Bindings, Error, version_of};
 use super::detector::skip::Skips;
 use crate::world::{self, Change, Index, ObjectName, TemplateName, Told, World};
 use common::controller::{Controller, Reconcile, Requeue};
@@ -14,6 +14,7 @@ use common::names::{EXECUTION_PREFIX, work_name};
 use common::queue::Queue;
 use common::rest::{Call, MERGE_PATCH};
 use decide::{Observed, Step, decide};
+use futures::{FutureExt as _, StreamExt as _, stream};
 use kube::Client;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const API: &str = "/apis/work.karmada.io/v1alpha1";
+/// Works of one namespace that are written at once.
+const AT_ONCE: usize = 16;
 /// How long to wait for the namespaces to be listed.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -43,6 +46,8 @@ pub struct Namespaces {
     mode: NamespaceSync,
     /// Bindings by their namespace.
     placed: Index<Arc<str>>,
+    /// The same by their namespace and each member where they are.
+    wanted: Index<(Arc<str>, Arc<str>)>,
     /// Works that no binding wants, by name.
     own: Index<Arc<str>>,
     /// Works that follow from bindings, by member and by the namespace that they are about.
@@ -68,6 +73,11 @@ impl Namespaces {
             placed: views
                 .bindings
                 .index(|name, _| vec![Arc::clone(&name.namespace)]),
+            wanted: views.bindings.index(|name, held| {
+                let members = places(Some(held)).into_iter();
+                let under = |member: String| (Arc::clone(&name.namespace), member.into());
+                members.map(under).collect()
+            }),
             own: world.works.index(|name, work| {
                 let own = work.binding.is_none().then(|| Arc::clone(&name.name));
                 own.into_iter().collect()
@@ -83,12 +93,12 @@ impl Namespaces {
         let controller = Controller::new(Arc::clone(&namespaces));
         let queue = controller.queue();
         let to = queue.clone();
-        let templates = views.templates.clone();
+        let (me, templates) = (Arc::clone(&namespaces), views.templates.clone());
         views.bindings.listen(move |told| {
             if let Told::Changed(change) = told {
                 // Watched from the first binding on, until the last Work is gone.
                 templates.want(&kinds(change.old.is_some()), &kinds(change.new.is_some()));
-                if places(change.before()) != places(change.after()) {
+                if me.is_first_or_last(change) {
                     to.add(Arc::clone(&change.name.namespace));
                 }
             }
@@ -107,6 +117,7 @@ impl Namespaces {
             }
         });
         let (to, templates) = (queue.clone(), views.templates.clone());
+        let me = Arc::clone(&namespaces);
         world.works.listen(move |told| {
             if let Told::Changed(change) = told {
                 let is_own = |work: Option<&world::Work>| {
@@ -115,7 +126,7 @@ impl Namespaces {
                 };
                 let (old, new) = (is_own(change.before()), is_own(change.after()));
                 templates.want(&kinds(old), &kinds(new));
-                work_changed(change, &to);
+                me.work_changed(change, &to);
             }
         });
         let (me, to) = (namespaces, queue);
@@ -130,6 +141,37 @@ impl Namespaces {
     fn cluster_changed(&self, change: &Change<world::Cluster>, queue: &Queue<Arc<str>>) {
         if self.mode == NamespaceSync::All && change.old.is_none() != change.new.is_none() {
             self.for_each(|name| queue.add(name));
+        }
+    }
+
+    /// Whether a member gets its first binding of the namespace, or loses its last one.
+    fn is_first_or_last(&self, change: &Change<world::Binding>) -> bool {
+        let (old, new) = (places(change.before()), places(change.after()));
+        let count = |member: &String| {
+            let namespace = Arc::clone(&change.name.namespace);
+            self.wanted.count(&(namespace, member.as_str().into()))
+        };
+        new.difference(&old).any(|member| count(member) == 1)
+            || old.difference(&new).any(|member| count(member) == 0)
+    }
+
+    fn work_changed(&self, change: &Change<world::Work>, queue: &Queue<Arc<str>>) {
+        let (old, new) = (change.before(), change.after());
+        let looks = |work: Option<&world::Work>| work.map(|it| (it.content, it.deleting));
+        if looks(old) == looks(new) {
+            return;
+        }
+        let of = |work: &world::Work| Some(Arc::clone(&work.binding.as_ref()?.namespace));
+        for work in [old, new].into_iter().flatten() {
+            let about = match of(work) {
+                // Of what is propagated, only the last one that goes sets a namespace free.
+                Some(of) => Some(of).filter(|of| {
+                    let under = (Arc::clone(&change.name.namespace), Arc::clone(of));
+                    !of.is_empty() && self.content.count(&under) == 0
+                }),
+                None => namespace_of(&change.name.name),
+            };
+            about.into_iter().for_each(|namespace| queue.add(namespace));
         }
     }
 
@@ -182,21 +224,6 @@ fn places(held: Option<&world::Binding>) -> BTreeSet<String> {
             .map(|it| it.name.clone())
     });
     clusters.collect()
-}
-
-fn work_changed(change: &Change<world::Work>, queue: &Queue<Arc<str>>) {
-    let (old, new) = (change.before(), change.after());
-    let looks = |work: Option<&world::Work>| work.map(|it| (it.content, it.deleting));
-    if looks(old) == looks(new) {
-        return;
-    }
-    for work in [old, new].into_iter().flatten() {
-        let about = match &work.binding {
-            Some(of) => Some(Arc::clone(&of.namespace)).filter(|it| !it.is_empty()),
-            None => namespace_of(&change.name.name),
-        };
-        about.into_iter().for_each(|namespace| queue.add(namespace));
-    }
 }
 
 /// The namespace that a Work of this name would bring.
@@ -256,15 +283,21 @@ impl Reconcile for Namespaces {
             name: work.to_string(),
             existing: &existing,
         };
-        for step in decide(&seen) {
-            self.apply(&work, step).await?;
+        let steps = decide(&seen).into_iter();
+        let steps: Vec<_> = steps.map(|step| self.apply(&work, step).boxed()).collect();
+        let steps = stream::iter(steps).buffer_unordered(AT_ONCE);
+        let done: Vec<Result<Option<u64>, Error>> = steps.collect().await;
+        let done: Vec<Option<u64>> = done.into_iter().collect::<Result<_, _>>()?;
+        if let Some(version) = done.into_iter().flatten().max() {
+            self.bindings.await_works(version).await;
         }
         Ok(Requeue::Never)
     }
 }
 
 impl Namespaces {
-    async fn apply(&self, work: &str, step: Step) -> Result<(), Error> {
+    /// One step; the version that was written.
+    async fn apply(&self, work: &str, step: Step) -> Result<Option<u64>, Error> {
         let (verb, cluster) = (step.verb(), step.cluster().to_owned());
         let collection = format!("{API}/namespaces/{EXECUTION_PREFIX}{cluster}/works");
         let uri = format!("{collection}/{work}");
@@ -275,12 +308,9 @@ impl Namespaces {
             Step::Delete(_) => Call::delete(&uri, &none),
         };
         match call.metadata_only().send(&self.client).await {
-            Ok(reply) => {
-                self.bindings.await_work(&reply).await;
-                Ok(())
-            }
+            Ok(reply) => Ok(version_of(&reply)),
             // The member is going, or was never finished.
-            Err(error) if error.code() == Some(404) => Ok(()),
+            Err(error) if error.code() == Some(404) => Ok(None),
             Err(error) => Err(Error::request(
                 verb,
                 "Work",

@@ -1,21 +1,27 @@
 //! Places bindings: asks [`crate::scheduler`] where each goes, and writes down what it says.
 //!
-//! A binding is looked at when its spec changes, when a cluster comes, goes, or changes in what filters look at, and,
-//! if that is what it waits for, when a cluster has room. [`crate::scheduler::needed`] says whether that moves it.
+//! A binding is looked at when its spec changes, when a cluster where it is changes in what filters look at, when one
+//! comes that it would go to, and, if that is what it waits for, when a cluster has room.
+//! [`crate::scheduler::needed`] says whether that moves it.
 
 mod decide;
+mod placing;
+#[cfg(test)]
+mod tests;
+
+pub use placing::Placing;
 
 use super::bindings::{Bindings, Error, about, about_template};
 use crate::propagation::{self, Notice};
-use crate::scheduler::{Snapshot, WaitsFor};
-use crate::world::{Binding, Change, Cluster, ObjectName, Told, World};
+use crate::scheduler::{self, WaitsFor, from_api};
+use crate::world::{Binding, Change, Cluster, Index, ObjectName, SharedPlacement, Told, World};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::labels::{CLUSTER_POLICY_PERMANENT_ID, MANAGED_BINDING, POLICY_PERMANENT_ID};
 use common::queue::{Priority, Queue};
 use common::time::SharedClock;
 use decide::{Decision, Seen, decide};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The scheduler of this hub, as policies name it.
@@ -25,9 +31,12 @@ pub const NAME: &str = common::api::policy::DEFAULT_SCHEDULER;
 pub struct Scheduler {
     world: World,
     bindings: Bindings,
+    placing: Placing,
     clock: SharedClock,
-    /// All clusters, until one changes.
-    snapshot: Mutex<Option<Arc<Snapshot>>>,
+    /// Bindings by the clusters where they are.
+    placed: Index<Arc<str>>,
+    /// Bindings by what says where they go.
+    placements: Index<Arc<SharedPlacement>>,
     /// Bindings that could not be placed, and what they wait for.
     waiting: Mutex<BTreeMap<ObjectName, WaitsFor>>,
 }
@@ -36,18 +45,31 @@ impl Scheduler {
     /// A scheduler that is woken by what the world tells.
     pub fn watching(
         bindings: Bindings,
+        placing: Placing,
         clock: SharedClock,
         world: &World,
     ) -> Controller<Arc<Self>> {
+        let views = &world.propagation;
+        let (placed, placements) = (Index::default(), Index::default());
+        for view in [&views.bindings, &views.cluster_bindings] {
+            view.index_too(&placed, |_, held| {
+                let targets = held.binding.spec.clusters.iter();
+                targets.map(|it| Arc::from(it.name.as_str())).collect()
+            });
+            view.index_too(&placements, |_, held| {
+                held.placement.iter().cloned().collect()
+            });
+        }
         let scheduler = Arc::new(Self {
             world: world.clone(),
             bindings,
+            placing,
             clock,
-            snapshot: Mutex::default(),
+            placed,
+            placements,
             waiting: Mutex::default(),
         });
         let controller = Controller::new(Arc::clone(&scheduler));
-        let views = &world.propagation;
         for view in [&views.bindings, &views.cluster_bindings] {
             let (me, queue) = (Arc::clone(&scheduler), controller.queue());
             view.listen(move |told| {
@@ -67,7 +89,7 @@ impl Scheduler {
 
     fn binding_changed(&self, change: &Change<Binding>, queue: &Queue<ObjectName>) {
         let Some(new) = change.after() else {
-            lock(&self.waiting).remove(&change.name);
+            self.forget(&change.name);
             return;
         };
         let old = change.before();
@@ -80,7 +102,8 @@ impl Scheduler {
             } else {
                 Priority::Normal
             };
-            queue.add_with(change.name.clone(), priority);
+            let rank = from_api::priority(&new.binding.spec);
+            queue.add_ranked(change.name.clone(), priority, rank);
         }
     }
 
@@ -93,15 +116,11 @@ impl Scheduler {
         if old == new {
             return;
         }
-        lock(&self.snapshot).take();
-        let looks = |cluster: Option<&Arc<crate::scheduler::Cluster>>| {
+        let looks = |cluster: Option<&Arc<scheduler::Cluster>>| {
             cluster.map(|it| (Arc::clone(&it.shape), it.leaving))
         };
-        let views = &self.world.propagation;
         if looks(old) != looks(new) {
-            for view in [&views.bindings, &views.cluster_bindings] {
-                view.for_each(|name, _| queue.add_with(name.clone(), Priority::Backlog));
-            }
+            self.wake(&change.name.name, old, new, queue);
             return;
         }
         let waiting = lock(&self.waiting);
@@ -109,16 +128,29 @@ impl Scheduler {
         for_room.for_each(|(name, _)| queue.add_with(name.clone(), Priority::Backlog));
     }
 
-    fn snapshot(&self) -> Arc<Snapshot> {
-        let mut snapshot = lock(&self.snapshot);
-        let all = snapshot.get_or_insert_with(|| {
-            let mut clusters = Vec::with_capacity(self.world.clusters.len());
-            self.world.clusters.for_each(|_, held| {
-                clusters.extend(held.record.as_ref().and_then(|it| it.placing.clone()));
-            });
-            Arc::new(Snapshot::new(clusters))
-        });
-        Arc::clone(all)
+    /// What is placed on a cluster, what waits, and what would go there now if it could.
+    fn wake(
+        &self,
+        name: &Arc<str>,
+        old: Option<&Arc<scheduler::Cluster>>,
+        new: Option<&Arc<scheduler::Cluster>>,
+        queue: &Queue<ObjectName>,
+    ) {
+        let mut woken: BTreeSet<ObjectName> = self.placed.names(name).into_iter().collect();
+        woken.extend(lock(&self.waiting).keys().cloned());
+        if let Some(cluster) = new.filter(|new| new.may_gain_over(old.map(|old| &**old))) {
+            let placements = self.placements.keys().into_iter();
+            let concerned = placements.filter(|it| it.rules.concern(cluster, None));
+            woken.extend(concerned.flat_map(|it| self.placements.names(&it)));
+        }
+        for name in woken {
+            queue.add_with(name, Priority::Backlog);
+        }
+    }
+
+    fn forget(&self, name: &ObjectName) {
+        lock(&self.waiting).remove(name);
+        self.placing.forget(name);
     }
 }
 
@@ -145,7 +177,7 @@ impl Reconcile for Scheduler {
         self.world.clusters.synced().await;
         self.world.propagation.synced().await;
         let Some(held) = self.world.propagation.binding(key) else {
-            lock(&self.waiting).remove(key);
+            self.forget(key);
             return Ok(Requeue::Never);
         };
         if !is_ours(&held.binding) {
@@ -156,17 +188,19 @@ impl Reconcile for Scheduler {
                 "Cluster {cluster:?} cannot be read, so what is placed there stays as it is; write it anew as its kind describes it"
             )));
         }
-        let snapshot = self.snapshot();
-        let now = self.clock.now();
-        let decision = decide(
-            now,
-            &Seen {
-                held: &held,
-                snapshot: &snapshot,
-            },
-        );
+        let snapshot = self.placing.snapshot();
+        let ahead = self.placing.ahead(key, held.generation);
+        let seen = Seen {
+            held: &held,
+            snapshot: &snapshot,
+            ahead: ahead.as_ref(),
+        };
+        let decision = decide(self.clock.now(), &seen);
         self.note(key, decision.waits_for);
         self.apply(&held.binding, &decision).await?;
+        if ahead.is_some() {
+            self.placing.forget(key);
+        }
         Ok(Requeue::Never)
     }
 }
@@ -208,7 +242,7 @@ impl Scheduler {
             self.bindings.patch_status(&binding, &status).await?;
         }
         let events: &[Notice] = &decision.events;
-        self.bindings.tell(&about(&binding), events).await;
+        self.bindings.tell(&about(&binding), events);
         let template = about_template(&propagation::Template {
             api_version: binding.spec.resource.api_version.clone(),
             kind: binding.spec.resource.kind.clone(),
@@ -217,7 +251,7 @@ impl Scheduler {
             uid: binding.spec.resource.uid.clone().unwrap_or_default(),
             ..propagation::Template::default()
         });
-        self.bindings.tell(&template, events).await;
+        self.bindings.tell(&template, events);
         Ok(())
     }
 }

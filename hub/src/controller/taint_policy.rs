@@ -109,7 +109,7 @@ impl Reconcile for TaintPolicies {
             Ok(_) => {
                 let notice = Notice::normal("TaintClusterSucceed", told(&key.name, &taints));
                 let about = about_cluster(&key.name, &cluster.lifecycle.uid);
-                self.bindings.tell(&about, &[notice]).await;
+                self.bindings.tell(&about, &[notice]);
                 Ok(Requeue::Never)
             }
             Err(error) if error.code() == Some(404) => Ok(Requeue::Never),

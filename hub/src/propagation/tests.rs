@@ -1,5 +1,6 @@
 use super::{Binding, Dependent, Policy, Template};
 use common::api::binding::ResourceBindingSpec;
+use common::api::policy::Placement;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
@@ -44,7 +45,8 @@ fn a_patch_of_a_binding_says_what_differs_and_from_which_version() {
     assert_eq!(seen.patch(&seen).expect("encodes"), None);
     let mut wanted = seen.clone();
     wanted.labels.remove("a");
-    wanted.spec.placement = Some(serde_json::from_value(json!({})).expect("a placement"));
+    let placement: Placement = serde_json::from_value(json!({})).expect("a placement");
+    wanted.spec.placement = Some(placement.into());
     wanted.spec.replicas = None;
     let patch = wanted.patch(&seen).expect("encodes").expect("a patch");
     let want = json!({

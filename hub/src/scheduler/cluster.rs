@@ -19,6 +19,22 @@ pub struct Cluster {
     pub capacity: Capacity,
 }
 
+impl Cluster {
+    /// Whether it may take what it did not take before: not while it goes, nor when it only has more taints.
+    pub fn may_gain_over(&self, before: Option<&Self>) -> bool {
+        let Some(before) = before.filter(|it| !it.leaving) else {
+            return !self.leaving;
+        };
+        let untainted = |cluster: &Self| Shape {
+            taints: Vec::new(),
+            ..(*cluster.shape).clone()
+        };
+        let lost = |taint: &Taint| !self.shape.taints.contains(taint);
+        !self.leaving
+            && (untainted(self) != untainted(before) || before.shape.taints.iter().any(lost))
+    }
+}
+
 /// What filters look at of a cluster, except its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shape {

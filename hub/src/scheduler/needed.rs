@@ -21,6 +21,8 @@ pub struct Standing {
     pub target_leaving: bool,
     /// It could not be placed the last time.
     pub pending: bool,
+    /// It was placed, and nothing says so yet.
+    pub unsaid: bool,
     /// Its generation is not the one that was looked at last.
     pub unseen: bool,
 }
@@ -51,6 +53,8 @@ pub enum Why {
     TargetLeaving,
     /// It could not be placed the last time.
     Pending,
+    /// It was placed, and nothing says so yet.
+    Unsaid,
 }
 
 /// Whether a binding is to be placed again; the first reason counts.
@@ -65,6 +69,7 @@ pub fn needed(standing: &Standing) -> Need {
         (standing.whole, Why::Clusters),
         (standing.target_leaving, Why::TargetLeaving),
         (standing.pending, Why::Pending),
+        (standing.unsaid, Why::Unsaid),
     ];
     let first = reasons.into_iter().find(|(holds, _)| *holds);
     match first {

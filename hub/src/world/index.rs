@@ -46,6 +46,12 @@ impl<I: Ord + Clone> Index<I> {
         all.get(under).into_iter().flatten().cloned().collect()
     }
 
+    /// Everything that some object is under.
+    pub fn keys(&self) -> Vec<I> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.keys().cloned().collect()
+    }
+
     /// How many objects are under something.
     pub fn count(&self, under: &I) -> usize {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,7 @@
 //! The collections that only propagation looks at: policies, overrides, bindings and templates.
 
 use super::held::ObjectName;
+use super::placements::{self, Shared};
 use super::templates::Templates;
 use super::view::{Record, View};
 use super::whole::Whole;
@@ -15,6 +16,7 @@ use common::api::rebalancer::{RebalancerSpec, RebalancerStatus, WorkloadRebalanc
 use common::api::taint_policy::{ClusterTaintPolicy, ClusterTaintSpec};
 use common::chance::Chance;
 use common::controller::Metrics;
+use common::labels::APPLIED_PLACEMENT;
 use common::watch::WatchConfig;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -66,12 +68,39 @@ pub type Rebalancer = Whole<RebalancerSpec, RebalancerStatus>;
 /// A ResourceBinding or ClusterResourceBinding.
 #[derive(Debug)]
 pub struct Binding {
-    /// What decisions look at.
+    /// What decisions look at, without the annotation that tells the placement that was applied.
     pub binding: propagation::Binding,
+    /// Its placement, which is that of its spec too.
+    pub placement: Option<Arc<Shared>>,
+    /// The placement that was applied last, as JSON.
+    pub applied: Option<Arc<str>>,
     /// Counts changes of its spec.
     pub generation: i64,
     /// What is said of it.
     pub status: ResourceBindingStatus,
+}
+
+impl Binding {
+    /// One that was read, or is about to be written; what it has in common with others is shared.
+    pub fn new(
+        mut binding: propagation::Binding,
+        generation: i64,
+        status: ResourceBindingStatus,
+    ) -> Self {
+        let placement = binding.spec.placement.as_ref().map(placements::shared);
+        binding.spec.placement = placement.as_ref().map(|it| Arc::clone(&it.placement));
+        let applied = binding.annotations.remove(APPLIED_PLACEMENT).map(|text| {
+            let same = placement.as_ref().filter(|it| *it.text == *text);
+            same.map_or_else(|| text.into(), |it| Arc::clone(&it.text))
+        });
+        Self {
+            binding,
+            placement,
+            applied,
+            generation,
+            status,
+        }
+    }
 }
 
 impl Record for Binding {
@@ -86,27 +115,29 @@ impl Record for Binding {
         } = serde_json::from_str::<Object>(object)?;
         let owners = metadata.owner_references.unwrap_or_default();
         let owner = owners.into_iter().find(|it| it.controller == Some(true));
-        Ok(Some(Self {
-            generation: metadata.generation.unwrap_or(0),
-            binding: propagation::Binding {
-                namespace: metadata.namespace,
-                name: metadata.name.unwrap_or_default(),
-                uid: metadata.uid.unwrap_or_default(),
-                resource_version: metadata.resource_version.unwrap_or_default(),
-                deleting: metadata.deletion_timestamp.is_some(),
-                labels: metadata.labels.unwrap_or_default(),
-                annotations: metadata.annotations.unwrap_or_default(),
-                finalizers: metadata.finalizers.unwrap_or_default(),
-                owner: owner.map(|it| propagation::Owner {
-                    api_version: it.api_version,
-                    kind: it.kind,
-                    name: it.name,
-                    uid: it.uid,
-                }),
-                spec,
-            },
-            status: status.unwrap_or_default(),
-        }))
+        let generation = metadata.generation.unwrap_or(0);
+        let binding = propagation::Binding {
+            namespace: metadata.namespace,
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            resource_version: metadata.resource_version.unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            labels: metadata.labels.unwrap_or_default(),
+            annotations: metadata.annotations.unwrap_or_default(),
+            finalizers: metadata.finalizers.unwrap_or_default(),
+            owner: owner.map(|it| propagation::Owner {
+                api_version: it.api_version,
+                kind: it.kind,
+                name: it.name,
+                uid: it.uid,
+            }),
+            spec,
+        };
+        Ok(Some(Self::new(
+            binding,
+            generation,
+            status.unwrap_or_default(),
+        )))
     }
 }
 

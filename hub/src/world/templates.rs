@@ -195,6 +195,14 @@ impl Templates {
         self.unserved().contains(kind) || self.view(kind).is_some_and(|view| view.is_synced())
     }
 
+    /// Waits until a write of a template was seen that was answered with this resourceVersion; not where the kind is not
+    /// watched.
+    pub async fn caught_up(&self, kind: &GroupKind, version: u64) {
+        if let Some(view) = self.view(kind) {
+            view.caught_up(version).await;
+        }
+    }
+
     fn view(&self, kind: &GroupKind) -> Option<View<Template>> {
         self.kinds().get(kind).map(|kind| kind.view.clone())
     }

@@ -123,8 +123,17 @@ impl<R: Record> View<R> {
         under: impl Fn(&ObjectName, &R) -> Vec<I> + Send + 'static,
     ) -> Index<I> {
         let index = Index::default();
-        lock(&self.0.indexes).push(index.filled_by(under));
+        self.index_too(&index, under);
         index
+    }
+
+    /// Fills an index that others fill too.
+    pub fn index_too<I: Ord + Clone + Send + 'static>(
+        &self,
+        index: &Index<I>,
+        under: impl Fn(&ObjectName, &R) -> Vec<I> + Send + 'static,
+    ) {
+        lock(&self.0.indexes).push(index.filled_by(under));
     }
 
     /// Watches for ever.

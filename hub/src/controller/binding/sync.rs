@@ -1,38 +1,36 @@
 //! Makes the Works of every binding, and takes them away again.
 //!
 //! A binding is looked at when it changes, when overrides do that may be about its template, and when somebody else
-//! changes or deletes one of its Works. Many Works of one binding are written at once.
+//! changes or deletes one of its Works (`wake`). Many Works of one binding are written at once, and those of all
+//! bindings in the order in which they come: one that goes to a thousand members keeps no other waiting (`deliver`).
+
+mod deliver;
+mod wake;
 
 use super::condition;
 use super::overrides::Overrides;
-use super::overrides::cluster::ClusterFacts;
-use super::render::{self, RenderError, Renderer};
+use super::render::{self, Renderer};
 use super::targets::{self, WorkName};
-use super::write;
 use crate::controller::bindings::{Bindings, Error, about, about_template, required_by};
 use crate::controller::dependencies::parent;
 use crate::propagation::{Binding, Notice};
-use crate::world::{self, Change, Index, ObjectName, TemplateName, Told, World};
+use crate::world::{self, Index, ObjectName, TemplateName, Told, World};
 use common::api::binding::TargetCluster;
 use common::api::override_policy::OverrideSpec;
-use common::api::work::Work;
 use common::controller::{Controller, Reconcile, Requeue};
 use common::errors::chain;
 use common::labels::{BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER};
 use common::names::EXECUTION_PREFIX;
-use common::queue::{Priority, Queue};
-use common::rest::{Call, MERGE_PATCH};
 use common::time::SharedClock;
+use deliver::{AT_ONCE, IN_ALL};
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-const API: &str = "/apis/work.karmada.io/v1alpha1";
-/// Works of one binding that are written at once.
-const AT_ONCE: usize = 16;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Semaphore;
+use wake::{Kind, binding_changed, kind_of};
 
 /// The binding controller.
 pub struct Sync {
@@ -44,6 +42,14 @@ pub struct Sync {
     works: Index<ObjectName>,
     /// Bindings by those that take them along.
     required: Index<ObjectName>,
+    /// Bindings by the kind of their templates.
+    kinds: Index<Kind>,
+    /// Overrides of namespaces, by these.
+    overrides_in: Index<Arc<str>>,
+    /// What is being written into which Work: to hear of that is no news.
+    written: Mutex<BTreeMap<ObjectName, u64>>,
+    /// Who has one writes a Work; they are given out in turn.
+    turns: Semaphore,
 }
 
 impl Sync {
@@ -55,6 +61,10 @@ impl Sync {
         world: &World,
     ) -> Controller<Arc<Self>> {
         let views = &world.propagation;
+        let kinds = Index::default();
+        for view in [&views.bindings, &views.cluster_bindings] {
+            view.index_too(&kinds, |_, held| vec![kind_of(&held.binding.spec)]);
+        }
         let sync = Arc::new(Self {
             client,
             world: world.clone(),
@@ -64,6 +74,12 @@ impl Sync {
                 .works
                 .index(|_, work| work.binding.iter().cloned().collect()),
             required: views.bindings.index(|_, held| required_by(&held.binding)),
+            kinds,
+            overrides_in: views
+                .overrides
+                .index(|name, _| vec![Arc::clone(&name.namespace)]),
+            written: Mutex::default(),
+            turns: Semaphore::new(IN_ALL),
         });
         let controller = Controller::new(Arc::clone(&sync));
         let queue = controller.queue();
@@ -75,77 +91,26 @@ impl Sync {
                 }
             });
         }
-        let to = queue.clone();
+        let (me, to) = (Arc::clone(&sync), queue.clone());
         world.works.listen(move |told| {
             if let Told::Changed(change) = told {
-                work_changed(change, &to);
+                me.work_changed(change, &to);
             }
         });
         let (me, to) = (Arc::clone(&sync), queue.clone());
         views.overrides.listen(move |told| {
             if let Told::Changed(change) = told {
-                me.override_changed(&change.name, &to);
+                me.override_changed(change, &to);
             }
         });
         let (me, to) = (sync, queue);
         views.cluster_overrides.listen(move |told| {
             if let Told::Changed(change) = told {
-                me.override_changed(&change.name, &to);
+                me.override_changed(change, &to);
             }
         });
         controller
     }
-
-    /// An override of a namespace is about the templates there; one of the hub about all.
-    fn override_changed(&self, name: &ObjectName, queue: &Queue<ObjectName>) {
-        let views = &self.world.propagation;
-        let all = name.namespace.is_empty();
-        views.bindings.for_each(|binding, _| {
-            if all || binding.namespace == name.namespace {
-                queue.add(binding.clone());
-            }
-        });
-        if all {
-            views
-                .cluster_bindings
-                .for_each(|binding, _| queue.add(binding.clone()));
-        }
-    }
-}
-
-fn binding_changed(change: &Change<world::Binding>, queue: &Queue<ObjectName>) {
-    let (old, new) = (change.before(), change.after());
-    let same = |old: &world::Binding, new: &world::Binding| {
-        old.generation == new.generation
-            && old.binding.deleting == new.binding.deleting
-            && old.binding.finalizers == new.binding.finalizers
-            && old.binding.id() == new.binding.id()
-    };
-    if !matches!((old, new), (Some(old), Some(new)) if same(old, new)) {
-        let priority = if change.listed {
-            Priority::Backlog
-        } else {
-            Priority::Normal
-        };
-        queue.add_with(change.name.clone(), priority);
-    }
-    // Whoever is taken along is what its parent's end waits for.
-    for parent in old.into_iter().flat_map(|it| required_by(&it.binding)) {
-        queue.add(parent);
-    }
-}
-
-fn work_changed(change: &Change<world::Work>, queue: &Queue<ObjectName>) {
-    let (old, new) = (change.before(), change.after());
-    let looks =
-        |work: Option<&world::Work>| work.map(|it| (it.binding.clone(), it.content, it.deleting));
-    if looks(old) == looks(new) {
-        return;
-    }
-    let bindings = [old, new].into_iter().flatten();
-    bindings
-        .filter_map(|it| it.binding.clone())
-        .for_each(|name| queue.add_with(name, Priority::Backlog));
 }
 
 impl Reconcile for Sync {
@@ -225,11 +190,9 @@ impl Sync {
             .cluster_overrides
             .for_each(|_, held| of_hub.extend(held.record.clone()));
         if binding.namespace.is_some() {
-            views.overrides.for_each(|name, held| {
-                if name.namespace == key.namespace {
-                    of_namespace.extend(held.record.clone());
-                }
-            });
+            for name in self.overrides_in.names(&key.namespace) {
+                of_namespace.extend(views.overrides.get(&name).and_then(|held| held.record));
+            }
         }
         let object = template.object();
         let overrides = Overrides::of(
@@ -272,89 +235,41 @@ impl Sync {
         if decision.waits {
             return removed;
         }
-        let mut writes = Vec::with_capacity(decision.targets.len());
-        for target in decision.targets {
+        let name_in = |target: &TargetCluster| {
             let namespace = format!("{EXECUTION_PREFIX}{}", target.name);
-            let name = ObjectName::new(Some(&namespace), renderer.work_name());
+            ObjectName::new(Some(&namespace), renderer.work_name())
+        };
+        let mut writes = Vec::with_capacity(decision.targets.len());
+        for target in &decision.targets {
+            let name = name_in(target);
             writes.push(self.write(target, &renderer, name, key).boxed());
         }
         let writes = futures::stream::iter(writes).buffer_unordered(AT_ONCE);
-        let written: Vec<Result<bool, String>> = writes.collect().await;
+        let written: Vec<Result<Option<u64>, String>> = writes.collect().await;
+        // Those of one collection are told in order: with the last of them all are known.
+        let last = written.iter().filter_map(|it| *it.as_ref().ok()?).max();
+        if let Some(version) = last {
+            self.bindings.await_works(version).await;
+        }
+        {
+            let mut known = lock(&self.written);
+            for target in decision.targets {
+                known.remove(&name_in(target));
+            }
+        }
         removed?;
-        let mut problems: Vec<String> = written.iter().filter_map(|it| it.clone().err()).collect();
+        let mut problems: Vec<String> = written.into_iter().filter_map(Result::err).collect();
         if !problems.is_empty() {
             problems.sort();
             return self.failed(held, problems).await;
         }
         self.note(held, None).await?;
-        if are_orphans || written.contains(&Ok(true)) {
+        if are_orphans || last.is_some() {
             let kind = binding.kind();
             let message = format!("Sync work of {kind}({key}) successful.");
-            self.tell(binding, &[Notice::normal("SyncWorkSucceed", message)])
-                .await;
+            self.tell(binding, &[Notice::normal("SyncWorkSucceed", message)]);
         }
         Ok(())
-    }
-
-    /// One Work; whether anything was written.
-    async fn write(
-        &self,
-        target: &TargetCluster,
-        renderer: &Renderer<'_>,
-        name: ObjectName,
-        of: &ObjectName,
-    ) -> Result<bool, String> {
-        let cluster = ObjectName::new(None, &target.name);
-        let held = self
-            .world
-            .clusters
-            .get(&cluster)
-            .and_then(|held| held.record);
-        let Some(cluster) = held.as_ref().and_then(|it| it.placing.as_ref()) else {
-            return Err(format!("there is no Cluster {:?}", target.name));
-        };
-        let facts = Facts::of(cluster);
-        let existing = self.world.works.get(&name).and_then(|held| held.record);
-        if let Some(existing) = &existing {
-            if existing.binding.as_ref() != Some(of) {
-                return Err(format!(
-                    "Work {name} is not of this binding; delete it, or rename the template"
-                ));
-            }
-            if existing.deleting {
-                // Its end wakes this binding.
-                return Ok(false);
-            }
-        }
-        let id = existing.as_ref().and_then(|it| it.id.as_deref());
-        let work = renderer.render(target, &facts.borrowed(), id);
-        let work = work.map_err(|error: RenderError| chain(&error).to_string())?;
-        let failed = |verb: &str, why: String| format!("failed to {verb} Work {name}: {why}");
-        let namespace = &name.namespace;
-        let collection = format!("{API}/namespaces/{namespace}/works");
-        let reply = match &existing {
-            None => {
-                let body = object_of(&work).map_err(|error| failed("write", error.to_string()))?;
-                let sent = Call::post(&collection, &body)
-                    .metadata_only()
-                    .send(&self.client);
-                sent.await
-                    .map_err(|error| failed("create", chain(&error).to_string()))?
-            }
-            Some(existing) => {
-                let patch = write::patch(existing.content, &work);
-                let Some(patch) = patch.map_err(|error| failed("write", error.to_string()))? else {
-                    return Ok(false);
-                };
-                let uri = format!("{collection}/{}", name.name);
-                let call = Call::patch(&uri, MERGE_PATCH, &patch).metadata_only();
-                call.send(&self.client)
-                    .await
-                    .map_err(|error| failed("update", chain(&error).to_string()))?
-            }
-        };
-        self.bindings.await_work(&reply).await;
-        Ok(true)
     }
 
     fn template(&self, binding: &Binding) -> Option<Arc<world::Template>> {
@@ -362,34 +277,11 @@ impl Sync {
         self.world.propagation.templates.get(&name)?.record
     }
 
-    async fn delete_all(&self, names: Vec<ObjectName>) -> Result<(), Error> {
-        let mut deletions = Vec::with_capacity(names.len());
-        for name in names {
-            deletions.push(self.delete(name).boxed());
-        }
-        let deletions = futures::stream::iter(deletions).buffer_unordered(AT_ONCE);
-        let deleted: Vec<Result<(), Error>> = deletions.collect().await;
-        deleted.into_iter().collect()
-    }
-
-    async fn delete(&self, name: ObjectName) -> Result<(), Error> {
-        let uri = format!("{API}/namespaces/{}/works/{}", name.namespace, name.name);
-        match Call::delete(&uri, &json!({}))
-            .metadata_only()
-            .send(&self.client)
-            .await
-        {
-            Ok(_) => Ok(()),
-            Err(error) if error.code() == Some(404) => Ok(()),
-            Err(error) => Err(Error::request("delete", "Work", &name.to_string(), error)),
-        }
-    }
-
     /// Says what went wrong, and has it tried again.
     async fn failed(&self, held: &world::Binding, problems: Vec<String>) -> Result<(), Error> {
         let text = problems.join("; ");
         let notice = Notice::warning(condition::REASON, text.clone());
-        self.tell(&held.binding, &[notice]).await;
+        self.tell(&held.binding, &[notice]);
         self.note(held, Some(&text)).await?;
         Err(Error::Undecided(text))
     }
@@ -405,12 +297,11 @@ impl Sync {
         Ok(())
     }
 
-    async fn tell(&self, binding: &Binding, notices: &[Notice]) {
-        self.bindings.tell(&about(binding), notices).await;
+    fn tell(&self, binding: &Binding, notices: &[Notice]) {
+        self.bindings.tell(&about(binding), notices);
         if let Some(template) = self.template(binding) {
-            self.bindings
-                .tell(&about_template(&template.identity), notices)
-                .await;
+            let about = about_template(&template.identity);
+            self.bindings.tell(&about, notices);
         }
     }
 }
@@ -426,46 +317,6 @@ fn staying(works: &BTreeMap<ObjectName, Arc<world::Work>>) -> Vec<ObjectName> {
     staying.map(|(name, _)| name.clone()).collect()
 }
 
-/// A Work as it is created.
-fn object_of(work: &Work) -> Result<Value, serde_json::Error> {
-    let mut object = serde_json::to_value(work)?;
-    if let Some(fields) = object.as_object_mut() {
-        fields.remove("status");
-    }
-    Ok(object)
-}
-
-/// What overrides see of a cluster.
-struct Facts {
-    name: Arc<str>,
-    labels: BTreeMap<String, String>,
-    provider: Option<Arc<str>>,
-    region: Option<Arc<str>>,
-    zones: Vec<String>,
-}
-
-impl Facts {
-    fn of(cluster: &crate::scheduler::Cluster) -> Self {
-        let shape = &cluster.shape;
-        let labels = shape.labels.iter();
-        Self {
-            name: Arc::clone(&cluster.name),
-            labels: labels
-                .map(|(key, value)| (key.to_string(), value.to_string()))
-                .collect(),
-            provider: shape.provider.clone(),
-            region: shape.region.clone(),
-            zones: shape.zones.iter().map(ToString::to_string).collect(),
-        }
-    }
-
-    fn borrowed(&self) -> ClusterFacts<'_> {
-        ClusterFacts {
-            name: &self.name,
-            labels: Some(&self.labels),
-            provider: self.provider.as_deref(),
-            region: self.region.as_deref(),
-            zones: &self.zones,
-        }
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

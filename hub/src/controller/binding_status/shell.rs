@@ -199,16 +199,14 @@ impl Reconcile for Answers {
             self.bindings
                 .patch_status(&held.binding, &patch["status"])
                 .await?;
-            self.bindings
-                .tell(&about(&held.binding), &decision.events)
-                .await;
+            self.bindings.tell(&about(&held.binding), &decision.events);
         }
         if let (Some((_, template)), Some(patch)) = (&template, decision.template_patch(&seen)) {
             self.write_template(template, &patch).await?;
         }
         if let Some((_, template)) = &template {
             let about = about_template(&template.identity);
-            self.bindings.tell(&about, &decision.template_events).await;
+            self.bindings.tell(&about, &decision.template_events);
         }
         lock(&self.stirred).remove(key);
         Ok(Requeue::Never)

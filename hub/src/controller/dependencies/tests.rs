@@ -169,7 +169,7 @@ fn wishes_of_several_dependents_are_united() {
         assert_eq!(notice.map(|it| it.message).as_deref(), told);
         // A policy of its own decides for itself.
         let mut held = Binding::default();
-        held.spec.placement = Some(Placement::default());
+        held.spec.placement = Some(Placement::default().into());
         set(&mut held, &dependents);
         assert_eq!(held.spec.conflict_resolution, ConflictResolution::Abort);
         assert_eq!(held.spec.preserve_resources_on_deletion, None);

@@ -3,8 +3,8 @@
 use super::Detector;
 use super::claim::has_any;
 use super::decide::{Decision, Observed, Write};
-use crate::controller::bindings::{Error, about, about_template};
-use crate::propagation::{Template, Texts};
+use crate::controller::bindings::{Error, about, about_template, name_of};
+use crate::propagation::{Binding, Template, Texts};
 use crate::world::{ObjectName, TemplateName};
 use common::controller::Requeue;
 use common::gvk::Gvk;
@@ -26,12 +26,8 @@ impl Detector {
             self.patch_template(template, &body).await?;
         }
         match (&decision.binding, &seen.binding) {
-            (Some(Write::Create(binding)), _) => {
-                self.bindings.create(binding).await?;
-            }
-            (Some(Write::Update(binding)), Some(known)) => {
-                self.bindings.update(known, binding).await?;
-            }
+            (Some(Write::Create(binding)), _) => self.create(binding).await?,
+            (Some(Write::Update(binding)), Some(known)) => self.update(known, binding).await?,
             // A view may be behind: what justifies a deletion is read from the hub itself.
             (Some(Write::Delete(uid)), Some(known)) if !self.is_claimed(template).await? => {
                 self.bindings.delete(known, uid).await?;
@@ -42,12 +38,37 @@ impl Detector {
             _ => {}
         }
         let events = &decision.events;
-        self.bindings.tell(&about_template(template), events).await;
+        self.bindings.tell(&about_template(template), events);
         if let Some(Write::Create(binding) | Write::Update(binding)) = &decision.binding {
             let events = &decision.binding_events;
-            self.bindings.tell(&about(binding), events).await;
+            self.bindings.tell(&about(binding), events);
         }
         Ok(())
+    }
+
+    async fn create(&self, binding: &Binding) -> Result<(), Error> {
+        let placed = self.placing.place(binding, None);
+        let created = self.bindings.create(&placed).await;
+        self.noted(binding, created.map(drop))
+    }
+
+    async fn update(&self, known: &Binding, wanted: &Binding) -> Result<(), Error> {
+        let held = self.world.propagation.binding(&name_of(known));
+        let held = held.filter(|held| held.binding.resource_version == known.resource_version);
+        let Some(held) = held else {
+            return self.bindings.update(known, wanted).await;
+        };
+        let placed = self.placing.place(wanted, Some(&held));
+        let updated = self.bindings.update(known, &placed).await;
+        self.noted(known, updated)
+    }
+
+    /// Where a binding goes that was not written is not told.
+    fn noted(&self, binding: &Binding, written: Result<(), Error>) -> Result<(), Error> {
+        if written.is_err() {
+            self.placing.forget(&name_of(binding));
+        }
+        written
     }
 
     async fn patch_template(&self, template: &Template, body: &Value) -> Result<(), Error> {
@@ -56,7 +77,15 @@ impl Detector {
         };
         let call = Call::patch(&uri, MERGE_PATCH, body).metadata_only();
         match call.send(&self.client).await {
-            Ok(_) => Ok(()),
+            Ok(reply) => {
+                // What its members get is made of what the view has: with the claim, or it is written twice.
+                if let Some(gvk) = Gvk::new(&template.api_version, &template.kind) {
+                    self.bindings
+                        .await_template(&gvk.group_kind(), &reply)
+                        .await;
+                }
+                Ok(())
+            }
             // It is gone, and so is whatever was to be said about it.
             Err(error) if error.code() == Some(404) => Ok(()),
             Err(error) => Err(Error::request(

@@ -12,6 +12,7 @@ use common::api::binding::{
 use common::api::policy::{WorkloadAffinity, WorkloadAffinityTerm};
 use common::interpreter::replicas::Replicas;
 use common::labels::{BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER};
+use std::sync::Arc;
 
 /// What a policy's part is made of.
 pub(super) struct Held<'a> {
@@ -80,7 +81,9 @@ fn owned(template: &Template, seen: Option<&Binding>, fresh_id: &str) -> Binding
 /// The policy's part.
 fn fill(spec: &mut ResourceBindingSpec, template: &Template, held: &Held<'_>) {
     let policy = &held.policy.spec;
-    spec.placement = Some(policy.placement.clone());
+    // Bindings of one placement share what is kept of it.
+    let same = spec.placement.take().filter(|it| **it == policy.placement);
+    spec.placement = Some(same.unwrap_or_else(|| Arc::new(policy.placement.clone())));
     spec.failover.clone_from(&policy.failover);
     spec.conflict_resolution = policy.conflict_resolution;
     spec.preserve_resources_on_deletion = policy.preserve_resources_on_deletion;

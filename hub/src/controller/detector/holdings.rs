@@ -43,6 +43,11 @@ impl Holdings {
             .collect()
     }
 
+    /// Whether any template shows a policy.
+    pub fn is_any(&self, policy: &PolicyName) -> bool {
+        self.lock().contains_key(policy)
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PolicyName, BTreeSet<TemplateName>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -106,7 +106,7 @@ impl Reconcile for Policies {
         if policy.deleting && !self.knows_all(policy) {
             return Ok(Requeue::After(LOOK_AGAIN));
         }
-        let holds = !self.holdings.of(&name).is_empty();
+        let holds = self.holdings.is_any(&name);
         let fresh_id = self.draws.draw(random_uuid);
         let patch = marks::patch(policy, &held.version, &record.finalizers, holds, &fresh_id);
         let Some(patch) = patch else {

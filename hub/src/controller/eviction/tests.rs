@@ -292,11 +292,7 @@ proptest! {
                 prop_assert_eq!(task.replicas.unwrap_or(0), *replicas);
             }
         }
-        let again = Binding {
-            binding: after.clone(),
-            generation: 4,
-            status: held.status.clone(),
-        };
+        let again = Binding::new(after.clone(), 4, held.status.clone());
         prop_assert_eq!(at_ten(&again, &around, true).binding, None);
     }
 }

@@ -1,11 +1,10 @@
 //! What is to be written of where a binding goes. Pure.
 
 use crate::propagation::{Binding, Notice};
-use crate::scheduler::from_api::{
-    self, Observed, demand, previous, standing, target_clusters, targets,
-};
+use crate::scheduler::from_api::{Observed, demand, previous, standing, target_clusters, targets};
 use crate::scheduler::{
-    Cause, Need, Placement, Snapshot, Target, Unplaceable, WaitsFor, needed, same_targets, schedule,
+    Cause, Need, Placement, Snapshot, Standing, Target, Unplaceable, WaitsFor, needed,
+    same_targets, schedule,
 };
 use crate::world;
 use chrono::{DateTime, Utc};
@@ -20,6 +19,30 @@ use std::sync::Arc;
 pub(super) struct Seen<'a> {
     pub held: &'a world::Binding,
     pub snapshot: &'a Snapshot,
+    /// Where it was placed by whoever wrote it.
+    pub ahead: Option<&'a Ahead>,
+}
+
+/// A placement that was written with the rest of a binding, and that its status does not tell yet.
+#[derive(Debug, Clone)]
+pub(super) struct Ahead {
+    pub placement: Placement,
+    /// Whether its clusters are others than before.
+    pub moves: bool,
+    /// The generation of the binding before.
+    pub generation: i64,
+}
+
+/// What becomes of a binding.
+pub(super) enum Outcome {
+    /// Nothing is to be done.
+    Nothing,
+    /// Its generation is to be noted.
+    Note,
+    /// It goes there; whether somebody asked for it to be placed afresh.
+    Placed(Box<Placement>, bool),
+    /// It goes nowhere.
+    Stuck(Box<Unplaceable>),
 }
 
 /// What is to be written; at rest nothing.
@@ -38,71 +61,109 @@ pub(super) struct Decision {
 }
 
 pub(super) fn decide(now: DateTime<Utc>, seen: &Seen<'_>) -> Decision {
-    let Seen { held, snapshot } = seen;
-    let (binding, status) = (&held.binding, &held.status);
-    let applied = binding.annotations.get(APPLIED_PLACEMENT);
-    let observed = Observed {
-        generation: held.generation,
-        deleting: binding.deleting,
-        applied: applied.map(String::as_str),
-        status: Some(status),
-    };
-    let leaving = |name: &str| snapshot.get(name).is_some_and(|cluster| cluster.leaving);
-    let standing = standing(&binding.spec, observed, leaving);
-    match needed(&standing) {
-        Need::Nothing => return Decision::default(),
-        Need::Note => return noted(held.generation, status),
-        Need::Place(_) => {}
+    let held = seen.held;
+    if let Some(ahead) = seen.ahead.filter(|ahead| is_as_written(ahead, held)) {
+        return placed(now, held, &ahead.placement, false, ahead.moves);
     }
-    let placement = binding.spec.placement.clone().unwrap_or_default();
-    let rules = Arc::new(from_api::rules(&placement));
-    let demand = demand(&binding.spec, rules);
-    let previous = previous(&binding.spec, observed);
-    match schedule(snapshot, &demand, Some(&previous)) {
-        Ok(result) => placed(
-            now,
-            held,
-            &placement_text(binding),
-            &result,
-            standing.triggered,
-        ),
-        Err(unplaceable) => stuck(now, held, &placement_text(binding), &unplaceable),
+    match outcome(held, seen.snapshot) {
+        Outcome::Nothing => Decision::default(),
+        Outcome::Note => Decision {
+            status: Some(json!({"schedulerObservedGeneration": held.generation})),
+            ..Decision::default()
+        },
+        Outcome::Placed(result, triggered) => placed(now, held, &result, triggered, false),
+        Outcome::Stuck(unplaceable) => stuck(now, held, &unplaceable),
     }
 }
 
-/// Only the generation is to be noted.
-fn noted(generation: i64, status: &ResourceBindingStatus) -> Decision {
-    // Nothing was said yet: there is nothing that the number would be about.
-    if conditions::get(&status.conditions, SCHEDULED).is_none() {
-        return Decision::default();
+/// Where a binding goes, if that is to be asked.
+pub(super) fn outcome(held: &world::Binding, snapshot: &Snapshot) -> Outcome {
+    let (binding, standing) = (&held.binding, standing_of(held, snapshot));
+    match needed(&standing) {
+        Need::Nothing => return Outcome::Nothing,
+        Need::Note => return Outcome::Note,
+        Need::Place(_) => {}
     }
-    Decision {
-        status: Some(json!({"schedulerObservedGeneration": generation})),
-        ..Decision::default()
+    let rules = held.placement.as_ref().map(|it| Arc::clone(&it.rules));
+    let demand = demand(&binding.spec, rules.unwrap_or_default());
+    let previous = previous(&binding.spec, observed(held));
+    match schedule(snapshot, &demand, Some(&previous)) {
+        Ok(result) => Outcome::Placed(Box::new(result), standing.triggered),
+        Err(unplaceable) => Outcome::Stuck(Box::new(unplaceable)),
     }
+}
+
+fn observed(held: &world::Binding) -> Observed<'_> {
+    Observed {
+        generation: held.generation,
+        deleting: held.binding.deleting,
+        applied: held.applied.as_deref(),
+        status: Some(&held.status),
+    }
+}
+
+fn standing_of(held: &world::Binding, snapshot: &Snapshot) -> Standing {
+    let leaving = |name: &str| snapshot.get(name).is_some_and(|cluster| cluster.leaving);
+    standing(&held.binding.spec, observed(held), leaving)
+}
+
+/// Whether a binding still is as it was written with this placement.
+fn is_as_written(ahead: &Ahead, held: &world::Binding) -> bool {
+    let standing = standing_of(held, &Snapshot::default());
+    let stands = !standing.placement_changed && !standing.replicas_changed;
+    let idle = standing.deleting || standing.suspended || standing.follows || standing.triggered;
+    stands
+        && !idle
+        && !ahead
+            .placement
+            .differs(&targets(&held.binding.spec.clusters))
+}
+
+/// Writes a placement into a binding that is about to be written, and what its status is to tell of that then; none
+/// where it has to be placed as it is, or not at all.
+pub(super) fn place(wanted: &mut world::Binding, snapshot: &Snapshot) -> Option<Ahead> {
+    let Outcome::Placed(placement, false) = outcome(wanted, snapshot) else {
+        return None;
+    };
+    let text = placement_text(wanted);
+    let moves = placement.differs(&targets(&wanted.binding.spec.clusters));
+    if !moves && wanted.applied.as_deref() == Some(text) {
+        return None;
+    }
+    let text = text.to_owned();
+    if moves {
+        wanted.binding.spec.clusters = target_clusters(&placement.targets);
+    }
+    let annotations = &mut wanted.binding.annotations;
+    annotations.insert(APPLIED_PLACEMENT.to_owned(), text);
+    Some(Ahead {
+        placement: *placement,
+        moves,
+        generation: wanted.generation,
+    })
 }
 
 /// A placement as the annotation has it.
-fn placement_text(binding: &Binding) -> String {
-    // It was read from JSON.
-    serde_json::to_string(&binding.spec.placement).unwrap_or_default()
+fn placement_text(held: &world::Binding) -> &str {
+    held.placement.as_ref().map_or("null", |it| &it.text)
 }
 
+/// It is placed, because somebody asked for that if `triggered`; `moved` says whether it was written elsewhere before.
 fn placed(
     now: DateTime<Utc>,
     held: &world::Binding,
-    applied: &str,
     result: &Placement,
     triggered: bool,
+    moved: bool,
 ) -> Decision {
     let (binding, status) = (&held.binding, &held.status);
+    let applied = placement_text(held);
     let moves = result.differs(&targets(&binding.spec.clusters));
-    let known = binding.annotations.get(APPLIED_PLACEMENT);
     let mut patch = json!({});
     if moves {
         patch["spec"] = json!({"clusters": target_clusters(&result.targets)});
     }
-    if known.map(String::as_str) != Some(applied) {
+    if held.applied.as_deref() != Some(applied) {
         patch["metadata"]["annotations"] = json!({APPLIED_PLACEMENT: applied});
     }
     let writes = patch != json!({});
@@ -117,6 +178,7 @@ fn placed(
     if let Some(group) = &result.group {
         wanted.scheduler_observing_affinity_name = Some(group.to_string());
     }
+    let moves = moves || moved;
     let said = wanted != *status || moves || triggered;
     if said && (moves || triggered || status.last_scheduled_time.is_none()) {
         wanted.last_scheduled_time = Some(to_time(now));
@@ -142,21 +204,16 @@ fn placed(
     }
 }
 
-fn stuck(
-    now: DateTime<Utc>,
-    held: &world::Binding,
-    applied: &str,
-    unplaceable: &Unplaceable,
-) -> Decision {
+fn stuck(now: DateTime<Utc>, held: &world::Binding, unplaceable: &Unplaceable) -> Decision {
     let (binding, status) = (&held.binding, &held.status);
+    let applied = placement_text(held);
     let mut patch = json!({});
     if !same_targets(&unplaceable.kept, &targets(&binding.spec.clusters)) {
         patch["spec"] = json!({"clusters": target_clusters(&unplaceable.kept)});
     }
     // That no cluster fits is an answer to this placement; other failures may pass.
     let answered = unplaceable.first.cause == Cause::NoFit;
-    let known = binding.annotations.get(APPLIED_PLACEMENT);
-    if answered && known.map(String::as_str) != Some(applied) {
+    if answered && held.applied.as_deref() != Some(applied) {
         patch["metadata"]["annotations"] = json!({APPLIED_PLACEMENT: applied});
     }
     let patch = (patch != json!({})).then(|| {

@@ -124,7 +124,7 @@ pub fn standing(
     leaving: impl Fn(&str) -> bool,
 ) -> Standing {
     let nothing = Placement::default();
-    let placement = spec.placement.as_ref().unwrap_or(&nothing);
+    let placement = spec.placement.as_deref().unwrap_or(&nothing);
     let condition = observed.status.and_then(|status| {
         let mut conditions = status.conditions.iter();
         conditions.find(|condition| condition.type_ == SCHEDULED)
@@ -146,6 +146,7 @@ pub fn standing(
         whole: !workload || is_duplicated(placement),
         target_leaving: spec.clusters.iter().any(|target| leaving(&target.name)),
         pending: condition.is_some_and(|condition| condition.status == "False"),
+        unsaid: condition.is_none(),
         unseen: seen != Some(observed.generation),
     }
 }

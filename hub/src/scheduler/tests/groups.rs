@@ -214,3 +214,47 @@ fn a_change_of_a_cluster_concerns_who_may_go_there() {
     }
     assert!(Rules::default().concern(&cluster("A", 1), None));
 }
+
+#[test]
+fn a_cluster_that_goes_or_is_tainted_takes_nobody_new() {
+    let taint = |key: &str| Taint {
+        key: key.into(),
+        value: "".into(),
+        effect: Effect::NoSchedule,
+    };
+    let tainted = |keys: &[&str]| {
+        with(cluster("A", 1), |shape| {
+            shape.taints = keys.iter().map(|key| taint(key)).collect();
+        })
+    };
+    let labelled = with(cluster("A", 1), |shape| {
+        shape.labels.insert("k".into(), "v".into());
+    });
+    let leaving = Cluster {
+        leaving: true,
+        ..cluster("A", 1)
+    };
+    let cases = [
+        ("it comes", None, tainted(&[]), true),
+        ("it comes and goes", None, leaving.clone(), false),
+        ("it goes", Some(tainted(&[])), leaving.clone(), false),
+        (
+            "one more",
+            Some(tainted(&["a"])),
+            tainted(&["a", "b"]),
+            false,
+        ),
+        (
+            "one less",
+            Some(tainted(&["a", "b"])),
+            tainted(&["b"]),
+            true,
+        ),
+        ("another", Some(tainted(&["a"])), tainted(&["b"]), true),
+        ("a label", Some(tainted(&[])), labelled, true),
+        ("again", Some(leaving), tainted(&[]), true),
+    ];
+    for (case, before, now, wanted) in cases {
+        assert_eq!(now.may_gain_over(before.as_ref()), wanted, "{case}");
+    }
+}

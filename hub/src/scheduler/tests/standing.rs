@@ -279,7 +279,7 @@ fn a_binding_is_placed_again_for_these_reasons_alone() {
             "no status",
             aggregated(),
             |b| b["status"] = Value::Null,
-            Need::Note,
+            Need::Place(Why::Unsaid),
         ),
         (
             "suspended",

@@ -1,0 +1,157 @@
+//! Writes and deletes Works, many at once: those of one binding up to a limit, and those of all in the order in which
+//! they come.
+
+use super::{Sync, lock};
+use crate::controller::binding::overrides::cluster::ClusterFacts;
+use crate::controller::binding::render::{RenderError, Renderer};
+use crate::controller::binding::write;
+use crate::controller::bindings::{Error, version_of};
+use crate::world::ObjectName;
+use common::api::binding::TargetCluster;
+use common::api::work::Work;
+use common::errors::chain;
+use common::rest::{Call, MERGE_PATCH};
+use futures::{FutureExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const API: &str = "/apis/work.karmada.io/v1alpha1";
+/// Works of one binding that are written at once.
+pub(super) const AT_ONCE: usize = 16;
+/// The same of all bindings.
+pub(super) const IN_ALL: usize = 64;
+
+impl Sync {
+    /// One Work; the version that was written, if there was anything to write.
+    pub(super) async fn write(
+        &self,
+        target: &TargetCluster,
+        renderer: &Renderer<'_>,
+        name: ObjectName,
+        of: &ObjectName,
+    ) -> Result<Option<u64>, String> {
+        // None is ever taken away.
+        let _turn = self.turns.acquire().await;
+        let cluster = ObjectName::new(None, &target.name);
+        let held = self
+            .world
+            .clusters
+            .get(&cluster)
+            .and_then(|held| held.record);
+        let Some(cluster) = held.as_ref().and_then(|it| it.placing.as_ref()) else {
+            return Err(format!("there is no Cluster {:?}", target.name));
+        };
+        let facts = Facts::of(cluster);
+        let existing = self.world.works.get(&name).and_then(|held| held.record);
+        if let Some(existing) = &existing {
+            if existing.binding.as_ref() != Some(of) {
+                return Err(format!(
+                    "Work {name} is not of this binding; delete it, or rename the template"
+                ));
+            }
+            if existing.deleting {
+                // Its end wakes this binding.
+                return Ok(None);
+            }
+        }
+        let id = existing.as_ref().and_then(|it| it.id.as_deref());
+        let work = renderer.render(target, &facts.borrowed(), id);
+        let work = work.map_err(|error: RenderError| chain(&error).to_string())?;
+        let failed = |verb: &str, why: String| format!("failed to {verb} Work {name}: {why}");
+        let content = write::content(&work).map_err(|error| failed("write", error.to_string()))?;
+        lock(&self.written).insert(name.clone(), content);
+        let namespace = &name.namespace;
+        let collection = format!("{API}/namespaces/{namespace}/works");
+        let reply = match &existing {
+            None => {
+                let body = object_of(&work).map_err(|error| failed("write", error.to_string()))?;
+                let sent = Call::post(&collection, &body)
+                    .metadata_only()
+                    .send(&self.client);
+                sent.await
+                    .map_err(|error| failed("create", chain(&error).to_string()))?
+            }
+            Some(existing) => {
+                let patch = write::patch(existing.content, &work);
+                let Some(patch) = patch.map_err(|error| failed("write", error.to_string()))? else {
+                    return Ok(None);
+                };
+                let uri = format!("{collection}/{}", name.name);
+                let call = Call::patch(&uri, MERGE_PATCH, &patch).metadata_only();
+                call.send(&self.client)
+                    .await
+                    .map_err(|error| failed("update", chain(&error).to_string()))?
+            }
+        };
+        // Where versions are no numbers, nothing can be waited for.
+        Ok(Some(version_of(&reply).unwrap_or(0)))
+    }
+
+    pub(super) async fn delete_all(&self, names: Vec<ObjectName>) -> Result<(), Error> {
+        let mut deletions = Vec::with_capacity(names.len());
+        for name in names {
+            deletions.push(self.delete(name).boxed());
+        }
+        let deletions = futures::stream::iter(deletions).buffer_unordered(AT_ONCE);
+        let deleted: Vec<Result<(), Error>> = deletions.collect().await;
+        deleted.into_iter().collect()
+    }
+
+    async fn delete(&self, name: ObjectName) -> Result<(), Error> {
+        let uri = format!("{API}/namespaces/{}/works/{}", name.namespace, name.name);
+        match Call::delete(&uri, &json!({}))
+            .metadata_only()
+            .send(&self.client)
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(error) if error.code() == Some(404) => Ok(()),
+            Err(error) => Err(Error::request("delete", "Work", &name.to_string(), error)),
+        }
+    }
+}
+
+/// A Work as it is created.
+fn object_of(work: &Work) -> Result<Value, serde_json::Error> {
+    let mut object = serde_json::to_value(work)?;
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    Ok(object)
+}
+
+/// What overrides see of a cluster.
+struct Facts {
+    name: Arc<str>,
+    labels: BTreeMap<String, String>,
+    provider: Option<Arc<str>>,
+    region: Option<Arc<str>>,
+    zones: Vec<String>,
+}
+
+impl Facts {
+    fn of(cluster: &crate::scheduler::Cluster) -> Self {
+        let shape = &cluster.shape;
+        let labels = shape.labels.iter();
+        Self {
+            name: Arc::clone(&cluster.name),
+            labels: labels
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect(),
+            provider: shape.provider.clone(),
+            region: shape.region.clone(),
+            zones: shape.zones.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn borrowed(&self) -> ClusterFacts<'_> {
+        ClusterFacts {
+            name: &self.name,
+            labels: Some(&self.labels),
+            provider: self.provider.as_deref(),
+            region: self.region.as_deref(),
+            zones: &self.zones,
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Which bindings are looked at when something changes.
+
+use super::{Sync, lock};
+use crate::controller::bindings::required_by;
+use crate::scheduler::from_api::priority;
+use crate::world::{self, Change, ObjectName, World};
+use common::api::binding::ResourceBindingSpec;
+use common::api::override_policy::OverrideSpec;
+use common::api::policy::ResourceSelector;
+use common::queue::{Priority, Queue};
+
+/// The apiVersion and kind of a template.
+pub(super) type Kind = (String, String);
+
+/// Under which kind the bindings of templates are found that overrides may be about.
+pub(super) fn kind_of(spec: &ResourceBindingSpec) -> Kind {
+    (
+        spec.resource.api_version.clone(),
+        spec.resource.kind.clone(),
+    )
+}
+
+/// What an override is about, as far as it can be looked up; none when that is everything.
+fn subjects(spec: &OverrideSpec) -> Option<Vec<(Kind, &ResourceSelector)>> {
+    let selectors = &spec.resource_selectors;
+    let each = selectors.iter();
+    (!selectors.is_empty()).then(|| {
+        each.map(|it| ((it.api_version.clone(), it.kind.clone()), it))
+            .collect()
+    })
+}
+
+/// Whether an override of a namespace, or of the hub, may be about the template of a binding: labels are not asked,
+/// for earlier overrides may change them.
+fn selects(selector: &ResourceSelector, of: &str, binding: &ObjectName, world: &World) -> bool {
+    let given = |text: &Option<String>| text.clone().filter(|it| !it.is_empty());
+    let namespace = &*binding.namespace;
+    let within = (of.is_empty() || of == namespace)
+        && given(&selector.namespace).is_none_or(|it| it == namespace);
+    within
+        && given(&selector.name).is_none_or(|name| {
+            let held = world.propagation.binding(binding);
+            held.is_none_or(|held| held.binding.spec.resource.name == name)
+        })
+}
+
+pub(super) fn binding_changed(change: &Change<world::Binding>, queue: &Queue<ObjectName>) {
+    let (old, new) = (change.before(), change.after());
+    let same = |old: &world::Binding, new: &world::Binding| {
+        old.generation == new.generation
+            && old.binding.deleting == new.binding.deleting
+            && old.binding.finalizers == new.binding.finalizers
+            && old.binding.id() == new.binding.id()
+    };
+    if !matches!((old, new), (Some(old), Some(new)) if same(old, new)) {
+        let rank = new.map_or(0, |new| priority(&new.binding.spec));
+        queue.add_ranked(change.name.clone(), urgency(change), rank);
+    }
+    // Whoever is taken along is what its parent's end waits for.
+    for parent in old.into_iter().flat_map(|it| required_by(&it.binding)) {
+        queue.add(parent);
+    }
+}
+
+/// What a person changed goes before what only goes elsewhere, and that before what is found at a start.
+fn urgency(change: &Change<world::Binding>) -> Priority {
+    if change.listed {
+        return Priority::Backlog;
+    }
+    let asked = |held: &world::Binding| ResourceBindingSpec {
+        clusters: Vec::new(),
+        graceful_eviction_tasks: Vec::new(),
+        required_by: Vec::new(),
+        ..held.binding.spec.clone()
+    };
+    match (change.before(), change.after()) {
+        (Some(old), Some(new)) if asked(old) == asked(new) => Priority::Normal,
+        _ => Priority::Urgent,
+    }
+}
+
+impl Sync {
+    pub(super) fn work_changed(&self, change: &Change<world::Work>, queue: &Queue<ObjectName>) {
+        let (old, new) = (change.before(), change.after());
+        let looks = |work: Option<&world::Work>| {
+            work.map(|it| (it.binding.clone(), it.content, it.deleting))
+        };
+        if looks(old) == looks(new) {
+            return;
+        }
+        let ours = lock(&self.written).get(&change.name).copied();
+        if new.is_some_and(|new| !new.deleting && ours == Some(new.content)) {
+            return;
+        }
+        let bindings = [old, new].into_iter().flatten();
+        bindings
+            .filter_map(|it| it.binding.clone())
+            .for_each(|name| queue.add_with(name, Priority::Backlog));
+    }
+
+    /// An override wakes the bindings that it was about, and those that it is about now.
+    pub(super) fn override_changed(
+        &self,
+        change: &Change<world::Override>,
+        queue: &Queue<ObjectName>,
+    ) {
+        let specs = [change.before(), change.after()].map(|it| it.map(|it| &it.spec));
+        if specs[0] == specs[1] {
+            return;
+        }
+        let namespace = &change.name.namespace;
+        for spec in specs.into_iter().flatten() {
+            let Some(about) = subjects(spec) else {
+                self.wake_all(namespace, queue);
+                return;
+            };
+            for (kind, selector) in about {
+                for name in self.kinds.names(&kind) {
+                    if selects(selector, namespace, &name, &self.world) {
+                        queue.add(name);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Every binding of a namespace; of the hub, if it is empty.
+    fn wake_all(&self, namespace: &str, queue: &Queue<ObjectName>) {
+        let views = &self.world.propagation;
+        let all = namespace.is_empty();
+        views.bindings.for_each(|binding, _| {
+            if all || *binding.namespace == *namespace {
+                queue.add(binding.clone());
+            }
+        });
+        if all {
+            views
+                .cluster_bindings
+                .for_each(|binding, _| queue.add(binding.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::testing::unreachable;
+    use serde_json::{Value, json};
+
+    fn binding(version: u32, spec: &Value) -> Value {
+        let mut spec = spec.clone();
+        spec["resource"] =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"});
+        json!({"metadata": {"namespace": "n", "name": "web-deployment", "generation": version,
+            "resourceVersion": version.to_string()}, "spec": spec})
+    }
+
+    #[tokio::test]
+    async fn what_a_person_changed_goes_before_what_only_goes_elsewhere() {
+        let world = unreachable();
+        let said = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let told = std::sync::Arc::clone(&said);
+        world.propagation.bindings.listen(move |it| {
+            if let world::Told::Changed(change) = it {
+                lock(&told).push(urgency(change));
+            }
+        });
+        let views = &world.propagation.bindings;
+        views.listed(&[binding(1, &json!({"replicas": 1}))]).await;
+        let moved = json!({"replicas": 1, "clusters": [{"name": "m1"}]});
+        let scaled = json!({"replicas": 2, "clusters": [{"name": "m1"}]});
+        views.sent(&[binding(2, &moved), binding(3, &scaled)]).await;
+        let wanted = [Priority::Backlog, Priority::Normal, Priority::Urgent];
+        assert_eq!(*lock(&said), wanted);
+    }
+
+    #[tokio::test]
+    async fn an_override_is_about_the_kinds_and_names_that_it_selects() {
+        let world = unreachable();
+        let views = &world.propagation.bindings;
+        views.listed(&[binding(1, &json!({}))]).await;
+        let name = ObjectName::new(Some("n"), "web-deployment");
+        let selector = |namespace: &str, name: &str| -> ResourceSelector {
+            let selector = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": namespace, "name": name});
+            serde_json::from_value(selector).expect("a selector")
+        };
+        // Of which namespace the override is, what it selects, whether that may be the template.
+        let cases = [
+            ("n", "", "", true),
+            ("", "", "web", true),
+            ("n", "n", "other", false),
+            ("", "m", "", false),
+            ("m", "", "", false),
+        ];
+        for (of, namespace, named, wanted) in cases {
+            let found = selects(&selector(namespace, named), of, &name, &world);
+            assert_eq!(found, wanted, "{of} {namespace} {named}");
+        }
+        let all: OverrideSpec =
+            serde_json::from_value(json!({"overrideRules": []})).expect("a spec");
+        assert!(subjects(&all).is_none());
+    }
+}

@@ -1,0 +1,98 @@
+//! Where bindings go, for whoever is about to write one: its placement is then written with the rest of it, and the
+//! scheduler has only to say so in its status.
+
+use super::decide::{self, Ahead};
+use super::is_ours;
+use crate::controller::bindings::name_of;
+use crate::propagation::Binding;
+use crate::scheduler::Snapshot;
+use crate::world::{self, Change, Cluster, ObjectName, Told, World};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Places bindings; clones share what they know.
+#[derive(Clone)]
+pub struct Placing(Arc<Shared>);
+
+struct Shared {
+    world: World,
+    /// All clusters, until one changes.
+    snapshot: Mutex<Option<Arc<Snapshot>>>,
+    /// What was written and is not told yet.
+    ahead: Mutex<BTreeMap<ObjectName, Ahead>>,
+}
+
+impl Placing {
+    /// On the clusters that the world tells of.
+    pub fn watching(world: &World) -> Self {
+        let placing = Self(Arc::new(Shared {
+            world: world.clone(),
+            snapshot: Mutex::default(),
+            ahead: Mutex::default(),
+        }));
+        let me = placing.clone();
+        world.clusters.listen(move |told| {
+            if let Told::Changed(change) = told
+                && is_other(change)
+            {
+                lock(&me.0.snapshot).take();
+            }
+        });
+        placing
+    }
+
+    /// A binding as it is to be written over what is `seen`: with its placement, if it can be placed at once.
+    pub fn place(&self, wanted: &Binding, seen: Option<&world::Binding>) -> Binding {
+        if !is_ours(wanted) || !self.0.world.clusters.is_synced() {
+            return wanted.clone();
+        }
+        let generation = seen.map_or(0, |seen| seen.generation);
+        let status = seen.map(|seen| seen.status.clone()).unwrap_or_default();
+        let mut wanted = world::Binding::new(wanted.clone(), generation, status);
+        wanted.applied = seen.and_then(|seen| seen.applied.clone());
+        if let Some(ahead) = decide::place(&mut wanted, &self.snapshot()) {
+            lock(&self.0.ahead).insert(name_of(&wanted.binding), ahead);
+        }
+        wanted.binding
+    }
+
+    /// A binding was not written, or is gone.
+    pub fn forget(&self, name: &ObjectName) {
+        lock(&self.0.ahead).remove(name);
+    }
+
+    /// The placement that was written with a binding of this generation.
+    pub(super) fn ahead(&self, name: &ObjectName, generation: i64) -> Option<Ahead> {
+        let mut all = lock(&self.0.ahead);
+        let ahead = all.get(name)?;
+        if generation > ahead.generation + 1 {
+            all.remove(name);
+            return None;
+        }
+        (generation > ahead.generation).then(|| ahead.clone())
+    }
+
+    /// All clusters.
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+        let mut snapshot = lock(&self.0.snapshot);
+        let all = snapshot.get_or_insert_with(|| {
+            let clusters = &self.0.world.clusters;
+            let mut all = Vec::with_capacity(clusters.len());
+            clusters.for_each(|_, held| {
+                all.extend(held.record.as_ref().and_then(|it| it.placing.clone()));
+            });
+            Arc::new(Snapshot::new(all))
+        });
+        Arc::clone(all)
+    }
+}
+
+/// Whether placement sees a difference.
+fn is_other(change: &Change<Cluster>) -> bool {
+    let placing = |cluster: Option<&Cluster>| cluster.and_then(|it| it.placing.clone());
+    placing(change.before()) != placing(change.after())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,197 @@
+//! A placement that is written with its binding, and what the scheduler says of it afterwards.
+
+use super::decide::{Ahead, Decision, Seen, decide, place};
+use super::{Placing, Scheduler};
+use crate::controller::bindings::Bindings;
+use crate::controller::notices::Notices;
+use crate::scheduler::{Interner, Snapshot, from_api};
+use crate::world::testing::unreachable;
+use crate::world::{Binding, Record as _};
+use chrono::DateTime;
+use common::labels::APPLIED_PLACEMENT;
+use common::time::SystemClock;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn snapshot(names: &[&str]) -> Snapshot {
+    let mut interner = Interner::default();
+    Snapshot::new(names.iter().map(|name| {
+        let object = json!({"metadata": {"name": name}, "spec": {"syncMode": "Pull"}, "status": {
+            "apiEnablements": [{"groupVersion": "apps/v1", "resources": [{"name": "deployments", "kind": "Deployment"}]}]}});
+        let object = serde_json::from_value(object).expect("a Cluster");
+        Arc::new(from_api::cluster(&object, &mut interner))
+    }))
+}
+
+/// Divided by weights over these members.
+fn placement(members: &[&str]) -> Value {
+    json!({
+        "clusterAffinity": {"clusterNames": members},
+        "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted"},
+    })
+}
+
+fn object(placement: &Value) -> Value {
+    json!({
+        "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": {"name": "web-deployment", "namespace": "n", "generation": 1, "resourceVersion": "7"},
+        "spec": {
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web", "uid": "u"},
+            "replicas": 4,
+            "placement": placement,
+        },
+    })
+}
+
+fn read(object: &Value) -> Binding {
+    let read = Binding::read(&object.to_string());
+    read.expect("an object").expect("held")
+}
+
+/// What is there once a binding is written as it was placed ahead.
+fn written(object: &mut Value, snapshot: &Snapshot, is_new: bool) -> Option<Ahead> {
+    let mut wanted = read(object);
+    if is_new {
+        wanted.generation = 0;
+    }
+    let ahead = place(&mut wanted, snapshot);
+    object["spec"]["clusters"] = json!(wanted.binding.spec.clusters);
+    object["metadata"]["annotations"] = json!(wanted.binding.annotations);
+    ahead
+}
+
+fn decided(object: &Value, snapshot: &Snapshot, ahead: Option<&Ahead>) -> Decision {
+    let held = read(object);
+    let seen = Seen {
+        held: &held,
+        snapshot,
+        ahead,
+    };
+    decide(DateTime::UNIX_EPOCH, &seen)
+}
+
+fn reasons(decision: &Decision) -> Vec<(&str, &str)> {
+    let events = decision.events.iter();
+    events.map(|it| (it.reason, it.message.as_str())).collect()
+}
+
+const DONE: &str = "Binding has been scheduled successfully. Result: {m1:2, m2:2}";
+
+#[test]
+fn a_new_binding_is_written_with_its_placement_and_its_status_follows_once() {
+    let snapshot = snapshot(&["m1", "m2", "m3"]);
+    let mut object = object(&placement(&["m1", "m2"]));
+    let ahead = written(&mut object, &snapshot, true).expect("placed");
+    let clusters = json!([{"name": "m1", "replicas": 2}, {"name": "m2", "replicas": 2}]);
+    assert_eq!(object["spec"]["clusters"], clusters);
+    let applied = &object["metadata"]["annotations"][APPLIED_PLACEMENT];
+    let applied: Value = serde_json::from_str(applied.as_str().expect("noted")).expect("JSON");
+    assert_eq!(
+        applied["clusterAffinity"]["clusterNames"],
+        json!(["m1", "m2"])
+    );
+    // A hub that ended in between says the same, from what it sees.
+    for ahead in [Some(&ahead), None] {
+        let said = decided(&object, &snapshot, ahead);
+        assert_eq!(said.patch, None);
+        assert_eq!(reasons(&said), [("ScheduleBindingSucceed", DONE)]);
+        let status = said.status.expect("to be said");
+        assert_eq!(status["conditions"][0]["reason"], "Success");
+        assert_eq!(status["schedulerObservedGeneration"], 1);
+        assert!(status["lastScheduledTime"].is_string());
+        let mut settled = object.clone();
+        settled["status"] = status;
+        let at_rest = decided(&settled, &snapshot, None);
+        assert_eq!((at_rest.patch, at_rest.status), (None, None));
+        assert!(at_rest.events.is_empty());
+    }
+}
+
+#[test]
+fn a_placement_that_changes_moves_with_the_same_write() {
+    let snapshot = snapshot(&["m1", "m2", "m3"]);
+    let mut object = object(&placement(&["m3"]));
+    let ahead = written(&mut object, &snapshot, true);
+    object["status"] = decided(&object, &snapshot, ahead.as_ref())
+        .status
+        .expect("to be said");
+    object["status"]["lastScheduledTime"] = json!("2020-01-01T00:00:00Z");
+    object["spec"]["placement"] = placement(&["m1", "m2"]);
+    let ahead = written(&mut object, &snapshot, false).expect("placed");
+    assert!(ahead.moves);
+    object["metadata"]["generation"] = json!(2);
+    let said = decided(&object, &snapshot, Some(&ahead));
+    assert_eq!(said.patch, None);
+    assert_eq!(reasons(&said), [("ScheduleBindingSucceed", DONE)]);
+    let status = said.status.expect("to be said");
+    assert_eq!(status["schedulerObservedGeneration"], 2);
+    assert_eq!(status["lastScheduledTime"], "1970-01-01T00:00:00Z");
+    // Somebody scaled it meanwhile: what was written ahead is not what it wants any more.
+    object["spec"]["replicas"] = json!(6);
+    let moved = decided(&object, &snapshot, Some(&ahead)).patch;
+    let moved = moved.expect("to be moved");
+    assert_eq!(moved["spec"]["clusters"][0]["replicas"], 3);
+}
+
+#[test]
+fn what_fits_nowhere_is_written_as_it_is() {
+    let snapshot = snapshot(&["m1"]);
+    let mut object = object(&placement(&["m9"]));
+    assert!(written(&mut object, &snapshot, true).is_none());
+    assert_eq!(object["metadata"]["annotations"], json!({}));
+    assert_eq!(object["spec"]["clusters"], json!([]));
+}
+
+/// The bindings that a change of m1 wakes, of those on m1, on m2, and for m1 but not placed.
+async fn woken(before: &Value, after: &Value) -> Vec<String> {
+    let world = unreachable();
+    let placing = Placing::watching(&world);
+    let client = {
+        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody is there"))
+        });
+        kube::Client::new(nobody, "default")
+    };
+    let bindings = Bindings::new(client, world.clone(), Notices::default());
+    let scheduler = Scheduler::watching(bindings, placing, Arc::new(SystemClock), &world);
+    let queue = scheduler.queue();
+    let of = |name: &str, members: &[&str], on: &[&str]| {
+        let mut object = object(&placement(members));
+        object["metadata"]["name"] = json!(name);
+        object["spec"]["clusters"] = on.iter().map(|it| json!({"name": it})).collect();
+        object
+    };
+    let all = [
+        of("on-1", &["m1"], &["m1"]),
+        of("on-2", &["m2"], &["m2"]),
+        of("on-neither", &["m1", "m2"], &[]),
+    ];
+    world.clusters.listed(&[before.clone()]).await;
+    world.propagation.bindings.listed(&all).await;
+    while let Some(name) = queue.try_next() {
+        queue.done(&name);
+    }
+    world.clusters.sent(&[after.clone()]).await;
+    std::iter::from_fn(|| queue.try_next())
+        .map(|it| it.name.to_string())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_cluster_wakes_who_is_there_and_who_would_go_there_and_nobody_else() {
+    let cluster = |version: u32, taints: &Value, pods: u32| {
+        json!({
+            "metadata": {"name": "m1", "resourceVersion": version.to_string()},
+            "spec": {"syncMode": "Pull", "taints": taints},
+            "status": {"resourceSummary": {"allocatable": {"pods": pods.to_string()}}},
+        })
+    };
+    let none = json!([]);
+    let tainted = json!([{"key": "k", "effect": "NoSchedule"}]);
+    let gained = woken(&cluster(1, &tainted, 1), &cluster(2, &none, 1)).await;
+    assert_eq!(gained, ["on-1", "on-neither"]);
+    let lost = woken(&cluster(1, &none, 1), &cluster(2, &tainted, 1)).await;
+    assert_eq!(lost, ["on-1"]);
+    let room = woken(&cluster(1, &none, 1), &cluster(2, &none, 2)).await;
+    assert!(room.is_empty(), "{room:?}");
+}
