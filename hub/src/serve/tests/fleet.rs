@@ -1,14 +1,33 @@
 //! A whole fleet on one thread under simulated time: a hub, three members, and the agents that ship, from
 //! registration to unregister. For the same seed every request, answer and event is the same at the same time.
+//!
+//! `seeds` runs propagation in it while everything goes wrong: `draw` makes a `plan` of a seed, `runs` plays it on a
+//! `stage` (`acts` is what people do, `faults` what lines do, `pods` what runs in members), and `ledger` keeps `books`,
+//! on which `steps` says what holds after every event and `rest` what holds at the end.
 
+mod acts;
+mod books;
+mod draw;
 mod essence;
+mod faults;
+mod filters;
 mod host;
+mod image;
+mod ledger;
+mod plan;
+mod pods;
+mod rest;
+mod runs;
+mod seeds;
+mod stage;
+mod steps;
 mod wires;
 
 use super::super::*;
 use super::rig::{CLUSTERS, LEASES, NAMESPACES, SimulatedHub, alone, ask, assert_same, watch};
 use crate::apiserver::authn::Peer;
 use crate::apiserver::http::Link;
+use crate::apiserver::store::MemoryDisk;
 use common::chance::secret;
 use common::discovery::CaPin;
 use common::identity::BOOTSTRAP_GROUP;
@@ -94,11 +113,11 @@ fn observe(link: &Link, world: &World) -> JoinSet<()> {
     watches
 }
 
-/// A token for three clusters, as `towline token create` makes it.
-async fn make_token(hub: &Link) {
+/// A token for so many clusters, as `towline token create` makes it.
+async fn make_token(hub: &Link, uses: u32) {
     let (id, secret) = TOKEN.split_once('.').expect("two halves");
     let token = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
-        "metadata": {"name": format!("bootstrap-token-{id}"), "annotations": {TOKEN_USES: "3"}},
+        "metadata": {"name": format!("bootstrap-token-{id}"), "annotations": {TOKEN_USES: uses.to_string()}},
         "stringData": {"token-id": id, "token-secret": secret, "auth-extra-groups": BOOTSTRAP_GROUP,
             "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true"}});
     post(hub, "/api/v1/namespaces/kube-system/secrets", token).await;
@@ -140,16 +159,19 @@ async fn ten_minutes(seed: u64) -> String {
     world.add("hub", at, hub.served.router.clone(), &shown);
     let link = hub.served.router.link_of(Peer::Itself);
     let mut watches = observe(&link, &world);
-    make_token(&link).await;
+    make_token(&link, 3).await;
 
     let pins = CaPin::of_pem(keys.authorities().bundle().as_bytes()).expect("pins");
     let hand = Hand {
         token: TOKEN.to_owned(),
         pin: pins.first().expect("one").to_string(),
+        // The shortest that there is.
+        life: 600,
     };
     let (mut members, mut agents) = (Vec::new(), Vec::new());
     for number in 1..=3 {
-        let member = Member::begin(dir.path(), number, &world, &env(number.into())).await;
+        let disk = MemoryDisk::default();
+        let member = Member::begin(&disk, dir.path(), number, &world, &env(number.into())).await;
         // Two keep what is theirs in the member, one beside it.
         let by_files = number == 3;
         let agent_env = env(10 + u64::from(number));
@@ -218,7 +240,7 @@ async fn ten_minutes(seed: u64) -> String {
         member.end().await;
     }
     hub.end().await;
-    world.trace.whole()
+    world.told()
 }
 
 /// Two runs of one seed are one; another seed is another run.

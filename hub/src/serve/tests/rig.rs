@@ -107,9 +107,9 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// One whose keys lie in `dir`, and are made there unless they exist.
-    pub(super) async fn begin(dir: &Path, address: &str, env: &Env) -> Self {
-        let opened = Store::simulated(&MemoryDisk::default(), store::Options::default());
+    /// One over what is on this disk, whose keys lie in `dir`, and are made there unless they exist.
+    pub(super) async fn on(disk: &MemoryDisk, dir: &Path, address: &str, env: &Env) -> Self {
+        let opened = Store::simulated(disk, store::Options::default());
         let (store, writer) = opened.expect("opens");
         let writer = tokio::spawn(writer);
         let admin = AdminState::default();
@@ -136,6 +136,14 @@ impl Served {
         self.server.end().await;
         self.writer.await.expect("ends");
     }
+
+    /// Ends it in the middle of whatever it does.
+    pub(super) async fn kill(self) {
+        self.writer.abort();
+        drop(self.server);
+        // It says that it was aborted.
+        let _ = self.writer.await;
+    }
 }
 
 /// A hub on such a server, with its controllers.
@@ -153,7 +161,18 @@ impl SimulatedHub {
         env: &Env,
         client: impl FnOnce(&Router) -> Client,
     ) -> Self {
-        let served = Served::begin(dir, &address.to_string(), env).await;
+        Self::on(&MemoryDisk::default(), dir, address, env, client).await
+    }
+
+    /// One over what is on this disk.
+    pub(super) async fn on(
+        disk: &MemoryDisk,
+        dir: &Path,
+        address: SocketAddr,
+        env: &Env,
+        client: impl FnOnce(&Router) -> Client,
+    ) -> Self {
+        let served = Served::on(disk, dir, &address.to_string(), env).await;
         let flags = <Flags as clap::Parser>::parse_from(["towline-hub"]);
         let config = flags.clusters.into_config(flags.telemetry).expect("flags");
         let hub = Hub {
@@ -167,7 +186,13 @@ impl SimulatedHub {
             admin: served.admin.clone(),
         };
         let client = client(&served.router);
-        let known = hub.install(&client).await.expect("installs");
+        let mut known = hub.install(&client).await;
+        while known.is_err() {
+            // As it would be started anew.
+            sleep(Duration::from_secs(1)).await;
+            known = hub.install(&client).await;
+        }
+        let known = known.expect("installs");
         let controllers = InProcess::new(config, client, &served.admin, env.clone());
         let term = CancellationToken::new();
         let stop = term.clone();
@@ -184,5 +209,21 @@ impl SimulatedHub {
         let ended = self.running.await.expect("joins");
         ended.expect("ends in order");
         self.served.end().await;
+    }
+
+    /// Whether its controllers have ended by themselves.
+    pub(super) fn has_ended(&self) -> bool {
+        self.running.is_finished()
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub(super) async fn kill(self) {
+        self.running.abort();
+        if let Err(error) = self.running.await
+            && error.is_panic()
+        {
+            std::panic::resume_unwind(error.into_panic());
+        }
+        self.served.kill().await;
     }
 }

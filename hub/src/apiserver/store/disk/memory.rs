@@ -97,6 +97,17 @@ impl MemoryDisk {
         self.lock().loose.len()
     }
 
+    /// Another disk with everything that is on this one.
+    pub fn copied(&self) -> Self {
+        let inner = self.lock();
+        let mut durable = inner.durable.clone();
+        inner.loose.iter().for_each(|loose| durable.put(loose));
+        Self(Arc::new(Mutex::new(Inner {
+            durable,
+            ..Inner::default()
+        })))
+    }
+
     /// The host loses its power: of what was not durable the first `kept` transactions are there after it, and
     /// who had the disk has it no more.
     pub fn lose_power(&self, kept: usize) {

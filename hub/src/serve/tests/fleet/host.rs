@@ -5,6 +5,7 @@ use super::wires::{Wires, World};
 use crate::apiserver::authn::Peer;
 use crate::apiserver::http::Link;
 use crate::apiserver::keys::{FOLDER, Keys, server};
+use crate::apiserver::store::MemoryDisk;
 use crate::serve::kubeconfig;
 use agent::config::{Config, RunArgs};
 use chrono::{DateTime, Utc};
@@ -16,7 +17,7 @@ use rustls::pki_types::CertificateDer;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -64,46 +65,76 @@ pub(super) fn chain(keys: &Keys, ip: IpAddr, now: DateTime<Utc>) -> Vec<Certific
     made.expect("a certificate").key.cert.clone()
 }
 
+fn ip(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 0, 2, 10 + number)
+}
+
+fn address(number: u8) -> HostPort {
+    HostPort::new(&ip(number).to_string(), 6443)
+}
+
+fn data(dir: &Path, number: u8) -> PathBuf {
+    dir.join(format!("member{number}"))
+}
+
 /// A member.
 pub(super) struct Member {
     /// What the hub calls it.
     pub(super) name: String,
-    number: u8,
+    pub(super) number: u8,
     served: Served,
 }
 
 impl Member {
     /// With what `towline register` lays down for its agent.
-    pub(super) async fn begin(dir: &Path, number: u8, world: &World, env: &Env) -> Self {
-        let ip = Ipv4Addr::new(192, 0, 2, 10 + number);
-        let at = HostPort::new(&ip.to_string(), 6443);
-        let data = dir.join(format!("member{number}"));
-        authority(&data, number.into());
-        let served = Served::begin(&data, &at.to_string(), env).await;
+    pub(super) async fn begin(
+        disk: &MemoryDisk,
+        dir: &Path,
+        number: u8,
+        world: &World,
+        env: &Env,
+    ) -> Self {
+        authority(&data(dir, number), number.into());
+        let member = Self::on(disk, dir, number, world, env).await;
+        member.lay_foundation().await;
         let now = env.clock.now();
-        let shown = chain(&served.keys, ip.into(), now);
-        world.add(
-            &format!("member{number}"),
-            at.clone(),
-            served.router.clone(),
-            &shown,
-        );
-        let foundation = crate::cli::register::lay_foundation(served.router.client());
-        foundation.await.expect("laid");
         let groups = [
             "system:serviceaccounts".to_owned(),
             format!("system:serviceaccounts:{AGENT_NAMESPACE}"),
         ];
         let user = format!("system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_NAME}");
         let until = now + chrono::Duration::days(1);
-        let made = kubeconfig::make(&served.keys, &at.url(), &user, &groups, now, until);
+        let url = address(number).url();
+        let made = kubeconfig::make(&member.served.keys, &url, &user, &groups, now, until);
         let path = dir.join(format!("m{number}.kubeconfig"));
         fs::write(path, made.expect("made")).expect("written");
+        member
+    }
+
+    /// One over what is on this disk.
+    pub(super) async fn on(
+        disk: &MemoryDisk,
+        dir: &Path,
+        number: u8,
+        world: &World,
+        env: &Env,
+    ) -> Self {
+        let at = address(number);
+        let served = Served::on(disk, &data(dir, number), &at.to_string(), env).await;
+        let shown = chain(&served.keys, ip(number).into(), env.clock.now());
+        let router = served.router.clone();
+        world.add(&format!("member{number}"), at, router, &shown);
         Self {
             name: format!("m{number}"),
             number,
             served,
         }
+    }
+
+    /// What an agent needs in it.
+    pub(super) async fn lay_foundation(&self) {
+        let foundation = crate::cli::register::lay_foundation(self.served.router.client());
+        foundation.await.expect("laid");
     }
 
     /// Its API, with every right.
@@ -120,6 +151,8 @@ impl Member {
 pub(super) struct Hand {
     pub(super) token: String,
     pub(super) pin: String,
+    /// How many seconds its certificates live; they are renewed after a third of it.
+    pub(super) life: u32,
 }
 
 #[derive(Parser)]
@@ -163,8 +196,7 @@ impl Agent {
             format!("--discovery-token-ca-cert-hash={}", hand.pin),
             "--health-probe-bind-address=0".to_owned(),
             "--metrics-bind-address=0".to_owned(),
-            // The shortest that there is: it is renewed after a third of it.
-            "--cert-expiration-seconds=600".to_owned(),
+            format!("--cert-expiration-seconds={}", hand.life),
         ];
         if by_files {
             flags.push(format!("--state-dir={}", path("state")));
@@ -189,6 +221,20 @@ impl Agent {
         let ended = self.running.await.expect("no panic");
         ended.expect("ends in order");
         self.stopped
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub(super) async fn kill(self) -> Stopped {
+        self.running.abort();
+        match self.running.await {
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            _ => self.stopped,
+        }
+    }
+
+    /// Whether its process has ended by itself.
+    pub(super) fn has_ended(&self) -> bool {
+        self.running.is_finished()
     }
 
     /// Waits until it has left its member.

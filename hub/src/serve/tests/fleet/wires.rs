@@ -3,6 +3,7 @@
 
 use super::super::rig::Trace;
 use super::essence::essence;
+use super::faults::{self, Fate, Faults};
 use crate::apiserver::http::Link;
 use crate::apiserver::http::router::Router;
 use bytes::Bytes;
@@ -11,17 +12,20 @@ use common::client::HostPort;
 use common::network::{Line, LineBody, Network, Reached};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http::{Request, Response, header, request};
-use http_body_util::{BodyExt as _, Full};
+use http::{HeaderValue, Request, Response, StatusCode, header, request};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Body as HttpBody, Frame};
 use kube::client::Body;
 use rand::Rng as _;
 use rustls::pki_types::CertificateDer;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 use tower::util::BoxCloneService;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -35,23 +39,44 @@ struct Site {
     name: String,
     router: Router,
     chain: Vec<CertificateDer<'static>>,
+    /// Cancelled when it is killed: every connection breaks.
+    killed: CancellationToken,
 }
 
 /// All servers, and everything that passes between them and their clients. Clones share it.
 #[derive(Clone)]
 pub(super) struct World {
     sites: Arc<Mutex<BTreeMap<HostPort, Site>>>,
-    pub(super) trace: Trace,
+    /// What happened; none where nobody compares it.
+    trace: Option<Trace>,
     began: Instant,
+    faults: Faults,
 }
 
 impl World {
+    /// Where nothing goes wrong, and everything is written down.
     pub(super) fn new() -> Self {
+        Self::with(Faults::default(), true)
+    }
+
+    /// Where these things go wrong.
+    pub(super) fn with(faults: Faults, traced: bool) -> Self {
         Self {
             sites: Arc::default(),
-            trace: Trace::default(),
+            trace: traced.then(Trace::default),
             began: Instant::now(),
+            faults,
         }
+    }
+
+    /// What was written down.
+    pub(super) fn told(&self) -> String {
+        self.trace.as_ref().map_or_else(String::new, Trace::whole)
+    }
+
+    /// How long it exists.
+    pub(super) fn age(&self) -> Duration {
+        self.began.elapsed()
     }
 
     /// Puts a server in its place, with the certificate that it shows.
@@ -66,9 +91,18 @@ impl World {
             name: name.to_owned(),
             router,
             chain: chain.to_vec(),
+            killed: CancellationToken::new(),
         };
         let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
         sites.insert(at, site);
+    }
+
+    /// Takes a server from its place; what is under way to it breaks.
+    pub(super) fn kill(&self, at: &HostPort) {
+        let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(site) = sites.remove(at) {
+            site.killed.cancel();
+        }
     }
 
     fn site(&self, at: &HostPort) -> Option<Site> {
@@ -78,8 +112,10 @@ impl World {
 
     /// Writes a line down, with the time since the world began.
     pub(super) fn note(&self, text: &str) {
-        let at = self.began.elapsed().as_millis();
-        self.trace.note(&format!("{at:>6} {text}\n"));
+        if let Some(trace) = &self.trace {
+            let at = self.began.elapsed().as_millis();
+            trace.note(&format!("{at:>6} {text}\n"));
+        }
     }
 
     /// A line within a server, by whoever holds this link; it takes no time.
@@ -89,6 +125,7 @@ impl World {
             way: who.to_owned(),
             who: String::new(),
             delays: None,
+            killed: CancellationToken::new(),
             link,
         };
         end.line()
@@ -113,6 +150,9 @@ impl Network for Wires {
         };
         let (world, source) = (self.world.clone(), self.address);
         let way = format!("{}>{}", self.host, site.name);
+        if world.faults.refuses(&way) {
+            return async { Err(io::ErrorKind::ConnectionRefused.into()) }.boxed();
+        }
         let delays = self.delays.clone();
         async move {
             let open = Box::new(move |mine: Vec<CertificateDer<'static>>| {
@@ -121,6 +161,7 @@ impl Network for Wires {
                     way,
                     who: common_name(&mine),
                     delays: Some(delays),
+                    killed: site.killed,
                     link: site.router.link(source, &mine),
                 };
                 end.line()
@@ -153,6 +194,7 @@ struct End {
     /// The name in the certificate that is shown.
     who: String,
     delays: Option<SharedStream>,
+    killed: CancellationToken,
     link: Link,
 }
 
@@ -160,15 +202,24 @@ impl End {
     fn line(self) -> Line {
         BoxCloneService::new(tower::service_fn(move |request| {
             let end = self.clone();
-            async move { end.exchange(request).await }
+            async move {
+                let killed = end.killed.clone();
+                tokio::select! {
+                    biased;
+                    () = killed.cancelled() => Err(reset()),
+                    answer = end.exchange(request) => answer,
+                }
+            }
         }))
     }
 
-    async fn pass(&self) {
+    async fn pass(&self, slow: Duration) {
         if let Some(delays) = &self.delays {
             let longest = LONGEST_WAY.as_micros().try_into().unwrap_or(u64::MAX);
             let way = delays.draw(|rng| rng.random_range(1_000..=longest));
-            sleep(Duration::from_micros(way)).await;
+            sleep(Duration::from_micros(way) + slow).await;
+        } else if !slow.is_zero() {
+            sleep(slow).await;
         }
     }
 
@@ -176,44 +227,72 @@ impl End {
         let (head, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let asked = self.asked(&head, &body);
-        let endless = head
-            .uri
-            .query()
-            .is_some_and(|query| query.contains("watch="));
-        self.pass().await;
+        let query = head.uri.query().unwrap_or_default();
+        let endless = query.contains("watch=");
+        let resumes = endless && !query.contains("resourceVersion=0");
+        let Fate { slow, end } = self.world.faults.fate(&self.way, resumes);
+        self.pass(slow).await;
+        match end {
+            faults::End::Refused => return Err(reset()),
+            faults::End::Silence => std::future::pending().await,
+            faults::End::Status(status) => {
+                self.world.note(&format!("{asked} {status} by a fault"));
+                self.pass(slow).await;
+                return Ok(refusal(status));
+            }
+            faults::End::Answered | faults::End::Lost => {}
+        }
         let request = Request::from_parts(head, Full::new(body));
         let Ok(answer) = tower::ServiceExt::oneshot(self.link.clone(), request).await;
-        self.pass().await;
+        self.pass(slow).await;
+        if end == faults::End::Lost {
+            self.world.note(&format!("{asked} lost"));
+            return Err(reset());
+        }
         let (head, body) = answer.into_parts();
         let status = head.status.as_u16();
         if endless && head.status.is_success() {
             self.world.note(&format!("{asked} {status} watching"));
-            let mut lines = Lines::default();
-            let body = body.map_frame(move |frame| {
-                if let Some(data) = frame.data_ref() {
-                    for event in lines.of(data) {
-                        self.world
-                            .note(&format!("{asked} event {}", essence(&event)));
-                    }
-                }
-                frame
-            });
-            return Ok(Response::from_parts(
-                head,
-                body.map_err(Into::into).boxed_unsync(),
-            ));
+            return Ok(Response::from_parts(head, self.events(asked, body)));
         }
         let body = body.collect().await?.to_bytes();
-        self.world
-            .note(&format!("{asked} {status} {}", essence(&body)));
-        let body = Full::new(body)
-            .map_err(|never| match never {})
-            .boxed_unsync();
-        Ok(Response::from_parts(head, body))
+        if self.world.trace.is_some() {
+            self.world
+                .note(&format!("{asked} {status} {}", essence(&body)));
+        }
+        Ok(Response::from_parts(head, whole(body)))
+    }
+
+    /// The events of a watch, as they come through.
+    fn events<B>(self, asked: String, body: B) -> LineBody
+    where
+        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let cut = self.world.faults.cut(&self.way, Instant::now());
+        let watch = Watch {
+            end: self,
+            asked,
+            lines: Lines::default(),
+            cut,
+            body,
+        };
+        let frames = futures::stream::unfold(Some(watch), async |watch| {
+            let mut watch = watch?;
+            match watch.next().await {
+                Some(Ok(frame)) => Some((Ok(frame), Some(watch))),
+                Some(Err(error)) => Some((Err(error), None)),
+                None => None,
+            }
+        });
+        StreamBody::new(frames).boxed_unsync()
     }
 
     /// Who asks whom for what.
     fn asked(&self, head: &request::Parts, body: &Bytes) -> String {
+        if self.world.trace.is_none() {
+            return String::new();
+        }
         let token = head.headers.get(header::AUTHORIZATION);
         let token = token.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
         let who = match (token.and_then(|token| token.split('.').next()), &self.who) {
@@ -228,6 +307,94 @@ impl End {
         };
         format!("{} {who} {} {path} {body}", self.way, head.method)
     }
+}
+
+/// A watch on its way to the client.
+struct Watch<B> {
+    end: End,
+    asked: String,
+    lines: Lines,
+    /// When it is cut.
+    cut: Option<Instant>,
+    body: B,
+}
+
+impl<B> Watch<B>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    /// The next that comes through; none at its end.
+    async fn next(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
+        let (killed, cut) = (self.end.killed.clone(), self.cut);
+        let is_cut = async move {
+            match cut {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = killed.cancelled() => Some(Err(reset())),
+            () = is_cut => None,
+            frame = self.arrives() => frame,
+        }
+    }
+
+    async fn arrives(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
+        let frame = match self.body.frame().await? {
+            Ok(frame) => frame,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let World { faults, trace, .. } = &self.end.world;
+        while let Some(end) = faults.frozen(&self.end.way) {
+            sleep_until(end).await;
+        }
+        let Fate { slow, .. } = faults.fate(&self.end.way, false);
+        self.end.pass(slow).await;
+        if let (Some(data), Some(_)) = (frame.data_ref(), trace) {
+            for event in self.lines.of(data) {
+                let event = essence(&event);
+                self.end
+                    .world
+                    .note(&format!("{} event {event}", self.asked));
+            }
+        }
+        Some(Ok(frame))
+    }
+}
+
+/// What a connection says that is gone.
+fn reset() -> BoxError {
+    io::Error::from(io::ErrorKind::ConnectionReset).into()
+}
+
+fn whole(body: Bytes) -> LineBody {
+    let body = Full::new(body).map_err(|never| match never {});
+    body.boxed_unsync()
+}
+
+/// What an API server, or something before it, says instead of an answer.
+fn refusal(status: u16) -> Response<LineBody> {
+    let reason = match status {
+        409 => "Conflict",
+        410 => "Expired",
+        429 => "TooManyRequests",
+        500 => "InternalError",
+        _ => "ServiceUnavailable",
+    };
+    let said = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status,
+        "reason": reason, "message": "the simulation says so"});
+    let mut answer = Response::new(whole(said.to_string().into()));
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    let json = HeaderValue::from_static("application/json");
+    headers.insert(header::CONTENT_TYPE, json);
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    answer
 }
 
 /// Bytes cut into lines, however they come.

@@ -1,0 +1,282 @@
+//! Carries out what people do, as they would: by the hub's API, on what is there.
+
+use super::super::rig::{CLUSTERS, ask};
+use super::books::Key;
+use super::get;
+use super::image::node;
+use super::plan::{Act, Affinity, Divides, Policy, Selects};
+use super::stage::Stage;
+use crate::apiserver::http::Link;
+use common::labels::UNREGISTER;
+use common::unregister::Mode;
+use serde_json::{Value, json};
+
+/// How often something is tried that others write at the same time.
+const TRIES: u32 = 5;
+
+/// Does it, as far as it can be done. The hub is there.
+pub(super) async fn carry_out(stage: &mut Stage, act: &Act) {
+    let Some(hub) = stage.link() else { return };
+    let hub = &hub;
+    match act {
+        Act::Deploy(space, name, replicas, version, label) => {
+            put(hub, &deployments(space), name, |old| match old {
+                Some(_) => None,
+                None => Some(deployment(name, *replicas, *version, label)),
+            })
+            .await;
+        }
+        Act::Scale(space, name, replicas) => {
+            change(hub, &deployments(space), name, |it| {
+                it["spec"]["replicas"] = json!(replicas);
+            })
+            .await;
+        }
+        Act::Roll(space, name, version) => {
+            change(hub, &deployments(space), name, |it| {
+                it["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image(*version));
+            })
+            .await;
+        }
+        Act::Relabel(space, name, label) => {
+            change(hub, &deployments(space), name, |it| {
+                it["metadata"]["labels"]["look"] = json!(label);
+            })
+            .await;
+        }
+        Act::Undeploy(space, name) => delete(hub, &deployments(space), name).await,
+        Act::Configure(space, content) => {
+            let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "settings"}, "data": {"rev": content.to_string()}});
+            put(hub, &maps(space), "settings", |old| {
+                let mut new = old.cloned().unwrap_or_else(|| body.clone());
+                new["data"] = body["data"].clone();
+                Some(new)
+            })
+            .await;
+        }
+        Act::Unconfigure(space) => delete(hub, &maps(space), "settings").await,
+        Act::Policy(policy) => {
+            let collection = policies(policy.namespace.as_deref());
+            put(hub, &collection, &policy.name, |old| {
+                let kind = match policy.namespace {
+                    Some(_) => "PropagationPolicy",
+                    None => "ClusterPropagationPolicy",
+                };
+                let new = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": kind,
+                    "metadata": {"name": policy.name}});
+                let mut new = old.cloned().unwrap_or(new);
+                new["spec"] = spec(policy);
+                Some(new)
+            })
+            .await;
+        }
+        Act::Unpolicy(space, name) => delete(hub, &policies(space.as_deref()), name).await,
+        Act::Override(space, member, version) => {
+            put(hub, &overrides(space), "image", |old| {
+                let new = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
+                    "metadata": {"name": "image"}});
+                let mut new = old.cloned().unwrap_or(new);
+                let tag = json!([{"component": "Tag", "operator": "replace", "value": version.to_string()}]);
+                new["spec"] = json!({
+                    "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
+                    "overrideRules": [{"targetCluster": {"clusterNames": [format!("m{member}")]},
+                        "overriders": {"imageOverrider": tag}}]});
+                Some(new)
+            })
+            .await;
+        }
+        Act::Unoverride(space) => delete(hub, &overrides(space), "image").await,
+        Act::Taint(member, keys) => {
+            let taint = |key: &String| json!({"key": key, "effect": "NoSchedule"});
+            let ours = |it: &Value| {
+                let key = it["key"].as_str().unwrap_or_default();
+                it["effect"] == "NoSchedule" && (key == "spare" || key.ends_with("/unschedulable"))
+            };
+            change(hub, CLUSTERS, &format!("m{member}"), |it| {
+                let taints = it["spec"]["taints"].as_array().cloned().unwrap_or_default();
+                let others = taints.into_iter().filter(|it| !ours(it));
+                it["spec"]["taints"] = others.chain(keys.iter().map(taint)).collect();
+            })
+            .await;
+        }
+        Act::Label(member, tier) => {
+            change(hub, CLUSTERS, &format!("m{member}"), |it| {
+                it["metadata"]["labels"]["tier"] = json!(tier);
+            })
+            .await;
+        }
+        Act::Room(member, processors) => {
+            let member = stage.members[usize::from(member - 1)].link();
+            let status = json!({"status": node(*processors)["status"]});
+            ask(&member, "PATCH", "/api/v1/nodes/node/status", status).await;
+        }
+        Act::Meddle(member, space, name) => {
+            let place = &stage.members[usize::from(member - 1)];
+            let path = format!("{}/{name}", deployments(space));
+            if !get(&place.link(), &path).await.is_null() {
+                let key = Key::new("Deployment", space, name);
+                stage.ledger.meddles(&place.name, &key);
+                ask(&place.link(), "DELETE", &path, Value::Null).await;
+            }
+        }
+        Act::Leave(member, back) => {
+            let path = format!("{CLUSTERS}/m{member}");
+            if get(hub, &path).await.is_null() || !stage.stays(*member) {
+                return;
+            }
+            let mode = Mode::RemoveWorkloads.as_str();
+            let how = json!({"metadata": {"annotations": {UNREGISTER: mode}}});
+            let said = ask(hub, "PATCH", &path, how).await;
+            assert_eq!(said.status(), 200, "{said:?}");
+            let said = ask(hub, "DELETE", &path, Value::Null).await;
+            assert!(said.status().is_success(), "{said:?}");
+            stage.leaves(*member, *back);
+        }
+    }
+}
+
+fn deployments(space: &str) -> String {
+    format!("/apis/apps/v1/namespaces/{space}/deployments")
+}
+
+fn maps(space: &str) -> String {
+    format!("/api/v1/namespaces/{space}/configmaps")
+}
+
+fn overrides(space: &str) -> String {
+    format!("/apis/policy.karmada.io/v1alpha1/namespaces/{space}/overridepolicies")
+}
+
+fn policies(space: Option<&str>) -> String {
+    match space {
+        Some(space) => {
+            format!("/apis/policy.karmada.io/v1alpha1/namespaces/{space}/propagationpolicies")
+        }
+        None => "/apis/policy.karmada.io/v1alpha1/clusterpropagationpolicies".to_owned(),
+    }
+}
+
+/// Makes or changes an object to what `wanted` makes of what is there.
+async fn put(
+    hub: &Link,
+    collection: &str,
+    name: &str,
+    wanted: impl Fn(Option<&Value>) -> Option<Value>,
+) {
+    for _ in 0..TRIES {
+        let path = format!("{collection}/{name}");
+        let old = get(hub, &path).await;
+        let there = (!old.is_null()).then_some(&old);
+        let Some(new) = wanted(there) else { return };
+        let answer = match there {
+            Some(_) => ask(hub, "PUT", &path, new).await,
+            None => ask(hub, "POST", collection, new).await,
+        };
+        match answer.status().as_u16() {
+            200 | 201 => return,
+            // Somebody else wrote it, or it is just being deleted.
+            409 => {}
+            _ => panic!("{path}: {answer:?}"),
+        }
+    }
+}
+
+/// Changes an object, if it is there.
+async fn change(hub: &Link, collection: &str, name: &str, change: impl Fn(&mut Value)) {
+    put(hub, collection, name, |old| {
+        let mut new = old?.clone();
+        change(&mut new);
+        Some(new)
+    })
+    .await;
+}
+
+async fn delete(hub: &Link, collection: &str, name: &str) {
+    let answer = ask(hub, "DELETE", &format!("{collection}/{name}"), Value::Null).await;
+    let status = answer.status().as_u16();
+    assert!([200, 202, 404].contains(&status), "{name}: {answer:?}");
+}
+
+fn image(version: u8) -> String {
+    format!("registry.example/web:{version}")
+}
+
+fn deployment(name: &str, replicas: i64, version: u8, label: &str) -> Value {
+    let labels = json!({"app": name});
+    // Who is called web refers to the settings of its namespace.
+    let from = match name {
+        "web" => json!([{"configMapRef": {"name": "settings"}}]),
+        _ => json!([]),
+    };
+    let container = json!({"name": "main", "image": image(version), "envFrom": from,
+        "resources": {"requests": {"cpu": "500m"}}});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "labels": {"look": label}},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}}})
+}
+
+fn spec(policy: &Policy) -> Value {
+    let kinds = [("apps/v1", "Deployment"), ("v1", "ConfigMap")];
+    let kinds = kinds.iter().take(if policy.maps { 2 } else { 1 });
+    let selectors = kinds.map(|(version, kind)| {
+        let mut one = json!({"apiVersion": version, "kind": kind});
+        match &policy.selects {
+            Selects::All => {}
+            Selects::Name(name) if *kind == "Deployment" => one["name"] = json!(name),
+            Selects::Name(_) => one["name"] = json!("settings"),
+            Selects::Label(look) => one["labelSelector"] = json!({"matchLabels": {"look": look}}),
+        }
+        one
+    });
+    let selectors: Vec<Value> = selectors.collect();
+    let mut placement = json!({});
+    let names = |all: &[u8]| -> Vec<String> { all.iter().map(|it| format!("m{it}")).collect() };
+    match &policy.affinity {
+        Affinity::Any => {}
+        Affinity::Names(all) => placement["clusterAffinity"] = json!({"clusterNames": names(all)}),
+        Affinity::Tier(tier) => {
+            placement["clusterAffinity"] =
+                json!({"labelSelector": {"matchLabels": {"tier": tier}}});
+        }
+        Affinity::Without(member) => {
+            placement["clusterAffinity"] = json!({"exclude": names(&[*member])});
+        }
+    }
+    let divided = |preference: &str, weights: Value| {
+        let mut how =
+            json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": preference});
+        if !weights.is_null() {
+            how["weightPreference"] = weights;
+        }
+        how
+    };
+    let how = match &policy.divides {
+        Divides::Unsaid => Value::Null,
+        Divides::Whole => json!({"replicaSchedulingType": "Duplicated"}),
+        Divides::Static(weights) => {
+            let one = |(member, weight): &(u8, i64)| json!({"targetCluster": {"clusterNames": names(&[*member])}, "weight": weight});
+            let list: Vec<Value> = weights.iter().map(one).collect();
+            divided("Weighted", json!({"staticWeightList": list}))
+        }
+        Divides::Dynamic => divided("Weighted", json!({"dynamicWeight": "AvailableReplicas"})),
+        Divides::Aggregated => divided("Aggregated", Value::Null),
+    };
+    if !how.is_null() {
+        placement["replicaScheduling"] = how;
+    }
+    if let Some((by_region, least, most)) = policy.spread {
+        let field = if by_region { "region" } else { "cluster" };
+        let mut all = vec![json!({"spreadByField": field, "minGroups": least, "maxGroups": most})];
+        if by_region {
+            all.push(json!({"spreadByField": "cluster", "minGroups": 1, "maxGroups": 3}));
+        }
+        placement["spreadConstraints"] = json!(all);
+    }
+    if policy.tolerates {
+        placement["clusterTolerations"] = json!([{"key": "spare", "operator": "Exists"}]);
+    }
+    json!({"resourceSelectors": selectors, "priority": policy.priority, "propagateDeps": policy.deps,
+        "placement": placement})
+}

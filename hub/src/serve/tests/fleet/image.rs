@@ -1,0 +1,157 @@
+//! A fleet whose members have registered, stopped and kept: every run begins with a copy of it.
+
+use super::super::super::*;
+use super::super::rig::{CLUSTERS, SimulatedHub, alone, ask};
+use super::host::{Agent, HUB, Hand, Member, authority, chain, pool};
+use super::plan::{MEMBERS, SPACES};
+use super::wires::World;
+use super::{TOKEN, is_ready, make_token, post, until};
+use crate::apiserver::authn::Peer;
+use crate::apiserver::store::MemoryDisk;
+use chrono::{DateTime, Utc};
+use common::chance::secret;
+use common::discovery::CaPin;
+use common::time::SimClock;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::sync::{Arc, OnceLock};
+use tokio::task::LocalSet;
+
+/// The seed of the run that makes it.
+const SEED: u64 = 1;
+/// How many seconds certificates live: longer than any run.
+const LIFE: u32 = 24 * 3600;
+
+/// What is left of a fleet when all of its processes have ended.
+pub(super) struct Image {
+    pub(super) hub: MemoryDisk,
+    pub(super) members: Vec<MemoryDisk>,
+    pub(super) hand: Hand,
+    /// When it ended.
+    pub(super) at: DateTime<Utc>,
+    files: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+/// The one of this process.
+pub(super) fn image() -> &'static Image {
+    static IMAGE: OnceLock<Image> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let _fixed = secret::Fixed::begin(SEED, pool(SEED));
+        alone(LocalSet::new().run_until(make()))
+    })
+}
+
+impl Image {
+    /// Its files, in a folder of their own.
+    pub(super) fn unpack(&self) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("a folder");
+        for (path, content) in &self.files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().expect("in a folder")).expect("made");
+            let mut file = fs::OpenOptions::new();
+            let file = file.write(true).create(true).mode(0o600).open(path);
+            std::io::Write::write_all(&mut file.expect("made"), content).expect("written");
+        }
+        dir
+    }
+}
+
+/// What a member has room on.
+pub(super) fn node(processors: u32) -> serde_json::Value {
+    let amounts = json!({"cpu": processors.to_string(), "memory": "16Gi", "pods": "40"});
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"},
+        "status": {"capacity": amounts, "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
+                "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
+}
+
+async fn make() -> Image {
+    common::tls::install_provider();
+    let dir = tempfile::tempdir().expect("a folder");
+    let world = World::new();
+    let clock = SimClock::starting_at("2026-01-01T00:00:00Z".parse().expect("a time"));
+    let env = |host: u64| Env::seeded(Arc::new(clock.clone()), SEED * 100 + host);
+    let data = dir.path().join("hub");
+    authority(&data, 0);
+    let (disk, hub_env) = (MemoryDisk::default(), env(0));
+    let hub = SimulatedHub::on(&disk, &data, HUB, &hub_env, Router::client).await;
+    let shown = chain(&hub.served.keys, HUB.ip(), hub_env.clock.now());
+    let at = HostPort::new(&HUB.ip().to_string(), HUB.port());
+    world.add("hub", at, hub.served.router.clone(), &shown);
+    let link = hub.served.router.link_of(Peer::Itself);
+    make_token(&link, 100).await;
+    for space in SPACES {
+        let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}});
+        post(&link, "/api/v1/namespaces", space).await;
+    }
+    let pins = CaPin::of_pem(hub.served.keys.authorities().bundle().as_bytes()).expect("pins");
+    let hand = Hand {
+        token: TOKEN.to_owned(),
+        pin: pins.first().expect("one").to_string(),
+        life: LIFE,
+    };
+    let (mut members, mut agents, mut disks) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 1..=MEMBERS {
+        let disk = MemoryDisk::default();
+        let member = Member::begin(&disk, dir.path(), number, &world, &env(number.into())).await;
+        disks.push(disk);
+        post(&member.link(), "/api/v1/nodes", node(u32::from(number) + 1)).await;
+        let agent_env = env(10 + u64::from(number));
+        let agent = Agent::begin(
+            dir.path(),
+            &member,
+            &hand,
+            by_files(number),
+            &world,
+            &agent_env,
+        );
+        agents.push(agent);
+        members.push(member);
+    }
+    for member in &members {
+        let name = &member.name;
+        until("a cluster is Ready", async || is_ready(&link, name).await).await;
+        let regions = ["north", "south", "south"];
+        let region = regions[usize::from(member.number - 1)];
+        let told = json!({"metadata": {"labels": {"tier": if member.number == 1 { "lead" } else { "gold" }}},
+            "spec": {"region": region, "provider": "here"}});
+        let said = ask(&link, "PATCH", &format!("{CLUSTERS}/{name}"), told).await;
+        assert_eq!(said.status(), 200, "{said:?}");
+    }
+    sleep(Duration::from_secs(15)).await;
+    for agent in agents {
+        agent.stop().await;
+    }
+    for member in members {
+        member.end().await;
+    }
+    hub.end().await;
+    let mut files = BTreeMap::new();
+    collect(dir.path(), dir.path(), &mut files);
+    Image {
+        hub: disk,
+        members: disks,
+        hand,
+        at: hub_env.clock.now(),
+        files,
+    }
+}
+
+/// Whether an agent keeps what is theirs in files, and not in its member.
+pub(super) fn by_files(number: u8) -> bool {
+    number == MEMBERS
+}
+
+fn collect(root: &Path, dir: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    for entry in fs::read_dir(dir).expect("read") {
+        let path = entry.expect("read").path();
+        if path.is_dir() {
+            collect(root, &path, files);
+        } else {
+            let name = path.strip_prefix(root).expect("within").to_owned();
+            files.insert(name, fs::read(&path).expect("read"));
+        }
+    }
+}

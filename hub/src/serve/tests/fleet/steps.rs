@@ -1,0 +1,310 @@
+//! What holds after every event.
+//!
+//! A controller may decide on what was true a while ago: what it writes has to be right for some moment of the last
+//! moments (see [`Books::lag`]). Nothing else is forgiven.
+
+use super::books::{
+    Books, Essence, Given, Key, cluster_of, essence_of, is_going, lately, manifests, number, text,
+};
+use super::filters;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How long a Cluster may be silent.
+const GRACE: Duration = Duration::from_secs(40);
+
+pub(super) fn of_hub(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value>) {
+    match key.kind.as_str() {
+        "ResourceBinding" | "ClusterResourceBinding" => binding(books, key, old, new),
+        "Cluster" => cluster(books, key, old, new),
+        "Work" => work(books, key, old, new),
+        "Lease" => {
+            let now = books.now();
+            books.renewed.insert(key.name.clone(), now);
+        }
+        _ => {}
+    }
+}
+
+/// Where a binding is, with those that it follows.
+pub(super) fn given(binding: &Value) -> Given {
+    let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
+    let own = list(&binding["spec"]["clusters"]);
+    let followed = list(&binding["spec"]["requiredBy"]);
+    let followed = followed.iter().flat_map(|it| list(&it["clusters"]));
+    let mut given = Given::new();
+    for target in own.into_iter().chain(followed) {
+        let name = text(&target, "/name").to_owned();
+        given.entry(name).or_insert(target["replicas"].as_i64());
+    }
+    given
+}
+
+fn own(binding: Option<&Value>) -> BTreeMap<String, i64> {
+    let clusters = binding.and_then(|it| it.pointer("/spec/clusters")?.as_array());
+    let clusters = clusters.into_iter().flatten();
+    clusters
+        .map(|it| (text(it, "/name").to_owned(), number(it, "/replicas")))
+        .collect()
+}
+
+/// Whether the replicas of a binding are divided among its clusters.
+pub(super) fn is_divided(binding: &Value) -> bool {
+    let how = "/spec/placement/replicaScheduling/replicaSchedulingType";
+    text(binding, how) == "Divided"
+}
+
+/// What decides on where a binding is, beside the clusters.
+fn asks(binding: Option<&Value>) -> Value {
+    let spec = binding.map(|it| &it["spec"]).unwrap_or(&Value::Null);
+    json!([
+        spec["placement"],
+        spec["replicas"],
+        spec["replicaRequirements"],
+        spec["resource"]["uid"],
+        spec["gracefulEvictionTasks"],
+        spec["rescheduleTriggeredAt"],
+        spec["suspension"]
+    ])
+}
+
+fn binding(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value>) {
+    let now = books.now();
+    let past = books.given.entry(key.clone()).or_default();
+    past.push((now, new.map(given).unwrap_or_default()));
+    let changed = asks(old) != asks(new);
+    let (before, after) = (own(old), own(new));
+    let last = books.moved.get(key).copied();
+    if changed {
+        books.asked.insert(key.clone(), now);
+    }
+    let Some(new) = new else {
+        books.moved.remove(key);
+        books.asked.remove(key);
+        return;
+    };
+    if before == after {
+        return;
+    }
+    books.moved.insert(key.clone(), now);
+    sums(books, key, new, &before, &after);
+    let gained: Vec<&String> = after
+        .keys()
+        .filter(|it| !before.contains_key(*it))
+        .collect();
+    for name in gained {
+        let since = now.saturating_sub(books.lag);
+        let past = books.clusters.get(name);
+        let mut past = past
+            .into_iter()
+            .flat_map(|past| lately(past, since))
+            .flatten();
+        let admitted = past.any(|cluster| filters::admit(new, cluster));
+        drop(past);
+        if !admitted {
+            books.problem(format!(
+                "filters: {key} goes to {name}, which no filter lets it: {}",
+                new["spec"]["placement"]
+            ));
+        }
+    }
+    let asked = books
+        .asked
+        .get(key)
+        .copied()
+        .unwrap_or(now)
+        .max(books.fleet_changed);
+    if let Some(last) = last
+        && asked + books.lag < last
+    {
+        books.problem(format!(
+            "moves: {key} went from {before:?} to {after:?}, and nothing had changed"
+        ));
+    }
+}
+
+/// What is divided sums up, at every move. What finds no place keeps some of what it had.
+fn sums(
+    books: &mut Books,
+    key: &Key,
+    binding: &Value,
+    before: &BTreeMap<String, i64>,
+    after: &BTreeMap<String, i64>,
+) {
+    let wanted = number(binding, "/spec/replicas");
+    let less = after
+        .iter()
+        .all(|(name, replicas)| before.get(name) == Some(replicas));
+    let right = if is_divided(binding) {
+        after.values().sum::<i64>() == wanted
+    } else {
+        after.values().all(|replicas| *replicas == wanted)
+    };
+    if !right && !less {
+        books.problem(format!(
+            "sums: {key} wants {wanted} replicas, and has {after:?}, after {before:?}"
+        ));
+    }
+}
+
+/// What a cluster offers and refuses.
+fn looks(cluster: Option<&Value>) -> Value {
+    let Some(cluster) = cluster else {
+        return Value::Null;
+    };
+    let taints = cluster["spec"]["taints"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let taints: Vec<_> = taints
+        .iter()
+        .map(|it| [&it["key"], &it["value"], &it["effect"]])
+        .collect();
+    let summary = &cluster["status"]["resourceSummary"];
+    json!([
+        cluster["metadata"]["labels"],
+        is_going(cluster),
+        cluster["spec"]["region"],
+        cluster["spec"]["provider"],
+        taints,
+        cluster["status"]["apiEnablements"],
+        summary["allocatable"],
+        summary["allocated"],
+        summary["allocating"]
+    ])
+}
+
+fn cluster(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value>) {
+    let now = books.now();
+    let past = books.clusters.entry(key.name.clone()).or_default();
+    past.push((now, new.cloned()));
+    if looks(old) != looks(new) {
+        books.fleet_changed = now;
+    }
+    let is = |cluster: Option<&Value>| {
+        let all = cluster.and_then(|it| it.pointer("/status/conditions")?.as_array());
+        let ready = all.and_then(|all| all.iter().find(|it| it["type"] == "Ready"));
+        ready.map(|it| text(it, "/status").to_owned())
+    };
+    let is_lost = is(new).as_deref() == Some("Unknown");
+    if is_lost && is(old) != is(new) {
+        let silent = books.renewed.get(&key.name).map(|at| now - *at);
+        if silent.is_some_and(|silent| silent < GRACE) {
+            let silent = silent.unwrap_or_default().as_secs_f64();
+            books.problem(format!("unknown: {key} was heard of {silent:.3} s before"));
+        }
+    }
+}
+
+fn is_true(work: &Value, condition: &str) -> Option<i64> {
+    let all = work.pointer("/status/conditions")?.as_array()?;
+    let found = all.iter().find(|it| it["type"] == condition)?;
+    (found["status"] == "True").then(|| number(found, "/observedGeneration"))
+}
+
+/// The binding that a Work is of.
+pub(super) fn binding_of(work: &Value) -> Option<Key> {
+    let note = |key: &str| work["metadata"]["annotations"][key].as_str();
+    if let Some(name) = note("resourcebinding.karmada.io/name") {
+        let namespace = note("resourcebinding.karmada.io/namespace").unwrap_or_default();
+        return Some(Key::new("ResourceBinding", namespace, name));
+    }
+    let name = note("clusterresourcebinding.karmada.io/name")?;
+    Some(Key::new("ClusterResourceBinding", "", name))
+}
+
+fn work(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value>) {
+    let cluster = cluster_of(&key.namespace).to_owned();
+    wants(books, &cluster);
+    let Some(new) = new.filter(|it| !is_going(it)) else {
+        return;
+    };
+    let made = manifests(new);
+    let same = old.is_some_and(|old| old["spec"] == new["spec"]);
+    if !same && let Some(of) = binding_of(new) {
+        let since = books.now().saturating_sub(books.lag);
+        let past = books.given.get(&of);
+        let past = past.into_iter().flat_map(|past| lately(past, since));
+        let given: BTreeSet<Option<i64>> =
+            past.filter_map(|it| it.get(&cluster).copied()).collect();
+        let is_divided = books.hub.get(&of).is_some_and(is_divided);
+        for (what, manifest) in &made {
+            let replicas = essence_of(manifest).0;
+            let right = given.iter().any(|it| {
+                // Where nothing is divided, it is the template's number.
+                it.is_none_or(|it| it == replicas) || !is_divided
+            });
+            if !right {
+                books.problem(format!(
+                    "works: {key} has {replicas} replicas of {what}, and {of} gave it {given:?}"
+                ));
+            }
+        }
+    }
+    let generation = number(new, "/metadata/generation");
+    let applied = is_true(new, "Applied") == Some(generation);
+    let was = old.is_some_and(|old| is_true(old, "Applied") == Some(generation));
+    if applied && !was {
+        for (what, manifest) in made {
+            let essence = essence_of(manifest);
+            let place = (cluster.clone(), what);
+            let known = ["Deployment", "ConfigMap"].contains(&place.1.kind.as_str());
+            let held = |it: &BTreeSet<Essence>| it.contains(&essence);
+            if known && !books.been.get(&place).is_some_and(held) {
+                let what = &place.1;
+                books.problem(format!("applied: {key} says so of generation {generation}, but {cluster} never had {what} as {essence:?}"));
+            }
+        }
+    }
+}
+
+/// Notes what the Works of a cluster want now.
+fn wants(books: &mut Books, cluster: &str) {
+    let now = books.now();
+    let namespace = format!("karmada-es-{cluster}");
+    let works = books
+        .all("Work")
+        .filter(|(key, it)| key.namespace == namespace && !is_going(it));
+    let wanted: BTreeSet<Key> = works
+        .flat_map(|(_, it)| manifests(it).into_keys())
+        .collect();
+    books
+        .wanted
+        .retain(|(of, what), _| of != cluster || wanted.contains(what));
+    for what in wanted {
+        books
+            .wanted
+            .entry((cluster.to_owned(), what))
+            .or_insert(now);
+    }
+}
+
+pub(super) fn of_member(
+    books: &mut Books,
+    member: &str,
+    key: &Key,
+    old: Option<&Value>,
+    new: Option<&Value>,
+) {
+    let now = books.now();
+    let place = (member.to_owned(), key.clone());
+    if let Some(new) = new {
+        books.appeared.entry(place.clone()).or_insert(now);
+        books.been.entry(place).or_default().insert(essence_of(new));
+        return;
+    }
+    let appeared = books.appeared.remove(&place);
+    let meddled = books.meddled.remove(&place);
+    let leaves = books.cluster(member).is_none_or(is_going);
+    let was_ours =
+        old.is_some_and(|it| it.pointer("/metadata/labels/karmada.io~1managed").is_some());
+    let (Some(appeared), Some(since)) = (appeared, books.wanted.get(&place)) else {
+        return;
+    };
+    if !meddled && !leaves && was_ours && *since <= appeared {
+        books.problem(format!(
+            "deleted: {key} is gone in {member}, and its Work always wanted it"
+        ));
+    }
+}
