@@ -8,7 +8,6 @@ mod by_hand;
 mod check;
 mod churn;
 mod demo;
-mod failover;
 mod helm;
 mod hostile;
 mod hub;

@@ -75,8 +75,8 @@ impl Seen<'_> {
 
     /// What one number of every member adds up to.
     fn sum(&self, key: &str) -> i64 {
-        let numbers = self.reflected().map(|(_, status)| number(status, key));
-        numbers.fold(0, i64::saturating_add)
+        let counts = self.reflected().map(|(_, status)| count(status, key));
+        counts.fold(0, i64::saturating_add)
     }
 
     /// What of the status until now others write.
@@ -93,6 +93,11 @@ impl Seen<'_> {
 
 fn number(of: &Value, key: &str) -> i64 {
     of.get(key).and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// A number of things, of which there are never fewer than none.
+fn count(of: &Value, key: &str) -> i64 {
+    number(of, key).max(0)
 }
 
 fn text<'a>(of: &'a Value, key: &str) -> &'a str {

@@ -82,7 +82,7 @@ fn follow(api: Api<DynamicObject>, journal: Journal) -> AbortHandle {
             while let Ok(Some(event)) = events.try_next().await {
                 match event {
                     WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                        journal.note(&object)
+                        journal.note(&object);
                     }
                     WatchEvent::Error(_) => break,
                     _ => {}

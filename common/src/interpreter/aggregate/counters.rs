@@ -1,6 +1,6 @@
 //! Kinds whose status is numbers: those of all members are added up.
 
-use super::{Seen, Status, number, set, words};
+use super::{Seen, Status, count, number, set, words};
 use serde_json::{Map, Value};
 
 /// A number of a status, and whether Kubernetes shows it when it is zero.
@@ -55,7 +55,13 @@ pub(super) fn stateful_set(seen: &Seen<'_>) -> Status {
 fn workload(seen: &Seen<'_>, counters: &[Counter]) -> Status {
     let mut status = seen.before.clone();
     for (key, shows_zero) in counters {
-        set(&mut status, key, seen.sum(key), *shows_zero);
+        let counts = seen.reflected().map(|(_, status)| within(status, key));
+        set(
+            &mut status,
+            key,
+            counts.fold(0, i64::saturating_add),
+            *shows_zero,
+        );
     }
     let metadata = seen.template.get("metadata");
     let generation = metadata.map_or(0, |it| number(it, "generation"));
@@ -71,6 +77,17 @@ fn workload(seen: &Seen<'_>, counters: &[Counter]) -> Status {
         status.insert("observedGeneration".to_owned(), generation.into());
     }
     status
+}
+
+/// A number of one member, not above what it is a part of: an API server refuses a status in which more replicas
+/// are available than ready, or ready than there, and one member's would keep out those of all.
+fn within(reflected: &Value, key: &str) -> i64 {
+    let whole = match key {
+        "readyReplicas" | "updatedReplicas" | "currentReplicas" => "replicas",
+        "availableReplicas" => "readyReplicas",
+        _ => return count(reflected, key),
+    };
+    count(reflected, key).min(within(reflected, whole))
 }
 
 pub(super) fn disruption_budget(seen: &Seen<'_>) -> Status {

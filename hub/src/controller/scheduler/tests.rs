@@ -166,12 +166,12 @@ async fn woken(before: &Value, after: &Value) -> Vec<String> {
         of("on-2", &["m2"], &["m2"]),
         of("on-neither", &["m1", "m2"], &[]),
     ];
-    world.clusters.listed(&[before.clone()]).await;
+    world.clusters.listed(std::slice::from_ref(before)).await;
     world.propagation.bindings.listed(&all).await;
     while let Some(name) = queue.try_next() {
         queue.done(&name);
     }
-    world.clusters.sent(&[after.clone()]).await;
+    world.clusters.sent(std::slice::from_ref(after)).await;
     std::iter::from_fn(|| queue.try_next())
         .map(|it| it.name.to_string())
         .collect()

@@ -66,7 +66,7 @@ fn timeline(plan: &Plan) -> Vec<(u64, Now<'_>)> {
         match step.what {
             What::HubDies(lasts) => all.push((step.at + lasts, Now::HubReturns)),
             What::AgentDies(member, lasts) => {
-                all.push((step.at + lasts, Now::AgentReturns(member)))
+                all.push((step.at + lasts, Now::AgentReturns(member)));
             }
             _ => {}
         }

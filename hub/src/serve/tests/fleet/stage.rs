@@ -206,7 +206,7 @@ impl Stage {
     /// Who has ended or left is started again in time.
     pub(super) async fn look_after(&mut self) {
         for beside in [&mut self.beside, &mut self.watches] {
-            while let Some(Err(error)) = beside.try_join_next() {
+            if let Some(Err(error)) = beside.try_join_next() {
                 std::panic::resume_unwind(error.into_panic());
             }
         }
