@@ -183,7 +183,7 @@ impl Reconcile for Scheduler {
         if !is_ours(&held.binding) {
             return Ok(Requeue::Never);
         }
-        if let Some(cluster) = self.unreadable(&held.binding) {
+        if let Some(cluster) = self.placing.unreadable(&held.binding) {
             return Err(Error::Undecided(format!(
                 "Cluster {cluster:?} cannot be read, so what is placed there stays as it is; write it anew as its kind describes it"
             )));
@@ -206,15 +206,6 @@ impl Reconcile for Scheduler {
 }
 
 impl Scheduler {
-    /// A cluster that has a part of the binding, and of which nobody knows what it is: nothing moves for that.
-    fn unreadable<'b>(&self, binding: &'b propagation::Binding) -> Option<&'b str> {
-        let mut names = binding.spec.clusters.iter().map(|it| it.name.as_str());
-        names.find(|name| {
-            let held = self.world.clusters.get(&ObjectName::new(None, name));
-            held.is_some_and(|held| held.record.is_none_or(|it| it.placing.is_none()))
-        })
-    }
-
     fn note(&self, key: &ObjectName, waits_for: Option<WaitsFor>) {
         let mut waiting = lock(&self.waiting);
         match waits_for {

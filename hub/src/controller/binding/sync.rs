@@ -215,7 +215,7 @@ impl Sync {
             Ok(renderer) => renderer,
             Err(error) => {
                 let text = chain(&error).to_string();
-                return self.failed(held, vec![text]).await;
+                return self.failed(held, &[text]).await;
             }
         };
         let existing = self.works_of(key);
@@ -251,17 +251,12 @@ impl Sync {
         if let Some(version) = last {
             self.bindings.await_works(version).await;
         }
-        {
-            let mut known = lock(&self.written);
-            for target in decision.targets {
-                known.remove(&name_in(target));
-            }
-        }
+        self.heard_of(decision.targets.into_iter().map(name_in));
         removed?;
         let mut problems: Vec<String> = written.into_iter().filter_map(Result::err).collect();
         if !problems.is_empty() {
             problems.sort();
-            return self.failed(held, problems).await;
+            return self.failed(held, &problems).await;
         }
         self.note(held, None).await?;
         if are_orphans || last.is_some() {
@@ -272,13 +267,21 @@ impl Sync {
         Ok(())
     }
 
+    /// Whatever is told of these Works from now on is news.
+    fn heard_of(&self, works: impl Iterator<Item = ObjectName>) {
+        let mut written = lock(&self.written);
+        for work in works {
+            written.remove(&work);
+        }
+    }
+
     fn template(&self, binding: &Binding) -> Option<Arc<world::Template>> {
         let name = TemplateName::of(&binding.spec.resource)?;
         self.world.propagation.templates.get(&name)?.record
     }
 
     /// Says what went wrong, and has it tried again.
-    async fn failed(&self, held: &world::Binding, problems: Vec<String>) -> Result<(), Error> {
+    async fn failed(&self, held: &world::Binding, problems: &[String]) -> Result<(), Error> {
         let text = problems.join("; ");
         let notice = Notice::warning(condition::REASON, text.clone());
         self.tell(&held.binding, &[notice]);

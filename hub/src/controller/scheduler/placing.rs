@@ -43,7 +43,8 @@ impl Placing {
 
     /// A binding as it is to be written over what is `seen`: with its placement, if it can be placed at once.
     pub fn place(&self, wanted: &Binding, seen: Option<&world::Binding>) -> Binding {
-        if !is_ours(wanted) || !self.0.world.clusters.is_synced() {
+        let known = self.0.world.clusters.is_synced() && self.unreadable(wanted).is_none();
+        if !is_ours(wanted) || !known {
             return wanted.clone();
         }
         let generation = seen.map_or(0, |seen| seen.generation);
@@ -70,6 +71,15 @@ impl Placing {
             return None;
         }
         (generation > ahead.generation).then(|| ahead.clone())
+    }
+
+    /// A cluster that has a part of the binding, and of which nobody knows what it is: nothing moves for that.
+    pub(super) fn unreadable<'b>(&self, binding: &'b Binding) -> Option<&'b str> {
+        let mut names = binding.spec.clusters.iter().map(|it| it.name.as_str());
+        names.find(|name| {
+            let held = self.0.world.clusters.get(&ObjectName::new(None, name));
+            held.is_some_and(|held| held.record.is_none_or(|it| it.placing.is_none()))
+        })
     }
 
     /// All clusters.

@@ -8,7 +8,7 @@ use crate::scheduler::{Interner, Snapshot, from_api};
 use crate::world::testing::unreachable;
 use crate::world::{Binding, Record as _};
 use chrono::DateTime;
-use common::labels::APPLIED_PLACEMENT;
+use common::labels::{APPLIED_PLACEMENT, POLICY_PERMANENT_ID};
 use common::time::SystemClock;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -194,4 +194,26 @@ async fn a_cluster_wakes_who_is_there_and_who_would_go_there_and_nobody_else() {
     assert_eq!(lost, ["on-1"]);
     let room = woken(&cluster(1, &none, 1), &cluster(2, &none, 2)).await;
     assert!(room.is_empty(), "{room:?}");
+}
+
+#[tokio::test]
+async fn nothing_is_moved_ahead_from_a_cluster_that_cannot_be_read() {
+    let cluster = |name: &str, spec: &Value| {
+        json!({"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec, "status": {
+            "apiEnablements": [{"groupVersion": "apps/v1", "resources": [{"name": "deployments", "kind": "Deployment"}]}]}})
+    };
+    let readable = json!({"syncMode": "Pull"});
+    for (spec, on) in [(&readable, "m2"), (&json!(7), "m1")] {
+        let world = unreachable();
+        let placing = Placing::watching(&world);
+        let clusters = [cluster("m1", spec), cluster("m2", &readable)];
+        world.clusters.listed(&clusters).await;
+        let mut object = object(&placement(&["m2"]));
+        object["metadata"]["labels"] = json!({POLICY_PERMANENT_ID: "p"});
+        object["spec"]["clusters"] = json!([{"name": "m1", "replicas": 4}]);
+        let held = read(&object);
+        let wanted = placing.place(&held.binding, Some(&held));
+        let names = wanted.spec.clusters.iter().map(|it| it.name.as_str());
+        assert!(names.eq([on]), "{spec}");
+    }
 }
