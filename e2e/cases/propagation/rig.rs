@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use common::identity::{AgentSubject, RegistrationId};
 use common::labels::{REGISTRATION_ID, WORK_FINALIZER};
-use common::names::ClusterName;
+use common::names::{ClusterName, EXECUTION_PREFIX};
 use kube::Client;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -134,7 +134,7 @@ impl Rig {
         .await
     }
 
-    /// A client that is the agent of a cluster.
+    /// A client that is the agent of a cluster, once the hub has given it its rights.
     pub(super) async fn agent(&self, name: &str) -> Result<Client> {
         let subject = AgentSubject {
             cluster: ClusterName::parse(name)?,
@@ -146,7 +146,14 @@ impl Rig {
         let file = self
             .plane
             .kubeconfig_for(&file, &subject.common_name(), &groups)?;
-        client(&file).await
+        let agent = client(&file).await?;
+        let works = path("Work", &format!("{EXECUTION_PREFIX}{name}"));
+        wait_for(&format!("the rights of {name}"), SOON, async || {
+            ask(&agent, "GET", &works, None).await?.ok()?;
+            Ok(true)
+        })
+        .await?;
+        Ok(agent)
     }
 
     /// Creates an object as the administrator.
