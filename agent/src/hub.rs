@@ -7,9 +7,10 @@ pub mod by_update;
 pub mod connect;
 
 use common::client::ClientOptions;
+use common::lock::lock;
 use common::signal;
 use futures::future::BoxFuture;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The shared client; the deadline is that of everything but watches.
@@ -93,9 +94,4 @@ async fn connect(
     let purpose = options.purpose;
     let made = connector.connect(options.with_answer_max(ANSWER_MAX)).await;
     made.map_err(|source| ConnectError { purpose, source })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A value behind these locks is replaced whole, so it is good even after a panic elsewhere.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

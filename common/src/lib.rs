@@ -24,6 +24,7 @@ pub mod identity;
 pub mod interpreter;
 pub mod labels;
 pub mod leader;
+pub mod lock;
 pub mod mapper;
 pub mod merge;
 pub mod names;

@@ -280,6 +280,19 @@ pub fn about_template(template: &Template) -> ObjectReference {
     }
 }
 
+/// The same, of the template that a binding names.
+pub fn about_template_of(binding: &Binding) -> ObjectReference {
+    let of = &binding.spec.resource;
+    ObjectReference {
+        api_version: Some(of.api_version.clone()),
+        kind: Some(of.kind.clone()),
+        namespace: of.namespace.clone(),
+        name: Some(of.name.clone()),
+        uid: of.uid.clone(),
+        ..ObjectReference::default()
+    }
+}
+
 fn collection(namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("{API}/namespaces/{namespace}/resourcebindings"),

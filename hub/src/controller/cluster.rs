@@ -148,9 +148,8 @@ impl Clusters {
             }
         });
         let queue = controller.queue();
-        world.namespaces.listen(move |told| {
-            if let Told::Changed(change) = told
-                && change.is_written()
+        world.namespaces.on_change(move |change| {
+            if change.is_written()
                 && let Some(cluster) = change.name.name.strip_prefix(EXECUTION_PREFIX)
             {
                 queue.add(cluster.into());

@@ -104,21 +104,17 @@ impl Detector {
         });
         for policies in [&views.policies, &views.cluster_policies] {
             let (me, to) = (Arc::clone(self), queue.clone());
-            policies.listen(move |told| {
-                if let Told::Changed(change) = told {
-                    let (old, new) = (change.before(), change.after());
-                    let (old, new) = (old.map(|it| &*it.policy), new.map(|it| &*it.policy));
-                    me.policy_changed(old, new, &to);
-                }
+            policies.on_change(move |change| {
+                let (old, new) = (change.before(), change.after());
+                let (old, new) = (old.map(|it| &*it.policy), new.map(|it| &*it.policy));
+                me.policy_changed(old, new, &to);
             });
         }
         for bindings in [&views.bindings, &views.cluster_bindings] {
             let (me, to) = (Arc::clone(self), queue.clone());
-            bindings.listen(move |told| {
-                if let Told::Changed(change) = told {
-                    let (old, new) = (change.before(), change.after());
-                    me.binding_changed(old.map(|it| &it.binding), new.map(|it| &it.binding), &to);
-                }
+            bindings.on_change(move |change| {
+                let (old, new) = (change.before(), change.after());
+                me.binding_changed(old.map(|it| &it.binding), new.map(|it| &it.binding), &to);
             });
         }
         let (me, to) = (Arc::clone(self), queue.clone());

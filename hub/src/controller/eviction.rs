@@ -13,13 +13,14 @@ pub mod tasks;
 mod tests;
 pub mod turns;
 
-use super::bindings::{Bindings, Error, about, about_cluster, about_template};
-use crate::propagation::{Notice, Template};
+use super::bindings::{Bindings, Error, about, about_cluster, about_template_of};
+use crate::propagation::Notice;
 use crate::scheduler::from_api;
 use crate::world::{self, Change, Cluster, Index, ObjectName, Record as _, Told, World};
 use brake::{Brake, Moment, Sight, Turn};
 use common::api::policy::ClusterPurgeMode;
 use common::controller::{Controller, Reconcile, Requeue};
+use common::lock::lock;
 use common::queue::{Priority, Queue};
 use common::rest::{Call, JSON};
 use common::time::SharedClock;
@@ -27,7 +28,7 @@ use decide::{Around, Decision, Seen, decide};
 use kube::Client;
 pub use metrics::Metrics;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -98,10 +99,8 @@ impl Evictions {
         let controller = Controller::new(Arc::clone(&evictions));
         for view in [&views.bindings, &views.cluster_bindings] {
             let (me, queue) = (Arc::clone(&evictions), controller.queue());
-            view.listen(move |told| {
-                if let Told::Changed(change) = told {
-                    me.binding_changed(change, &queue);
-                }
+            view.on_change(move |change| {
+                me.binding_changed(change, &queue);
             });
         }
         let (me, queue) = (Arc::clone(&evictions), controller.queue());
@@ -340,16 +339,8 @@ impl Evictions {
         };
         self.bindings.update(&held.binding, wanted).await?;
         self.metrics.evicted(wanted.kind(), decision.left.len());
-        let of = &wanted.spec.resource;
-        let template = about_template(&Template {
-            api_version: of.api_version.clone(),
-            kind: of.kind.clone(),
-            namespace: of.namespace.clone(),
-            name: of.name.clone(),
-            uid: of.uid.clone().unwrap_or_default(),
-            ..Template::default()
-        });
         self.bindings.tell(&about(wanted), &decision.events);
+        let template = about_template_of(wanted);
         self.bindings.tell(&template, &decision.events);
         Ok(())
     }
@@ -372,8 +363,4 @@ impl Evictions {
             self.bindings.tell(&about, &[notice]);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

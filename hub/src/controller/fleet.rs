@@ -3,6 +3,7 @@
 //! Everything is read from the views when somebody asks. A hub that does not lead has nothing to say here.
 
 use crate::world::{Cluster, Lease, Status, Told, Work, World};
+use common::lock::lock;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
@@ -10,7 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::time::Instant;
 
 /// The numbers; clones share them.
@@ -67,10 +68,6 @@ fn lease(contacts: &Contacts, told: &Told<Lease>) {
     } else if change.before().map(renewed) != change.after().map(renewed) {
         lock(contacts).insert(Arc::clone(name), Instant::now());
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// So many of each status, in the order of [`Status::ALL`].

@@ -94,13 +94,11 @@ impl Namespaces {
         let queue = controller.queue();
         let to = queue.clone();
         let (me, templates) = (Arc::clone(&namespaces), views.templates.clone());
-        views.bindings.listen(move |told| {
-            if let Told::Changed(change) = told {
-                // Watched from the first binding on, until the last Work is gone.
-                templates.want(&kinds(change.old.is_some()), &kinds(change.new.is_some()));
-                if me.is_first_or_last(change) {
-                    to.add(Arc::clone(&change.name.namespace));
-                }
+        views.bindings.on_change(move |change| {
+            // Watched from the first binding on, until the last Work is gone.
+            templates.want(&kinds(change.old.is_some()), &kinds(change.new.is_some()));
+            if me.is_first_or_last(change) {
+                to.add(Arc::clone(&change.name.namespace));
             }
         });
         if mode == NamespaceSync::All {
@@ -118,22 +116,18 @@ impl Namespaces {
         });
         let (to, templates) = (queue.clone(), views.templates.clone());
         let me = Arc::clone(&namespaces);
-        world.works.listen(move |told| {
-            if let Told::Changed(change) = told {
-                let is_own = |work: Option<&world::Work>| {
-                    let free = work.is_some_and(|it| it.binding.is_none());
-                    free && namespace_of(&change.name.name).is_some()
-                };
-                let (old, new) = (is_own(change.before()), is_own(change.after()));
-                templates.want(&kinds(old), &kinds(new));
-                me.work_changed(change, &to);
-            }
+        world.works.on_change(move |change| {
+            let is_own = |work: Option<&world::Work>| {
+                let free = work.is_some_and(|it| it.binding.is_none());
+                free && namespace_of(&change.name.name).is_some()
+            };
+            let (old, new) = (is_own(change.before()), is_own(change.after()));
+            templates.want(&kinds(old), &kinds(new));
+            me.work_changed(change, &to);
         });
         let (me, to) = (namespaces, queue);
-        world.clusters.listen(move |told| {
-            if let Told::Changed(change) = told {
-                me.cluster_changed(change, &to);
-            }
+        world.clusters.on_change(move |change| {
+            me.cluster_changed(change, &to);
         });
         controller
     }

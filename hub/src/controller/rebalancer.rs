@@ -4,7 +4,7 @@
 pub mod decide;
 
 use super::bindings::{Bindings, Error};
-use crate::world::{ObjectName, Rebalancer, Told, World};
+use crate::world::{ObjectName, Rebalancer, World};
 use common::api::rebalancer::WorkloadReference;
 use common::controller::{Controller, Reconcile, Requeue};
 use common::names::binding_name;
@@ -43,10 +43,8 @@ impl Rebalancers {
             clock,
         });
         let queue = controller.queue();
-        world.propagation.rebalancers.listen(move |told| {
-            if let Told::Changed(change) = told
-                && change.new.is_some()
-            {
+        world.propagation.rebalancers.on_change(move |change| {
+            if change.new.is_some() {
                 queue.add_with(change.name.clone(), Priority::Urgent);
             }
         });

@@ -19,7 +19,7 @@ mod tests;
 
 use crate::approver::{Denial, Verdict};
 use crate::budget::Ledger;
-use crate::world::{Told, World};
+use crate::world::World;
 use crate::{epoch, permissions};
 use claims::{Claim, Claims};
 use common::controller::{Controller, Failure, Reconcile, Requeue};
@@ -132,10 +132,8 @@ impl Registrar {
     pub fn watching(self, world: &World) -> Controller<Self> {
         let controller = Controller::new(self);
         let queue = controller.queue();
-        world.requests.listen(move |told| {
-            if let Told::Changed(change) = told
-                && change.is_written()
-            {
+        world.requests.on_change(move |change| {
+            if change.is_written() {
                 queue.add(Arc::clone(&change.name.name));
             }
         });

@@ -11,18 +11,19 @@ mod tests;
 
 pub use placing::Placing;
 
-use super::bindings::{Bindings, Error, about, about_template};
+use super::bindings::{Bindings, Error, about, about_template_of};
 use crate::propagation::{self, Notice};
 use crate::scheduler::{self, WaitsFor, from_api};
-use crate::world::{Binding, Change, Cluster, Index, ObjectName, SharedPlacement, Told, World};
+use crate::world::{Binding, Change, Cluster, Index, ObjectName, SharedPlacement, World};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::labels::{CLUSTER_POLICY_PERMANENT_ID, MANAGED_BINDING, POLICY_PERMANENT_ID};
+use common::lock::lock;
 use common::queue::{Priority, Queue};
 use common::time::SharedClock;
 use decide::{Decision, Seen, decide};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The scheduler of this hub, as policies name it.
 pub const NAME: &str = common::api::policy::DEFAULT_SCHEDULER;
@@ -72,17 +73,13 @@ impl Scheduler {
         let controller = Controller::new(Arc::clone(&scheduler));
         for view in [&views.bindings, &views.cluster_bindings] {
             let (me, queue) = (Arc::clone(&scheduler), controller.queue());
-            view.listen(move |told| {
-                if let Told::Changed(change) = told {
-                    me.binding_changed(change, &queue);
-                }
+            view.on_change(move |change| {
+                me.binding_changed(change, &queue);
             });
         }
         let (me, queue) = (scheduler, controller.queue());
-        world.clusters.listen(move |told| {
-            if let Told::Changed(change) = told {
-                me.cluster_changed(change, &queue);
-            }
+        world.clusters.on_change(move |change| {
+            me.cluster_changed(change, &queue);
         });
         controller
     }
@@ -234,19 +231,7 @@ impl Scheduler {
         }
         let events: &[Notice] = &decision.events;
         self.bindings.tell(&about(&binding), events);
-        let template = about_template(&propagation::Template {
-            api_version: binding.spec.resource.api_version.clone(),
-            kind: binding.spec.resource.kind.clone(),
-            namespace: binding.spec.resource.namespace.clone(),
-            name: binding.spec.resource.name.clone(),
-            uid: binding.spec.resource.uid.clone().unwrap_or_default(),
-            ..propagation::Template::default()
-        });
-        self.bindings.tell(&template, events);
+        self.bindings.tell(&about_template_of(&binding), events);
         Ok(())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

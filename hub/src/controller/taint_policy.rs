@@ -6,7 +6,7 @@ pub mod decide;
 
 use super::bindings::{Bindings, Error, about_cluster};
 use crate::propagation::Notice;
-use crate::world::{Cluster, ObjectName, Told, World};
+use crate::world::{Cluster, ObjectName, World};
 use common::api::cluster::Taint;
 use common::controller::{Controller, Reconcile, Requeue};
 use common::queue::{Priority, Queue};
@@ -43,18 +43,14 @@ impl TaintPolicies {
         });
         let controller = Controller::new(Arc::clone(&policies));
         let queue = controller.queue();
-        world.clusters.listen(move |told| {
-            if let Told::Changed(change) = told
-                && looks(change.before()) != looks(change.after())
-            {
+        world.clusters.on_change(move |change| {
+            if looks(change.before()) != looks(change.after()) {
                 queue.add(change.name.clone());
             }
         });
         let queue = controller.queue();
-        world.propagation.taint_policies.listen(move |told| {
-            if let Told::Changed(change) = told
-                && change.before().map(|it| &it.spec) != change.after().map(|it| &it.spec)
-            {
+        world.propagation.taint_policies.on_change(move |change| {
+            if change.before().map(|it| &it.spec) != change.after().map(|it| &it.spec) {
                 policies.wake_all(&queue);
             }
         });

@@ -1,8 +1,9 @@
 //! One collection, watched once.
 
-use super::held::{Held, Object, ObjectName, Raw, Told};
+use super::held::{Change, Held, Object, ObjectName, Raw, Told};
 use super::index::{Index, Indexing};
 use common::gvk::Gvk;
+use common::lock::lock;
 use common::mapper::Resource;
 use common::signal;
 use common::watch::{Collection, Event, WatchConfig, watch};
@@ -10,7 +11,7 @@ use futures::StreamExt as _;
 use kube::Client;
 use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -108,6 +109,15 @@ impl<R: Record> View<R> {
     /// Calls a listener for everything told from now on. It runs on the view's task and must not wait.
     pub fn listen(&self, listener: impl FnMut(&Told<R>) + Send + 'static) {
         lock(&self.0.listeners).push(Box::new(listener));
+    }
+
+    /// The same for changes alone.
+    pub fn on_change(&self, mut listener: impl FnMut(&Change<R>) + Send + 'static) {
+        self.listen(move |told| {
+            if let Told::Changed(change) = told {
+                listener(change);
+            }
+        });
     }
 
     /// Everything told from now on, in order. A subscriber that does not read holds the view up.
@@ -264,8 +274,4 @@ impl<R: Record> View<R> {
     fn held(&self) -> MutexGuard<'_, Held<R>> {
         lock(&self.0.held)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,9 +3,10 @@
 use super::error::{Ended, Gone};
 use super::key::{Key, Scope};
 use super::stored::Stored;
+use common::lock::lock;
 use common::signal;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::Notify;
 
 /// What happened to an object.
@@ -118,11 +119,6 @@ struct Waiting {
     events: VecDeque<Event>,
     bytes: usize,
     ended: Option<Ended>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds one of these; and a list of events is whole after every line.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Feed {

@@ -14,12 +14,13 @@ use super::targets::{self, WorkName};
 use crate::controller::bindings::{Bindings, Error, about, about_template, required_by};
 use crate::controller::dependencies::parent;
 use crate::propagation::{Binding, Notice};
-use crate::world::{self, Index, ObjectName, TemplateName, Told, World};
+use crate::world::{self, Index, ObjectName, TemplateName, World};
 use common::api::binding::TargetCluster;
 use common::api::override_policy::OverrideSpec;
 use common::controller::{Controller, Reconcile, Requeue};
 use common::errors::chain;
 use common::labels::{BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER};
+use common::lock::lock;
 use common::names::EXECUTION_PREFIX;
 use common::time::SharedClock;
 use deliver::{AT_ONCE, IN_ALL};
@@ -28,7 +29,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
 use wake::{Kind, binding_changed, kind_of};
 
@@ -85,29 +86,21 @@ impl Sync {
         let queue = controller.queue();
         for view in [&views.bindings, &views.cluster_bindings] {
             let queue = queue.clone();
-            view.listen(move |told| {
-                if let Told::Changed(change) = told {
-                    binding_changed(change, &queue);
-                }
+            view.on_change(move |change| {
+                binding_changed(change, &queue);
             });
         }
         let (me, to) = (Arc::clone(&sync), queue.clone());
-        world.works.listen(move |told| {
-            if let Told::Changed(change) = told {
-                me.work_changed(change, &to);
-            }
+        world.works.on_change(move |change| {
+            me.work_changed(change, &to);
         });
         let (me, to) = (Arc::clone(&sync), queue.clone());
-        views.overrides.listen(move |told| {
-            if let Told::Changed(change) = told {
-                me.override_changed(change, &to);
-            }
+        views.overrides.on_change(move |change| {
+            me.override_changed(change, &to);
         });
         let (me, to) = (sync, queue);
-        views.cluster_overrides.listen(move |told| {
-            if let Told::Changed(change) = told {
-                me.override_changed(change, &to);
-            }
+        views.cluster_overrides.on_change(move |change| {
+            me.override_changed(change, &to);
         });
         controller
     }
@@ -318,8 +311,4 @@ fn parts(policy: &Arc<world::Override>) -> (&ObjectMeta, &OverrideSpec) {
 fn staying(works: &BTreeMap<ObjectName, Arc<world::Work>>) -> Vec<ObjectName> {
     let staying = works.iter().filter(|(_, work)| !work.deleting);
     staying.map(|(name, _)| name.clone()).collect()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,10 +6,11 @@
 use super::{Observed, Work, collect, decide, is_stirring};
 use crate::controller::bindings::{Bindings, Error, about, about_template};
 use crate::propagation::Binding;
-use crate::world::{self, Change, Index, ObjectName, TemplateName, Told, World};
+use crate::world::{self, Change, Index, ObjectName, TemplateName, World};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::gvk::Gvk;
 use common::interpreter::aggregate::aggregate;
+use common::lock::lock;
 use common::names::EXECUTION_PREFIX;
 use common::queue::Queue;
 use common::rest::{Call, MERGE_PATCH};
@@ -17,7 +18,7 @@ use common::time::SharedClock;
 use kube::Client;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -79,17 +80,13 @@ impl Answers {
         let views = &world.propagation;
         for view in [&views.bindings, &views.cluster_bindings] {
             let (me, queue) = (Arc::clone(&answers), controller.queue());
-            view.listen(move |told| {
-                if let Told::Changed(change) = told {
-                    me.binding_changed(change, &queue);
-                }
+            view.on_change(move |change| {
+                me.binding_changed(change, &queue);
             });
         }
         let (me, queue) = (answers, controller.queue());
-        world.works.listen(move |told| {
-            if let Told::Changed(change) = told {
-                me.work_changed(change, &queue);
-            }
+        world.works.on_change(move |change| {
+            me.work_changed(change, &queue);
         });
         controller
     }
@@ -237,10 +234,6 @@ impl Answers {
             )),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -46,10 +46,8 @@ impl Policies {
         let views = &world.propagation;
         for policies in [&views.policies, &views.cluster_policies] {
             let queue = controller.queue();
-            policies.listen(move |told| {
-                if let Told::Changed(change) = told
-                    && change.new.is_some()
-                {
+            policies.on_change(move |change| {
+                if change.new.is_some() {
                     queue.add(change.name.clone());
                 }
             });

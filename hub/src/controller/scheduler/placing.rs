@@ -6,9 +6,10 @@ use super::is_ours;
 use crate::controller::bindings::name_of;
 use crate::propagation::Binding;
 use crate::scheduler::Snapshot;
-use crate::world::{self, Change, Cluster, ObjectName, Told, World};
+use crate::world::{self, Change, Cluster, ObjectName, World};
+use common::lock::lock;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Places bindings; clones share what they know.
 #[derive(Clone)]
@@ -31,10 +32,8 @@ impl Placing {
             ahead: Mutex::default(),
         }));
         let me = placing.clone();
-        world.clusters.listen(move |told| {
-            if let Told::Changed(change) = told
-                && is_other(change)
-            {
+        world.clusters.on_change(move |change| {
+            if is_other(change) {
                 lock(&me.0.snapshot).take();
             }
         });
@@ -101,8 +100,4 @@ impl Placing {
 fn is_other(change: &Change<Cluster>) -> bool {
     let placing = |cluster: Option<&Cluster>| cluster.and_then(|it| it.placing.clone());
     placing(change.before()) != placing(change.after())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
