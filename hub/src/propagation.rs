@@ -2,6 +2,7 @@
 //!
 //! Pure. The records of the world are made of these, or into these; writes are made of them.
 
+mod control_plane;
 #[cfg(test)]
 mod tests;
 

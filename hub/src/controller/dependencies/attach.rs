@@ -1,7 +1,7 @@
 //! The binding of a template that others refer to: who they are, and where it goes for them.
 //!
 //! Pure. Who may write a workload decides about its namespace and nothing else: what follows it lies there too, and
-//! neither tokens nor namespaces of the system follow anything.
+//! neither tokens nor namespaces of the system nor what the hub's control plane made follow anything.
 
 use crate::propagation::{Binding, Dependent, Notice, Template};
 use common::api::binding::BindingSnapshot;
@@ -30,7 +30,8 @@ pub fn may_follow(template: &Template, namespace: &str) -> bool {
         .secret_type
         .as_deref()
         .is_some_and(|it| TOKENS.contains(&it));
-    template.namespace.as_deref() == Some(namespace) && !own && !(core_secret && token)
+    let unmeant = own || core_secret && token || template.is_of_control_plane();
+    template.namespace.as_deref() == Some(namespace) && !unmeant
 }
 
 /// The dependents that are somewhere, in the order of their names, each once. Of more than a binding can list,

@@ -98,6 +98,13 @@ fn only_what_lies_beside_it_may_follow() {
     let cluster_scoped = template(json!({"apiVersion": "v1", "kind": "PersistentVolume",
         "metadata": {"name": "x"}}));
     assert!(!may_follow(&cluster_scoped, "shop"));
+    let named = |kind: &str, name: &str| {
+        template(json!({"apiVersion": "v1", "kind": kind,
+            "metadata": {"namespace": "shop", "name": name}}))
+    };
+    assert!(!may_follow(&named("ConfigMap", "kube-root-ca.crt"), "shop"));
+    assert!(may_follow(&named("Secret", "kube-root-ca.crt"), "shop"));
+    assert!(may_follow(&named("ServiceAccount", "builder"), "shop"));
 }
 
 /// Check 54 of the reference.

@@ -31,6 +31,9 @@ fn rank_of(selector: &ResourceSelector, template: &Template) -> Option<Rank> {
     if let Some(name) = given(&selector.name) {
         return (name == template.name).then_some(Rank::Name);
     }
+    if template.is_made_everywhere() {
+        return None;
+    }
     let label = |key: &str| template.labels.get(key).map(String::as_str);
     match &selector.label_selector {
         Some(labels) => selector::matches(labels, label).then_some(Rank::Labels),
@@ -39,10 +42,11 @@ fn rank_of(selector: &ResourceSelector, template: &Template) -> Option<Rank> {
 }
 
 /// How closely a policy names a template; none when it does not. A policy with a namespace names nothing outside
-/// of it, whatever its selectors say.
+/// of it, and none names what the hub's control plane made, whatever its selectors say.
 pub fn rank(policy: &Policy, template: &Template) -> Option<Rank> {
     let namespace = &policy.name.namespace;
-    if namespace.is_some() && *namespace != template.namespace {
+    let elsewhere = namespace.is_some() && *namespace != template.namespace;
+    if elsewhere || template.is_of_control_plane() {
         return None;
     }
     let selectors = policy.spec.resource_selectors.iter();

@@ -2,6 +2,7 @@ mod content;
 mod holders;
 mod properties;
 mod rules;
+mod skipped;
 
 use super::wake::Edit;
 use super::{Decision, Observed, Write, decide};
