@@ -4,6 +4,8 @@
 //! member; what others keep in the namespace there, the agent leaves alone.
 
 mod decide;
+#[cfg(test)]
+mod tests;
 
 use super::bindings::{Bindings, Error, version_of};
 use super::detector::skip::Skips;
