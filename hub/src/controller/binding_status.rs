@@ -10,6 +10,6 @@ mod shell;
 #[cfg(test)]
 mod tests;
 
-pub use collect::{Work, collect};
+pub use collect::{Work, collect, expected};
 pub use decide::{Decision, Observed, decide, is_stirring};
 pub use shell::Answers;

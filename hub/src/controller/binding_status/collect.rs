@@ -3,10 +3,11 @@
 //! Pure. Which member an item is about comes from where its Work lies, never from what was reported.
 
 use super::bound::bound;
-use common::api::binding::{AggregatedStatusItem, ObjectReference};
+use crate::controller::binding::targets::targets;
+use common::api::binding::{AggregatedStatusItem, ObjectReference, ResourceBindingSpec};
 use common::api::work::{APPLIED, ManifestStatus, ResourceHealth, WorkStatus};
 use common::conditions;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A Work of a binding, and what its member says of it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,6 +36,22 @@ pub fn collect(resource: &ObjectReference, works: &[Work]) -> Vec<AggregatedStat
     let mut items = by_name.into_values().collect::<Vec<_>>();
     bound(&mut items);
     items
+}
+
+/// What a template's own status is made of: the items, and an empty one for each member that is to get the template
+/// and has no Work of it yet. Not everybody has observed, or ended, what some have not been given.
+pub fn expected(
+    spec: &ResourceBindingSpec,
+    items: &[AggregatedStatusItem],
+) -> Vec<AggregatedStatusItem> {
+    let known: BTreeSet<&str> = items.iter().map(|it| it.cluster_name.as_str()).collect();
+    let missing = targets(spec).into_iter();
+    let missing = missing.filter(|target| !known.contains(target.name.as_str()));
+    let empty = missing.map(|target| AggregatedStatusItem {
+        cluster_name: target.name.clone(),
+        ..AggregatedStatusItem::default()
+    });
+    items.iter().cloned().chain(empty).collect()
 }
 
 fn item(resource: &ObjectReference, work: &Work) -> AggregatedStatusItem {

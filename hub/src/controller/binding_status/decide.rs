@@ -24,7 +24,7 @@ pub struct Observed {
     /// Its Works.
     pub works: Vec<Work>,
     /// What the template's status is, and what it becomes by the rules of its kind (see
-    /// [`common::interpreter::aggregate`]) from what [`super::collect()`] gives; the error says why nobody knows.
+    /// [`common::interpreter::aggregate`]) from what [`super::expected()`] gives; the error says why nobody knows.
     /// None when there is no rule, or no template any more.
     pub template: Option<(Value, Result<Value, String>)>,
     /// Whether something happened since it was placed that is to be answered (see [`is_stirring`]), or a Work was

@@ -3,7 +3,7 @@
 //! Answers are gathered: the first change is written at once, further ones of the same binding ever later while they
 //! keep coming.
 
-use super::{Observed, Work, collect, decide, is_stirring};
+use super::{Observed, Work, collect, decide, expected, is_stirring};
 use crate::controller::bindings::{Bindings, Error, about, about_template};
 use crate::propagation::Binding;
 use crate::world::{self, Change, Index, ObjectName, TemplateName, World};
@@ -179,7 +179,7 @@ impl Reconcile for Answers {
         let template = self.template(&held.binding);
         let before_and_after = template.as_ref().and_then(|(gvk, template)| {
             let object = template.object();
-            let after = aggregate(gvk, &object, &items)?;
+            let after = aggregate(gvk, &object, &expected(&held.binding.spec, &items))?;
             Some((object.get("status").cloned().unwrap_or_default(), Ok(after)))
         });
         let seen = Observed {

@@ -1,5 +1,5 @@
 use super::bound::{MESSAGE, MESSAGES, STATUSES, bound};
-use super::{Decision, Observed, Work, collect, decide, is_stirring};
+use super::{Decision, Observed, Work, collect, decide, expected, is_stirring};
 use crate::propagation::Binding;
 use chrono::DateTime;
 use common::api::binding::{
@@ -8,6 +8,8 @@ use common::api::binding::{
 use common::api::policy::PurgeMode;
 use common::api::work::{ResourceHealth, WorkStatus};
 use common::conditions;
+use common::gvk::Gvk;
+use common::interpreter::aggregate::aggregate;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -101,6 +103,39 @@ fn every_work_is_one_item() {
     let items = collect(&other, &works[2..3]);
     assert_eq!(items[0].status, None);
     assert_eq!(items[0].health, Some(ResourceHealth::Unknown));
+}
+
+#[test]
+fn a_template_has_not_come_to_an_end_that_some_members_have_not_begun() {
+    let job = |works: &[Work]| {
+        let spec = binding(&["m1", "m2"]).spec;
+        let items = expected(&spec, &collect(&resource(), works));
+        let gvk = Gvk::new("batch/v1", "Job").expect("sound");
+        let status = aggregate(&gvk, &json!({"metadata": {"generation": 1}}), &items);
+        status.expect("a rule")["conditions"].clone()
+    };
+    let done = |cluster: &str| {
+        let conditions = json!([{"type": "Complete", "status": "True"}]);
+        work(
+            cluster,
+            "True",
+            json!({"succeeded": 1, "conditions": conditions}),
+        )
+    };
+    assert_eq!(job(&[done("m1")]), Value::Null);
+    assert_eq!(job(&[done("m1"), silent("m2")]), Value::Null);
+    let ended = job(&[done("m1"), done("m2")]);
+    assert_eq!(ended[1]["type"], "Complete", "{ended}");
+
+    let observed = |clusters: &[&str]| {
+        let items = expected(&binding(clusters).spec, &[]);
+        let gvk = Gvk::new("apps/v1", "Deployment").expect("sound");
+        let status = aggregate(&gvk, &json!({"metadata": {"generation": 3}}), &items);
+        status.expect("a rule")["observedGeneration"].clone()
+    };
+    // One that goes nowhere is done; one that just moves is not.
+    assert_eq!(observed(&[]), 3);
+    assert_eq!(observed(&["m1"]), Value::Null);
 }
 
 /// Check 64 of the reference, and who else counts.

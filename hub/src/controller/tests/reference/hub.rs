@@ -11,13 +11,15 @@ use common::gvk::Gvk;
 use common::interpreter::aggregate::aggregate;
 use common::interpreter::dependencies::dependencies;
 use common::interpreter::replicas;
+use common::names::binding_name;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const POLICIES: [&str; 2] = ["PropagationPolicy", "ClusterPropagationPolicy"];
 const OVERRIDES: [&str; 2] = ["OverridePolicy", "ClusterOverridePolicy"];
-const CLUSTER_SCOPED: [&str; 4] = [
+const CLUSTER_SCOPED: [&str; 5] = [
+    "WorkloadRebalancer",
     "ClusterPropagationPolicy",
     "ClusterOverridePolicy",
     "Gadget",
@@ -188,6 +190,7 @@ impl Hub {
             assert!(round < ROUNDS, "{} does not come to rest", self.id);
             let before = self.version;
             self.mark_policies();
+            self.rebalance();
             for key in self.templates() {
                 self.detect(&key);
             }
@@ -309,7 +312,7 @@ impl Hub {
         }
     }
 
-    fn write(&mut self, key: &str, mut binding: Binding) {
+    pub(super) fn write(&mut self, key: &str, mut binding: Binding) {
         binding.resource_version = self.next();
         let held = self.bindings.entry(key.to_owned()).or_default();
         let was_placed = !held.binding.spec.clusters.is_empty();
@@ -381,7 +384,8 @@ impl Hub {
             let gvk = Gvk::new(&resource.api_version, &resource.kind).expect("sound");
             let template = object.and_then(|object| {
                 let before = object.get("status").cloned().unwrap_or_default();
-                Some((before, Ok(aggregate(&gvk, object, &items)?)))
+                let expected = binding_status::expected(&held.binding.spec, &items);
+                Some((before, Ok(aggregate(&gvk, object, &expected)?)))
             });
             let seen = binding_status::Observed {
                 binding: held.binding.clone(),
@@ -414,13 +418,21 @@ fn default(object: &mut Value) {
     }
 }
 
+fn key_of(template: &Template) -> String {
+    binding_key(
+        template.namespace.as_deref(),
+        &template.kind,
+        &template.name,
+    )
+}
+
 /// `ResourceBinding/name` of a template.
-pub(super) fn key_of(template: &Template) -> String {
-    let kind = match template.namespace {
+pub(super) fn binding_key(namespace: Option<&str>, kind: &str, name: &str) -> String {
+    let of = match namespace {
         Some(_) => "ResourceBinding",
         None => "ClusterResourceBinding",
     };
-    format!("{kind}/{}", template.binding_name())
+    format!("{of}/{}", binding_name(kind, name))
 }
 
 /// Where a binding's Works are.
