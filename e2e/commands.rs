@@ -6,6 +6,7 @@ mod figures;
 mod fleet;
 mod keeper;
 mod latency;
+mod propagation;
 mod relay;
 mod status;
 mod up;
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Fleet(fleet::FleetArgs),
     /// Measure the built-in hub beside kube-apiserver and etcd; takes minutes, and a quiet machine
     Figures(figures::FiguresArgs),
+    /// Measure how fast policies become Works, and what a large fleet costs; takes minutes, and a quiet machine
+    Propagation(propagation::PropagationArgs),
     /// Hold a lab in the foreground until told to end; `up` runs it in the background
     #[command(hide = true)]
     Keep(up::LabArgs),
@@ -69,6 +72,7 @@ impl Command {
             Self::Bench(args) => bench::bench(&args).await,
             Self::Fleet(args) => fleet::fleet(&args).await,
             Self::Figures(args) => figures::figures(&args).await,
+            Self::Propagation(args) => propagation::propagation(&args).await,
             Self::Keep(args) => keeper::keep(&args).await,
             Self::Relay { listen, to } => relay::relay(&listen, &to).await,
         }

@@ -2,10 +2,10 @@
 //! time to be ready, writes, renewals, and events to many watchers.
 
 mod fanout;
-mod fill;
-mod report;
-mod server;
-mod writers;
+pub(super) mod fill;
+pub(super) mod report;
+pub(super) mod server;
+pub(super) mod writers;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -85,7 +85,7 @@ async fn measure(
     scratch: &Scratch,
     report: &mut Report,
 ) -> Result<()> {
-    let mut server = Server::start(kind, scratch).await?;
+    let mut server = Server::start(kind, scratch, &[]).await?;
     let mut add = |what: &str, value: f64, unit: Unit| {
         eprintln!("{}: {what}: {}", server::name(kind), unit.show(value));
         report.add(kind, what, value, unit);

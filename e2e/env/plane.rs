@@ -25,7 +25,8 @@ use super::towline::binary;
 use super::wait::{wait_for, wait_for_some};
 use files::Files;
 use specs::{
-    apiserver_spec, builtin_spec, etcd_spec, kwok_spec, manager_spec, scheduler_spec, serve_spec,
+    apiserver_spec, builtin_spec, etcd_spec, give_ca, kwok_spec, manager_spec, scheduler_spec,
+    serve_spec,
 };
 
 /// A cold plane is ready in seconds; a machine that builds and tests beside it takes longer.
@@ -453,6 +454,18 @@ impl Plane {
         let sandbox = self.sandbox.as_ref().and_then(Sandbox::pid);
         pids.extend(sandbox.map(|id| ("sandbox".to_owned(), id)));
         pids
+    }
+
+    /// Takes away what its server keeps, which has to be down; it starts on nothing then, for the same clients.
+    pub(crate) fn empty(&self) -> Result<()> {
+        let kept = if self.options.builtin { "data" } else { "etcd" };
+        let kept = self.dir.join(kept);
+        std::fs::remove_dir_all(&kept)
+            .with_context(|| format!("failed to remove {}", kept.display()))?;
+        match self.options.builtin {
+            true => give_ca(&self.dir, &self.pki),
+            false => Ok(()),
+        }
     }
 
     /// Ends every process, in order, and says which did not end when asked.

@@ -29,13 +29,13 @@ const WITHIN: Duration = Duration::from_secs(900);
 const REST: &str = "filled-up";
 
 /// Fills one server.
-pub(super) struct Fill {
+pub(in crate::commands) struct Fill {
     clients: Vec<Client>,
 }
 
 impl Fill {
     /// Over connections of its own.
-    pub(super) async fn new(server: &Server) -> Result<Self> {
+    pub(in crate::commands) async fn new(server: &Server) -> Result<Self> {
         let mut clients = Vec::new();
         for _ in 0..CONNECTIONS {
             clients.push(server.writer().await?);
@@ -48,11 +48,11 @@ impl Fill {
     }
 
     /// So many Clusters, and Works that are spread over them.
-    pub(super) async fn clusters(&self, count: usize, works: usize) -> Result<()> {
+    pub(in crate::commands) async fn clusters(&self, count: usize, works: usize) -> Result<()> {
         let status = &status();
         every("Clusters", count, async |number| {
             let client = self.client(number);
-            let name = name(number);
+            let name = cluster_name(number);
             let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
                 "metadata": {"name": name}, "spec": {"syncMode": "Pull", "id": format!("id-{name}")}});
             send(client, Method::POST, CLUSTERS, bytes(&cluster)).await?;
@@ -62,7 +62,7 @@ impl Fill {
         .await?;
         self.wait_for_namespaces(count).await?;
         every("Works", works, async |number| {
-            let namespace = format!("{EXECUTION_PREFIX}{}", name(number % count));
+            let namespace = format!("{EXECUTION_PREFIX}{}", cluster_name(number % count));
             let path = format!("/apis/work.karmada.io/v1alpha1/namespaces/{namespace}/works");
             send(
                 self.client(number),
@@ -92,7 +92,7 @@ impl Fill {
     }
 
     /// ConfigMaps beside them, until there are so many objects.
-    pub(super) async fn up_to(&self, objects: usize) -> Result<()> {
+    pub(in crate::commands) async fn up_to(&self, objects: usize) -> Result<()> {
         make_namespace(self.client(0), REST).await?;
         let mut there = 0;
         for (group, version, kind) in [
@@ -160,7 +160,8 @@ async fn every(what: &str, count: usize, one: impl AsyncFn(usize) -> Result<()>)
     }
 }
 
-fn name(number: usize) -> String {
+/// A cluster's name.
+pub(in crate::commands) fn cluster_name(number: usize) -> String {
     format!("filled-{number:05}")
 }
 
@@ -177,6 +178,12 @@ fn status() -> Value {
                 "resources": kinds.collect::<Vec<_>>()})
         })
         .collect();
+    let own = [
+        ("v1", "configmaps", "ConfigMap"),
+        ("apps/v1", "deployments", "Deployment"),
+    ];
+    let own = own.map(|(version, name, kind)| json!({"groupVersion": version, "resources": [{"name": name, "kind": kind}]}));
+    let apis = [apis, own.to_vec()].concat();
     json!({"status": {"kubernetesVersion": "v1.36.3", "apiEnablements": apis,
         "nodeSummary": {"totalNum": 3, "readyNum": 3},
         "conditions": [{"type": "Ready", "status": "True", "reason": "ClusterReady",

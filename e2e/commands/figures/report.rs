@@ -8,7 +8,7 @@ use crate::commands::up::Foundation;
 /// What a figure counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Unit {
+pub(in crate::commands) enum Unit {
     /// Memory.
     MiB,
     /// Time.
@@ -17,16 +17,19 @@ pub(super) enum Unit {
     Millis,
     /// A rate.
     PerSecond,
+    /// A number.
+    Count,
 }
 
 impl Unit {
     /// A figure with its unit.
-    pub(super) fn show(self, value: f64) -> String {
+    pub(in crate::commands) fn show(self, value: f64) -> String {
         match self {
             Self::MiB => format!("{value:.1} MiB"),
             Self::Seconds => format!("{value:.2} s"),
             Self::Millis => format!("{value:.1} ms"),
             Self::PerSecond => format!("{value:.0}/s"),
+            Self::Count => format!("{value:.0}"),
         }
     }
 }
@@ -45,14 +48,14 @@ struct Row {
 
 /// All lines, in the order in which they were first measured.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(in crate::commands) struct Report {
     build: String,
     rows: Vec<Row>,
 }
 
 impl Report {
     /// Of a build.
-    pub(super) fn new(build: &str) -> Self {
+    pub(in crate::commands) fn new(build: &str) -> Self {
         Self {
             build: build.to_owned(),
             rows: Vec::new(),
@@ -60,7 +63,13 @@ impl Report {
     }
 
     /// Adds a figure of one server.
-    pub(super) fn add(&mut self, kind: Foundation, what: &str, value: f64, unit: Unit) {
+    pub(in crate::commands) fn add(
+        &mut self,
+        kind: Foundation,
+        what: &str,
+        value: f64,
+        unit: Unit,
+    ) {
         let at = self.rows.iter().position(|row| row.what == what);
         let at = at.unwrap_or_else(|| {
             self.rows.push(Row {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::commands::up::Foundation;
-use crate::commands::vitals::{mib, resident};
+use crate::commands::vitals::{mib, processor_time, resident};
 use crate::env::{Fleet, Parts, Plane, PlaneOptions, Scratch};
 
 const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How people call it.
-pub(super) fn name(kind: Foundation) -> &'static str {
+pub(in crate::commands) fn name(kind: Foundation) -> &'static str {
     match kind {
         Foundation::Builtin => "built-in",
         Foundation::Real => "kube-apiserver",
@@ -28,16 +28,20 @@ pub(super) fn name(kind: Foundation) -> &'static str {
 }
 
 /// A hub that runs.
-pub(super) struct Server {
+pub(in crate::commands) struct Server {
     plane: Plane,
     fleet: Fleet,
 }
 
 impl Server {
-    /// Starts it, and Towline on it.
-    pub(super) async fn start(kind: Foundation, scratch: &Scratch) -> Result<Self> {
+    /// Starts it, and Towline on it with these flags.
+    pub(in crate::commands) async fn start(
+        kind: Foundation,
+        scratch: &Scratch,
+        flags: &[&str],
+    ) -> Result<Self> {
         let parts = Parts::from_env()?;
-        let mut options = PlaneOptions::hub();
+        let mut options = PlaneOptions::hub().hub_flags(flags);
         options.builtin = kind == Foundation::Builtin;
         parts.build(&options.parts()).await?;
         let dir = scratch.join(name(kind));
@@ -47,13 +51,10 @@ impl Server {
     }
 
     /// Takes everything away and starts on nothing; returns after how long it was ready.
-    pub(super) async fn start_empty(&mut self) -> Result<Duration> {
+    pub(in crate::commands) async fn start_empty(&mut self) -> Result<Duration> {
         self.plane.apiserver.kill();
         self.plane.etcd.kill();
-        // A server has one or the other. Keys without a database would be those of a hub that lost it.
-        for data in ["data", "etcd"] {
-            let _ = std::fs::remove_dir_all(self.plane.dir.join(data));
-        }
+        self.plane.empty()?;
         let took = self.start_again().await?;
         // What `towline init` had made on it is gone too.
         if !self.plane.options.builtin {
@@ -64,7 +65,7 @@ impl Server {
     }
 
     /// Kills it and starts it on what it has; returns after how long it was ready.
-    pub(super) async fn start_again(&mut self) -> Result<Duration> {
+    pub(in crate::commands) async fn start_again(&mut self) -> Result<Duration> {
         // It ends when its server is away for long, and its tokens may be those of other data.
         self.plane.manager.kill();
         self.plane.apiserver.kill();
@@ -98,7 +99,7 @@ impl Server {
     }
 
     /// A client with every right and a connection of its own.
-    pub(super) async fn writer(&self) -> Result<Client> {
+    pub(in crate::commands) async fn writer(&self) -> Result<Client> {
         let options = ClientOptions::new("lab figures").with_timeout(REQUEST_TIMEOUT);
         let path = &self.plane.kubeconfig;
         let (client, _) = kubeconfig_client(Some(path), None, &options, &Env::system()).await?;
@@ -106,27 +107,36 @@ impl Server {
     }
 
     /// Resident memory by process, in MiB.
-    pub(super) fn memory(&mut self) -> Result<Vec<(String, f64)>> {
-        let pids = self.plane.pids().into_iter();
-        let hub = self
-            .fleet
-            .hub
-            .pid()
-            .map(|pid| ("towline-hub".to_owned(), pid));
-        pids.chain(hub)
-            .map(|(name, pid)| Ok((name, mib(resident(pid)?))))
-            .collect()
+    pub(in crate::commands) fn memory(&mut self) -> Result<Vec<(String, f64)>> {
+        self.of_each(|pid| Ok(mib(resident(pid)?)))
+    }
+
+    /// Processor time that each process has used.
+    pub(in crate::commands) fn processor_time(&mut self) -> Result<Vec<(String, Duration)>> {
+        self.of_each(processor_time)
+    }
+
+    fn of_each<T>(&mut self, of: impl Fn(u32) -> Result<T>) -> Result<Vec<(String, T)>> {
+        let hub = self.fleet.hub.pid();
+        let hub = hub.map(|pid| ("towline-hub".to_owned(), pid));
+        let all = self.plane.pids().into_iter().chain(hub);
+        all.map(|(name, pid)| Ok((name, of(pid)?))).collect()
     }
 
     /// Ends it.
-    pub(super) async fn stop(mut self) {
+    pub(in crate::commands) async fn stop(mut self) {
         self.fleet.hub.kill();
         self.plane.stop().await;
     }
 }
 
 /// Sends a request and reads the answer to its end; it has to be a success.
-pub(super) async fn send(client: &Client, method: Method, path: &str, body: Vec<u8>) -> Result<()> {
+pub(in crate::commands) async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+) -> Result<()> {
     let answer = ask(client, method, path, body).await?;
     let status = answer.status();
     let body = answer.into_body().collect().await;
@@ -142,7 +152,7 @@ pub(super) async fn send(client: &Client, method: Method, path: &str, body: Vec<
 }
 
 /// Sends a request; the answer's body is left to the caller.
-pub(super) async fn ask(
+pub(in crate::commands) async fn ask(
     client: &Client,
     method: Method,
     path: &str,

@@ -25,25 +25,29 @@ const DATA: usize = 900;
 const GONE_WITHIN: Duration = Duration::from_secs(600);
 
 /// What a round came to.
-pub(super) struct Round {
+pub(in crate::commands) struct Round {
     latencies: Vec<Duration>,
     took: Duration,
 }
 
 impl Round {
     /// Writes a second.
-    pub(super) fn rate(&self) -> f64 {
+    pub(in crate::commands) fn rate(&self) -> f64 {
         self.latencies.len() as f64 / self.took.as_secs_f64()
     }
 
     /// How long one took.
-    pub(super) fn latency(&self) -> Latency {
+    pub(in crate::commands) fn latency(&self) -> Latency {
         Latency::of(&self.latencies)
     }
 }
 
 /// Creates ConfigMaps for so long.
-pub(super) async fn creates(server: &Server, count: usize, within: Duration) -> Result<Round> {
+pub(in crate::commands) async fn creates(
+    server: &Server,
+    count: usize,
+    within: Duration,
+) -> Result<Round> {
     let namespace = namespace_of(count);
     make_namespace(&server.writer().await?, &namespace).await?;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -64,7 +68,7 @@ fn namespace_of(count: usize) -> String {
 }
 
 /// Deletes what a round of creations left, a hundred thousand objects perhaps, and waits until it is gone.
-pub(super) async fn clear(server: &Server, count: usize) -> Result<()> {
+pub(in crate::commands) async fn clear(server: &Server, count: usize) -> Result<()> {
     let client = server.writer().await?;
     let namespaces: Api<Namespace> = Api::all(client);
     let name = namespace_of(count);
@@ -77,7 +81,11 @@ pub(super) async fn clear(server: &Server, count: usize) -> Result<()> {
 }
 
 /// Renews Leases for so long, as agents do.
-pub(super) async fn renewals(server: &Server, count: usize, within: Duration) -> Result<Round> {
+pub(in crate::commands) async fn renewals(
+    server: &Server,
+    count: usize,
+    within: Duration,
+) -> Result<Round> {
     let client = server.writer().await?;
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{CLUSTER_NAMESPACE}/leases");
     let name = |number: usize| format!("figures-{count}-{number}");
@@ -136,7 +144,7 @@ async fn round(
 }
 
 /// Makes a namespace.
-pub(super) async fn make_namespace(client: &Client, name: &str) -> Result<()> {
+pub(in crate::commands) async fn make_namespace(client: &Client, name: &str) -> Result<()> {
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let body = body.to_string().into_bytes();
     send(client, Method::POST, "/api/v1/namespaces", body).await

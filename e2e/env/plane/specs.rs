@@ -28,13 +28,8 @@ pub(super) fn etcd_spec(parts: &Parts, dir: &Path, port: u16, peer: u16) -> Resu
         .args(["--unsafe-no-fsync", "--log-level=warn"]))
 }
 
-/// `towline-hub serve` with the plane's CA, so that whatever the plane's CA signs counts.
-pub(super) fn builtin_spec(
-    dir: &Path,
-    options: &PlaneOptions,
-    pki: &Pki,
-    port: u16,
-) -> Result<ProcessSpec> {
+/// Gives a built-in server, before its first start, the CA that its clients trust.
+pub(super) fn give_ca(dir: &Path, pki: &Pki) -> Result<()> {
     let data = dir.join("data");
     let keys = data.join("pki");
     std::fs::create_dir_all(&keys)
@@ -42,7 +37,17 @@ pub(super) fn builtin_spec(
         .and_then(|()| std::fs::set_permissions(&keys, Permissions::from_mode(0o700)))
         .with_context(|| format!("failed to create {}", keys.display()))?;
     kubeconfig::write_private(&keys.join("ca.crt"), &pki.ca_pem())?;
-    kubeconfig::write_private(&keys.join("ca.key"), &pki.ca_key_pem())?;
+    kubeconfig::write_private(&keys.join("ca.key"), &pki.ca_key_pem())
+}
+
+/// `towline-hub serve` with the plane's CA, so that whatever the plane's CA signs counts.
+pub(super) fn builtin_spec(
+    dir: &Path,
+    options: &PlaneOptions,
+    pki: &Pki,
+    port: u16,
+) -> Result<ProcessSpec> {
+    give_ca(dir, pki)?;
     serve_spec(dir, options, port)
 }
 
