@@ -30,7 +30,7 @@ fn cluster(number: u32) -> Value {
     let region = format!("r{}", number % 10);
     let tier = ["gold", "silver", "bronze"][(number % 3) as usize];
     let free = 50 + number % 97;
-    let amounts = |cpu: u32| json!({"cpu": cpu.to_string(), "memory": format!("{}Gi", 4 * cpu), "pods": "5000"});
+    let amounts = |cpu: u32| json!({"cpu": cpu.to_string(), "memory": format!("{}Gi", 4 * cpu), "pods": (10 * cpu).to_string()});
     json!({
         "metadata": {"name": format!("c-{number:04}"), "labels": {"tier": tier, "region": region}},
         "spec": {"syncMode": "Pull", "provider": "p", "region": region, "zone": format!("{region}-a")},

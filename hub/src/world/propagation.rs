@@ -76,8 +76,10 @@ pub struct Binding {
     pub applied: Option<Arc<str>>,
     /// Counts changes of its spec.
     pub generation: i64,
-    /// What is said of it.
+    /// What is said of it, without what members say: see [`Self::whole_status`].
     pub status: ResourceBindingStatus,
+    /// What members say, as JSON, a fraction of what it takes when it is read.
+    answers: Option<Box<str>>,
 }
 
 impl Binding {
@@ -85,7 +87,7 @@ impl Binding {
     pub fn new(
         mut binding: propagation::Binding,
         generation: i64,
-        status: ResourceBindingStatus,
+        mut status: ResourceBindingStatus,
     ) -> Self {
         let placement = binding.spec.placement.as_ref().map(placements::shared);
         binding.spec.placement = placement.as_ref().map(|it| Arc::clone(&it.placement));
@@ -93,12 +95,25 @@ impl Binding {
             let same = placement.as_ref().filter(|it| *it.text == *text);
             same.map_or_else(|| text.into(), |it| Arc::clone(&it.text))
         });
+        let answers = std::mem::take(&mut status.aggregated_status);
+        let answers = Some(answers).filter(|all| !all.is_empty());
         Self {
             binding,
             placement,
             applied,
             generation,
             status,
+            // It was read from JSON, or is about to be written as such.
+            answers: answers.and_then(|all| Some(serde_json::to_string(&all).ok()?.into())),
+        }
+    }
+
+    /// What is said of it, with what members say.
+    pub fn whole_status(&self) -> ResourceBindingStatus {
+        let answers = self.answers.as_deref().map(serde_json::from_str);
+        ResourceBindingStatus {
+            aggregated_status: answers.and_then(Result::ok).unwrap_or_default(),
+            ..self.status.clone()
         }
     }
 }

@@ -184,7 +184,7 @@ impl Reconcile for Answers {
         });
         let seen = Observed {
             binding: held.binding.clone(),
-            status: held.status.clone(),
+            status: held.whole_status(),
             works,
             template: before_and_after,
             stirred: lock(&self.stirred).contains(key),

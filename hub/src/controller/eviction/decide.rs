@@ -101,7 +101,7 @@ fn end_tasks(
     decision: &mut Decision,
 ) {
     let held = seen.held;
-    let replacement = Replacement::of(&held.binding.spec, &held.status, held.generation);
+    let replacement = Replacement::of(&held.binding.spec, &held.whole_status(), held.generation);
     let mut kept = Vec::new();
     for mut task in std::mem::take(&mut wanted.spec.graceful_eviction_tasks) {
         let name = &task.from_cluster;
