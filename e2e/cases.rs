@@ -8,6 +8,7 @@ mod by_hand;
 mod check;
 mod churn;
 mod demo;
+mod failover;
 mod helm;
 mod hostile;
 mod hub;

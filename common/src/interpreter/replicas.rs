@@ -62,6 +62,13 @@ pub fn get(gvk: &Gvk, template: &Value) -> Option<Replicas> {
     })
 }
 
+/// How many replicas serve by what a member reflects of its object; none of kinds that do not say it in numbers.
+pub fn available(gvk: &Gvk, reflected: &Value) -> Option<i64> {
+    // A zero is left out.
+    let number = |key: &str| reflected.get(key).and_then(Value::as_i64).unwrap_or(0);
+    matches!(rule(gvk)?, Rule::Workload).then(|| number("availableReplicas"))
+}
+
 /// Whether a member's share is written into manifests of this kind.
 pub fn is_revised(gvk: &Gvk) -> bool {
     matches!(rule(gvk), Some(Rule::Workload | Rule::Job))

@@ -2,11 +2,14 @@
 
 use chrono::{DateTime, Utc};
 use common::api::binding::{
-    GracefulEvictionTask, ResourceBindingSpec, ResourceBindingStatus, SCHEDULED,
+    AggregatedStatusItem, GracefulEvictionTask, ResourceBindingSpec, ResourceBindingStatus,
+    SCHEDULED, TargetCluster,
 };
 use common::api::policy::PurgeMode;
 use common::api::work::ResourceHealth;
 use common::conditions;
+use common::gvk::Gvk;
+use common::interpreter::replicas;
 use common::time::from_time;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,7 +39,7 @@ pub struct Replacement {
     pub placed: bool,
     /// The scheduler found no place for it.
     pub unplaceable: bool,
-    /// Every member that it is placed in says that it is healthy there.
+    /// Every member that it is placed in says that it is healthy there, with as many replicas as it was given.
     pub healthy: bool,
     /// It is placed somewhere.
     pub somewhere: bool,
@@ -48,17 +51,31 @@ impl Replacement {
         let scheduled = conditions::get(&status.conditions, SCHEDULED);
         let says = |what: &str| scheduled.is_some_and(|it| it.status == what);
         let items = status.aggregated_status.iter();
-        let health: BTreeMap<&str, Option<ResourceHealth>> = items
-            .map(|item| (item.cluster_name.as_str(), item.health))
+        let items: BTreeMap<&str, &AggregatedStatusItem> = items
+            .map(|item| (item.cluster_name.as_str(), item))
             .collect();
-        let is_healthy = |name: &str| health.get(name) == Some(&Some(ResourceHealth::Healthy));
+        let kind = Gvk::new(&spec.resource.api_version, &spec.resource.kind);
+        let is_healthy = |target: &TargetCluster| {
+            let item = items.get(target.name.as_str());
+            item.is_some_and(|item| serves(kind.as_ref(), target, item))
+        };
         Self {
             placed: says("True") && status.scheduler_observed_generation == Some(generation),
             unplaceable: says("False"),
-            healthy: spec.clusters.iter().all(|it| is_healthy(&it.name)),
+            healthy: spec.clusters.iter().all(is_healthy),
             somewhere: !spec.clusters.is_empty(),
         }
     }
+}
+
+/// Whether a member says that it runs its share. That it is healthy may have been said of a smaller share, before the
+/// replicas came that another member had; numbers tell, where the kind has them and the member shows them.
+fn serves(kind: Option<&Gvk>, target: &TargetCluster, item: &AggregatedStatusItem) -> bool {
+    let share = i64::from(target.replicas.unwrap_or(0));
+    let available = kind
+        .zip(item.status.as_ref())
+        .and_then(|(kind, status)| replicas::available(kind, status));
+    item.health == Some(ResourceHealth::Healthy) && available.is_none_or(|it| it >= share)
 }
 
 /// What becomes of a task. `timeout` is how long it lasts when it does not say; `welcome` whether what it keeps might
@@ -329,6 +346,35 @@ mod tests {
         for (clusters, scheduled, observed, health, want) in cases {
             let found = Replacement::of(&spec(clusters), &status(scheduled, observed, health), 3);
             assert_eq!(found, want, "{clusters} {scheduled} {observed} {health}");
+        }
+    }
+
+    #[test]
+    fn a_member_serves_when_it_says_so_of_what_it_was_given() {
+        let numbers = |available: u32| json!({"replicas": 4, "availableReplicas": available});
+        // Kind, share, what is reflected, health, whether that will do.
+        let cases = [
+            ("apps/v1 Deployment", 4, numbers(4), "Healthy", true),
+            ("apps/v1 Deployment", 4, numbers(2), "Healthy", false),
+            ("apps/v1 Deployment", 4, numbers(4), "Unhealthy", false),
+            ("apps/v1 Deployment", 2, numbers(4), "Healthy", true),
+            ("apps/v1 Deployment", 1, json!({}), "Healthy", false),
+            ("apps/v1 Deployment", 0, json!({}), "Healthy", true),
+            ("apps/v1 Deployment", 4, json!(null), "Healthy", true),
+            ("apps/v1 StatefulSet", 4, numbers(3), "Healthy", false),
+            ("apps/v1 ReplicaSet", 4, numbers(3), "Healthy", false),
+            ("batch/v1 Job", 4, json!({"active": 1}), "Healthy", true),
+            ("example.org/v1 Widget", 4, numbers(1), "Healthy", true),
+            ("example.org/v1 Widget", 4, numbers(4), "Unknown", false),
+        ];
+        for (kind, share, reflected, health, want) in cases {
+            let (version, name) = kind.split_once(' ').expect("two words");
+            let target = json!({"name": "m2", "replicas": share});
+            let target = serde_json::from_value(target).expect("a target");
+            let item = json!({"clusterName": "m2", "health": health, "status": reflected});
+            let item = serde_json::from_value(item).expect("an item");
+            let found = serves(Gvk::new(version, name).as_ref(), &target, &item);
+            assert_eq!(found, want, "{kind} {share} {reflected} {health}");
         }
     }
 }
