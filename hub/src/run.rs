@@ -312,7 +312,7 @@ impl Hub {
         self.start(parts, detector.workers(workers));
         let policies = Policies::watching(client(), holdings, skips.clone(), chance, world);
         self.start(parts, policies);
-        let scheduler = Scheduler::watching(bindings(), placing, clock.clone(), world);
+        let scheduler = Scheduler::watching(bindings(), placing.clone(), clock.clone(), world);
         self.start(parts, scheduler.workers(workers));
         let spaces = Namespaces::watching(client(), bindings(), skips, namespaces, world);
         self.start(parts, spaces.workers(workers));
@@ -325,7 +325,7 @@ impl Hub {
         self.start(parts, answers.workers(workers));
         let evictions = Evictions::watching(
             client(),
-            bindings(),
+            (bindings(), placing),
             clock.clone(),
             self.config.failover.eviction,
             self.metrics.eviction.clone(),

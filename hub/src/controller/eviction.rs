@@ -1,8 +1,8 @@
 //! Moves what is placed on clusters with NoExecute taints, and ends the copies that it leaves behind.
 //!
 //! A binding is looked at when it changes, when a cluster changes that it is placed on or leaves, and when a time has
-//! come: of a toleration, of a task, of its turn. Where it goes instead, the scheduler says; the binding controller
-//! keeps its Works as long as tasks name their clusters.
+//! come: of a toleration, of a task, of its turn. Where it goes instead is written with that, or the scheduler says it
+//! later; the binding controller keeps its Works as long as tasks name their clusters.
 
 pub mod brake;
 pub mod decide;
@@ -14,6 +14,7 @@ mod tests;
 pub mod turns;
 
 use super::bindings::{Bindings, Error, about, about_cluster, about_template_of};
+use super::scheduler::Placing;
 use crate::propagation::Notice;
 use crate::scheduler::from_api;
 use crate::world::{self, Change, Cluster, Index, ObjectName, Record as _, Told, World};
@@ -56,6 +57,7 @@ pub struct Evictions {
     client: Client,
     world: World,
     bindings: Bindings,
+    placing: Placing,
     clock: SharedClock,
     options: Options,
     metrics: Metrics,
@@ -74,7 +76,7 @@ impl Evictions {
     /// A controller that is woken by what the world tells.
     pub fn watching(
         client: Client,
-        bindings: Bindings,
+        (bindings, placing): (Bindings, Placing),
         clock: SharedClock,
         options: Options,
         metrics: Metrics,
@@ -85,6 +87,7 @@ impl Evictions {
             client,
             world: world.clone(),
             bindings,
+            placing,
             clock,
             options,
             metrics,
@@ -337,7 +340,9 @@ impl Evictions {
         let Some(wanted) = &decision.binding else {
             return Ok(());
         };
-        self.bindings.update(&held.binding, wanted).await?;
+        let placed = self.placing.place(wanted, Some(held));
+        let updated = self.bindings.update(&held.binding, &placed).await;
+        self.placing.noted(wanted, updated)?;
         self.metrics.evicted(wanted.kind(), decision.left.len());
         self.bindings.tell(&about(wanted), &decision.events);
         let template = about_template_of(wanted);

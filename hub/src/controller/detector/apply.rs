@@ -49,7 +49,7 @@ impl Detector {
     async fn create(&self, binding: &Binding) -> Result<(), Error> {
         let placed = self.placing.place(binding, None);
         let created = self.bindings.create(&placed).await;
-        self.noted(binding, created.map(drop))
+        self.placing.noted(binding, created.map(drop))
     }
 
     async fn update(&self, known: &Binding, wanted: &Binding) -> Result<(), Error> {
@@ -60,15 +60,7 @@ impl Detector {
         };
         let placed = self.placing.place(wanted, Some(&held));
         let updated = self.bindings.update(known, &placed).await;
-        self.noted(known, updated)
-    }
-
-    /// Where a binding goes that was not written is not told.
-    fn noted(&self, binding: &Binding, written: Result<(), Error>) -> Result<(), Error> {
-        if written.is_err() {
-            self.placing.forget(&name_of(binding));
-        }
-        written
+        self.placing.noted(known, updated)
     }
 
     async fn patch_template(&self, template: &Template, body: &Value) -> Result<(), Error> {

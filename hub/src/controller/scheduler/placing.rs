@@ -56,6 +56,14 @@ impl Placing {
         wanted.binding
     }
 
+    /// Where a binding goes that was not written is not told.
+    pub fn noted<T, E>(&self, binding: &Binding, written: Result<T, E>) -> Result<T, E> {
+        if written.is_err() {
+            self.forget(&name_of(binding));
+        }
+        written
+    }
+
     /// A binding was not written, or is gone.
     pub fn forget(&self, name: &ObjectName) {
         lock(&self.0.ahead).remove(name);
