@@ -9,7 +9,7 @@ use crate::controller::binding_status::Answers;
 use crate::controller::bindings::Bindings;
 use crate::controller::cluster::{self, Clusters};
 use crate::controller::detector::policies::Policies;
-use crate::controller::detector::{Detector, Holdings};
+use crate::controller::detector::{Detector, Holdings, Unsettled};
 use crate::controller::events::Events;
 use crate::controller::eviction::{self, Evictions};
 use crate::controller::fleet::Fleet;
@@ -298,13 +298,13 @@ impl Hub {
             namespaces,
             workers,
         } = self.config.propagation.clone();
-        let holdings = Holdings::default();
+        let (holdings, unsettled) = (Holdings::default(), Unsettled::default());
         let placing = Placing::watching(world);
         let detector = Detector::watching(
             client(),
             (bindings(), placing.clone()),
             skips.clone(),
-            holdings.clone(),
+            (holdings.clone(), unsettled.clone()),
             chance,
             world,
         );
@@ -316,7 +316,7 @@ impl Hub {
         self.start(parts, scheduler.workers(workers));
         let spaces = Namespaces::watching(client(), bindings(), skips, namespaces, world);
         self.start(parts, spaces.workers(workers));
-        let works = Sync::watching(client(), bindings(), clock.clone(), world);
+        let works = Sync::watching(client(), bindings(), unsettled, clock.clone(), world);
         let synced = works.queue();
         // What bounds them is how many Works are written at once.
         self.start(parts, works.workers(workers * WORKERS_OF_WORKS));

@@ -51,6 +51,16 @@ impl Error {
             source: Box::new(source),
         }
     }
+
+    /// Whether the same, tried again, may well be done: nobody refused it.
+    pub fn passes(&self) -> bool {
+        let Self::Request { source, .. } = self else {
+            return false;
+        };
+        source
+            .code()
+            .is_none_or(|code| matches!(code, 409 | 429 | 500..))
+    }
 }
 
 impl Failure for Error {

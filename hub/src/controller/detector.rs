@@ -18,10 +18,12 @@ pub mod policies;
 pub mod skip;
 #[cfg(test)]
 mod tests;
+mod unsettled;
 pub mod wake;
 
 pub use decide::{Decision, Observed, Problem, Write, decide};
 pub use holdings::Holdings;
+pub use unsettled::Unsettled;
 
 use super::bindings::{Bindings, Error, required_by};
 use super::dependencies::sought::{self, Sought};
@@ -54,6 +56,7 @@ pub struct Detector {
     /// Templates that their authors changed, and for which that was not carried out yet.
     edited: Mutex<BTreeMap<TemplateName, Edit>>,
     holdings: Holdings,
+    unsettled: Unsettled,
     policies_in: Index<Arc<str>>,
     seekers: Index<Sought>,
     /// Bindings by those that take them along.
@@ -66,7 +69,7 @@ impl Detector {
         client: Client,
         (bindings, placing): (Bindings, Placing),
         skips: Skips,
-        holdings: Holdings,
+        (holdings, unsettled): (Holdings, Unsettled),
         chance: &Chance,
         world: &World,
     ) -> Controller<Arc<Self>> {
@@ -80,6 +83,7 @@ impl Detector {
             draws: chance.shared_stream("detector"),
             edited: Mutex::default(),
             holdings,
+            unsettled,
             policies_in: views
                 .policies
                 .index(|name, _| vec![Arc::clone(&name.namespace)]),
@@ -149,9 +153,13 @@ impl Detector {
             queue.add(name);
             return;
         };
+        let edit = wake::edit(old, new);
+        if edit.is_some() {
+            self.unsettled.changed(&name);
+        }
         let found_at_start = change.listed && old.is_none();
-        if !found_at_start && let Some(edit) = wake::edit(old, new) {
-            self.note_edit(&name, Some(edit));
+        if !found_at_start && edit.is_some() {
+            self.note_edit(&name, edit);
             queue.add_with(name, Priority::Urgent);
         } else if old
             .is_none_or(|old| old.labels != new.labels || old.annotations != new.annotations)
@@ -327,10 +335,19 @@ impl Reconcile for Detector {
     async fn reconcile(&self, key: &TemplateName) -> Result<Requeue, Error> {
         self.world.propagation.synced().await;
         self.world.clusters.synced().await;
+        let change = self.unsettled.begin(key);
         let edited = self.edited().remove(key);
         let done = self.settle(key, edited).await;
         if done.is_err() {
             self.note_edit(key, edited);
+        }
+        let said = done.as_ref().err().is_none_or(|error| !error.passes());
+        if let Some(change) = change.filter(|_| said) {
+            let urgency = match edited {
+                Some(_) => Priority::Urgent,
+                None => Priority::Backlog,
+            };
+            self.unsettled.settled(key, change, urgency);
         }
         done
     }

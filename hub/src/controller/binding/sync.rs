@@ -1,7 +1,8 @@
 //! Makes the Works of every binding, and takes them away again.
 //!
 //! A binding is looked at when it changes, when overrides do that may be about its template, and when somebody else
-//! changes or deletes one of its Works (`wake`). Many Works of one binding are written at once, and those of all
+//! changes or deletes one of its Works (`wake`); at a start, and after its template changed, once the detector has
+//! had its say about that. Many Works of one binding are written at once, and those of all
 //! bindings in the order in which they come: one that goes to a thousand members keeps no other waiting (`deliver`).
 
 mod deliver;
@@ -13,8 +14,9 @@ use super::render::{self, Renderer};
 use super::targets::{self, WorkName};
 use crate::controller::bindings::{Bindings, Error, about, about_template, required_by};
 use crate::controller::dependencies::parent;
+use crate::controller::detector::Unsettled;
 use crate::propagation::{Binding, Notice};
-use crate::world::{self, Index, ObjectName, TemplateName, World};
+use crate::world::{self, Index, ObjectName, TemplateName, Told, World};
 use common::api::binding::TargetCluster;
 use common::api::override_policy::OverrideSpec;
 use common::controller::{Controller, Reconcile, Requeue};
@@ -38,6 +40,7 @@ pub struct Sync {
     client: Client,
     world: World,
     bindings: Bindings,
+    unsettled: Unsettled,
     clock: SharedClock,
     /// Works by the binding that they name.
     works: Index<ObjectName>,
@@ -58,6 +61,7 @@ impl Sync {
     pub fn watching(
         client: Client,
         bindings: Bindings,
+        unsettled: Unsettled,
         clock: SharedClock,
         world: &World,
     ) -> Controller<Arc<Self>> {
@@ -70,6 +74,7 @@ impl Sync {
             client,
             world: world.clone(),
             bindings,
+            unsettled,
             clock,
             works: world
                 .works
@@ -93,6 +98,16 @@ impl Sync {
         let (me, to) = (Arc::clone(&sync), queue.clone());
         world.works.on_change(move |change| {
             me.work_changed(change, &to);
+        });
+        let (me, to) = (Arc::clone(&sync), queue.clone());
+        views.templates.listen(move |kind, told| {
+            if let Told::Complete { gap: None } = told {
+                me.templates_listed(kind, &to);
+            }
+        });
+        let to = queue.clone();
+        sync.unsettled.on_settled(move |binding, urgency| {
+            to.add_with(binding, urgency);
         });
         let (me, to) = (Arc::clone(&sync), queue.clone());
         views.overrides.on_change(move |change| {
@@ -170,9 +185,16 @@ impl Sync {
 
     async fn sync(&self, key: &ObjectName, held: &world::Binding) -> Result<(), Error> {
         let binding = &held.binding;
+        let Some(name) = TemplateName::of(&binding.spec.resource) else {
+            return Ok(());
+        };
+        // Of a kind that is not listed yet the list wakes it.
         let Some(template) = self.template(binding) else {
             return Ok(());
         };
+        if self.unsettled.holds_up(&name, key) {
+            return Ok(());
+        }
         // What it is about changed since it was placed: the detector is about to say so.
         if template.identity.uid != binding.spec.resource.uid.clone().unwrap_or_default() {
             return Ok(());

@@ -210,7 +210,7 @@ fn wanted(seen: &Observed, policy: &Policy) -> Result<Option<Write>, Problem> {
         usable(binding, template)?;
     }
     let lazy = policy.spec.activation_preference == Some(ActivationPreference::Lazy);
-    if lazy && seen.edited != Some(Edit::Content) {
+    if lazy && !is_edited(seen) {
         return Ok(match &seen.binding {
             Some(binding) if claim::has_any(&binding.labels, &binding.annotations) => {
                 let dependents = attach::those_placed(&seen.dependents);
@@ -233,6 +233,18 @@ fn wanted(seen: &Observed, policy: &Policy) -> Result<Option<Write>, Problem> {
         Some(&held),
         &attach::those_placed(&seen.dependents),
     ))
+}
+
+/// Whether the author changed what the template says since its binding was written: that was seen, or its replicas are
+/// others than the binding's, which are written of nothing else.
+fn is_edited(seen: &Observed) -> bool {
+    let asked = seen.replicas.as_ref().ok().and_then(Option::as_ref);
+    let claimed = seen.binding.as_ref();
+    let claimed = claimed.filter(|it| claim::has_any(&it.labels, &it.annotations));
+    let scaled = asked
+        .zip(claimed)
+        .is_some_and(|(asked, binding)| asked.replicas != binding.spec.replicas.unwrap_or(0));
+    scaled || seen.edited == Some(Edit::Content)
 }
 
 fn write(seen: &Observed, held: Option<&Held<'_>>, dependents: &[Dependent]) -> Option<Write> {

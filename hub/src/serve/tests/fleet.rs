@@ -3,7 +3,7 @@
 //!
 //! `seeds` runs propagation in it while everything goes wrong: `draw` makes a `plan` of a seed, `runs` plays it on a
 //! `stage` (`acts` is what people do, `faults` what lines do, `pods` what runs in members), and `ledger` keeps `books`,
-//! on which `steps` says what holds after every event and `rest` what holds at the end.
+//! on which `steps` says what holds after every event and `rest` what holds at the end. `returns` has a hub come back.
 
 mod acts;
 mod books;
@@ -17,6 +17,7 @@ mod ledger;
 mod plan;
 mod pods;
 mod rest;
+mod returns;
 mod runs;
 mod seeds;
 mod stage;

@@ -3,6 +3,7 @@
 use super::{Stage, cluster_policy, policy, told};
 use crate::controller::detector::{Decision, Write, claim, wake};
 use crate::propagation::{Policy, PolicyName, Template};
+use common::interpreter::replicas::Replicas;
 use serde_json::json;
 
 #[test]
@@ -178,6 +179,21 @@ fn check_21_a_lazy_policy_changes_nothing_before_an_edit() {
     stage.settle();
     let after = stage.0.binding.expect("a binding").spec;
     assert_eq!(after.preserve_resources_on_deletion, Some(true));
+}
+
+#[test]
+fn a_lazy_policy_follows_a_scale_that_nobody_saw() {
+    let lazy = json!({"activationPreference": "Lazy"});
+    let mut stage = Stage::new([policy("p", json!({}), lazy)]);
+    stage.settle();
+    // As after a start: what was listed was not edited, as far as anybody saw.
+    stage.0.replicas = Ok(Some(Replicas {
+        replicas: 5,
+        requirements: None,
+    }));
+    stage.settle();
+    let binding = stage.0.binding.expect("a binding");
+    assert_eq!(binding.spec.replicas, Some(5));
 }
 
 #[test]
