@@ -1,8 +1,10 @@
 //! From a policy on the hub to objects in members, and the answer back: the three files that README applies.
 
+mod lives;
 mod members;
 mod overrides;
 mod rig;
+mod stage;
 mod tenants;
 
 use anyhow::{Context as _, Result, ensure};
