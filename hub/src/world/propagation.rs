@@ -11,7 +11,9 @@ use common::api::binding::{
     ClusterResourceBinding, ResourceBinding, ResourceBindingSpec, ResourceBindingStatus,
 };
 use common::api::override_policy::{ClusterOverridePolicy, OverridePolicy, OverrideSpec};
-use common::api::policy::{ClusterPropagationPolicy, PropagationPolicy, PropagationSpec};
+use common::api::policy::{
+    ClusterPropagationPolicy, PropagationPolicy, PropagationSpec, ResourceSelector,
+};
 use common::api::rebalancer::{RebalancerSpec, RebalancerStatus, WorkloadRebalancer};
 use common::api::taint_policy::{ClusterTaintPolicy, ClusterTaintSpec};
 use common::chance::Chance;
@@ -21,7 +23,10 @@ use common::watch::WatchConfig;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::sync::Arc;
 
 /// A PropagationPolicy or ClusterPropagationPolicy.
@@ -60,7 +65,53 @@ impl Record for Policy {
 }
 
 /// An OverridePolicy or ClusterOverridePolicy.
-pub type Override = Whole<OverrideSpec>;
+#[derive(Debug)]
+pub struct Override {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// What it wants; nothing but its selectors where the rest cannot be read, and not even these where they cannot.
+    pub spec: OverrideSpec,
+    /// Why it cannot be read.
+    pub problem: Option<String>,
+}
+
+/// What of an override says whom it is about.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Selecting {
+    #[serde(default)]
+    resource_selectors: Vec<ResourceSelector>,
+}
+
+impl Record for Override {
+    const KIND: &'static str = "override policy";
+
+    fn read(object: &str) -> serde_json::Result<Option<Self>> {
+        let (metadata, spec, problem) = match serde_json::from_str::<Whole<OverrideSpec>>(object) {
+            Ok(whole) => (whole.metadata, whole.spec, None),
+            Err(problem) => {
+                // Whom it is about, if that can be read; else it may be about everything.
+                let selecting = serde_json::from_str::<Whole<Selecting>>(object);
+                let resource_selectors = selecting.map(|it| it.spec.resource_selectors);
+                let spec = OverrideSpec {
+                    resource_selectors: resource_selectors.unwrap_or_default(),
+                    ..OverrideSpec::default()
+                };
+                let whole = serde_json::from_str::<Whole<IgnoredAny>>(object)?;
+                (whole.metadata, spec, Some(problem.to_string()))
+            }
+        };
+        let metadata = ObjectMeta {
+            managed_fields: None,
+            ..metadata
+        };
+        Ok(Some(Self {
+            metadata,
+            spec,
+            problem,
+        }))
+    }
+}
 
 /// A WorkloadRebalancer.
 pub type Rebalancer = Whole<RebalancerSpec, RebalancerStatus>;
@@ -253,5 +304,35 @@ impl Propagation {
             watched(&self.rebalancers, metrics, chance),
             templates.run(metrics.clone(), chance.clone()).boxed(),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn an_override_that_cannot_be_read_still_says_whom_it_is_about() {
+        let selectors = json!([{"apiVersion": "v1", "kind": "ConfigMap"}]);
+        // What it wants, how many selectors are read of it, whether all of it is.
+        let cases: [(Value, usize, bool); 4] = [
+            (json!({"resourceSelectors": selectors}), 1, true),
+            (
+                json!({"resourceSelectors": selectors, "overrideRules": 1}),
+                1,
+                false,
+            ),
+            (json!({"resourceSelectors": 1}), 0, false),
+            (json!(1), 0, false),
+        ];
+        for (spec, wanted, whole) in cases {
+            let object = json!({"metadata": {"name": "p"}, "spec": spec});
+            let read = Override::read(&object.to_string()).expect("an object");
+            let read = read.expect("held");
+            let found = (read.spec.resource_selectors.len(), read.problem.is_none());
+            assert_eq!(found, (wanted, whole), "{spec}");
+            assert_eq!(read.metadata.name.as_deref(), Some("p"));
+        }
     }
 }

@@ -35,8 +35,8 @@ use select::{Interest, Rank, Subject};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// An OverridePolicy or a ClusterOverridePolicy.
-pub type Policy<'a> = (&'a ObjectMeta, &'a OverrideSpec);
+/// An OverridePolicy or a ClusterOverridePolicy; with what it wants, or why that cannot be read.
+pub type Policy<'a> = (&'a ObjectMeta, &'a OverrideSpec, Option<&'a str>);
 
 /// A policy as events and errors name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +84,9 @@ pub enum Cause {
     /// The result is one that no override may bring about.
     #[error(transparent)]
     Forbidden(#[from] Forbidden),
+    /// What it wants is not known.
+    #[error("it cannot be read: {0}; write it anew as its kind describes it")]
+    Unreadable(String),
 }
 
 /// The rules that were applied to a manifest, by the names of their policies.
@@ -105,6 +108,7 @@ struct Candidate<'a> {
     namespace: Option<&'a str>,
     name: &'a str,
     spec: &'a OverrideSpec,
+    problem: Option<&'a str>,
     interest: Interest<'a>,
 }
 
@@ -116,14 +120,15 @@ impl<'a> Overrides<'a> {
         policies: impl IntoIterator<Item = Policy<'a>>,
     ) -> Self {
         let subject = Subject::of(template);
-        let candidate = |(metadata, spec): Policy<'a>| Candidate {
+        let candidate = |(metadata, spec, problem): Policy<'a>| Candidate {
             namespace: metadata.namespace.as_deref(),
             name: metadata.name.as_deref().unwrap_or_default(),
             spec,
+            problem,
             interest: subject.interest(spec),
         };
         let cluster = cluster_policies.into_iter().map(candidate);
-        let namespaced = policies.into_iter().filter(|(metadata, _)| {
+        let namespaced = policies.into_iter().filter(|(metadata, ..)| {
             let namespace = metadata.namespace.as_deref();
             namespace.is_some() && namespace == subject.namespace()
         });
@@ -179,6 +184,13 @@ fn apply_all<'a>(
     chosen.sort_by_key(|(rank, _)| *rank);
     let mut applied = Vec::new();
     for (_, candidate) in chosen {
+        if let Some(problem) = candidate.problem {
+            return Err(OverrideError {
+                policy: candidate.policy(),
+                rule: "spec".to_owned(),
+                cause: Cause::Unreadable(problem.to_owned()),
+            });
+        }
         for (rule, target, overriders) in candidate.rules() {
             if target.is_some_and(|target| !cluster::matches(target, cluster)) {
                 continue;

@@ -9,7 +9,7 @@ mod deliver;
 mod wake;
 
 use super::condition;
-use super::overrides::Overrides;
+use super::overrides::{self, Overrides};
 use super::render::{self, Renderer};
 use super::targets::{self, WorkName};
 use crate::controller::bindings::{Bindings, Error, about, about_template, required_by};
@@ -18,7 +18,6 @@ use crate::controller::detector::Unsettled;
 use crate::propagation::{Binding, Notice};
 use crate::world::{self, Index, ObjectName, TemplateName, Told, World};
 use common::api::binding::TargetCluster;
-use common::api::override_policy::OverrideSpec;
 use common::controller::{Controller, Reconcile, Requeue};
 use common::errors::chain;
 use common::labels::{BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER};
@@ -27,7 +26,6 @@ use common::names::EXECUTION_PREFIX;
 use common::time::SharedClock;
 use deliver::{AT_ONCE, IN_ALL};
 use futures::{FutureExt as _, StreamExt as _};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -325,8 +323,8 @@ impl Sync {
 }
 
 /// A policy as rendering takes it.
-fn parts(policy: &Arc<world::Override>) -> (&ObjectMeta, &OverrideSpec) {
-    (&policy.metadata, &policy.spec)
+fn parts(policy: &Arc<world::Override>) -> overrides::Policy<'_> {
+    (&policy.metadata, &policy.spec, policy.problem.as_deref())
 }
 
 /// Works that nobody deletes yet.

@@ -34,13 +34,13 @@ fn cluster_policy(name: &str, spec: Value) -> ClusterOverridePolicy {
 fn parts(policies: &[OverridePolicy]) -> impl Iterator<Item = Policy<'_>> {
     policies
         .iter()
-        .map(|policy| (&policy.metadata, &policy.spec))
+        .map(|policy| (&policy.metadata, &policy.spec, None))
 }
 
 fn cluster_parts(policies: &[ClusterOverridePolicy]) -> impl Iterator<Item = Policy<'_>> {
     policies
         .iter()
-        .map(|policy| (&policy.metadata, &policy.spec.0))
+        .map(|policy| (&policy.metadata, &policy.spec.0, None))
 }
 
 /// A spec for everything that adds a label.
@@ -341,5 +341,24 @@ proptest! {
                 prop_assert_eq!(manifest.pointer(path), template.pointer(path));
             }
         }
+    }
+}
+
+#[test]
+fn what_cannot_be_read_holds_up_whom_it_is_about() {
+    let about = |name: &str| json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": name}]});
+    // What it selects, and whether it may be about the template.
+    let cases = [
+        (json!({}), true),
+        (about("c"), true),
+        (about("other"), false),
+    ];
+    for (spec, holds) in cases {
+        let policy = policy("p", spec.clone());
+        let unreadable = [(&policy.metadata, &policy.spec, Some("no such operator"))];
+        let applied = Overrides::of(&template(), [], unreadable).apply(&mut template(), &m1());
+        let told = applied.err().map(|error| error.cause);
+        let problem = Cause::Unreadable("no such operator".to_owned());
+        assert_eq!(told, holds.then_some(problem), "{spec}");
     }
 }

@@ -114,17 +114,18 @@ impl Sync {
     }
 
     /// An override wakes the bindings that it was about, and those that it is about now.
-    pub(super) fn override_changed(
+    pub(super) fn override_changed<'c>(
         &self,
-        change: &Change<world::Override>,
+        change: &'c Change<world::Override>,
         queue: &Queue<ObjectName>,
     ) {
-        let specs = [change.before(), change.after()].map(|it| it.map(|it| &it.spec));
-        if specs[0] == specs[1] {
+        let says = |it: Option<&'c world::Override>| it.map(|it| (&it.spec, &it.problem));
+        let (before, after) = (says(change.before()), says(change.after()));
+        if before == after {
             return;
         }
         let namespace = &change.name.namespace;
-        for spec in specs.into_iter().flatten() {
+        for (spec, _) in before.into_iter().chain(after) {
             let Some(about) = subjects(spec) else {
                 self.wake_all(namespace, queue);
                 return;

@@ -47,7 +47,7 @@ fn works(
         [],
         policies
             .iter()
-            .map(|policy| (&policy.metadata, &policy.spec)),
+            .map(|policy| (&policy.metadata, &policy.spec, None)),
     );
     let renderer = Renderer::new(
         template,

@@ -232,10 +232,10 @@ impl<'a> Scenario<'a> {
             &template,
             cluster_policies
                 .iter()
-                .map(|policy| (&policy.metadata, &policy.spec.0)),
+                .map(|policy| (&policy.metadata, &policy.spec.0, None)),
             policies
                 .iter()
-                .map(|policy| (&policy.metadata, &policy.spec)),
+                .map(|policy| (&policy.metadata, &policy.spec, None)),
         );
         let renderer = Renderer::new(&template, binding, &overrides).expect("a template");
         let name = renderer.work_name();
