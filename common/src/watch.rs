@@ -36,6 +36,8 @@ use tokio::time::Instant;
 pub const WATCH_TIMEOUT: Duration = Duration::from_secs(200);
 /// Longest delay between two attempts to reconnect.
 pub const RECONNECT_CAP: Duration = Duration::from_secs(30);
+/// The same after a server ended a watch soon, but in order: it answers, and has its reasons, as the change of a CRD.
+const REOPEN_CAP: Duration = Duration::from_secs(2);
 /// The first delay.
 const RECONNECT_BASE: Duration = Duration::from_millis(500);
 /// A watch that ends sooner counts as a failure.
@@ -74,6 +76,7 @@ where
         config,
         rng,
         backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
+        reopening: Backoff::new(RECONNECT_BASE, REOPEN_CAP),
         page_size: config_page_size,
         queue: VecDeque::new(),
         phase: Phase::List(None),
@@ -93,6 +96,8 @@ struct Watcher<K> {
     config: WatchConfig,
     rng: StdRng,
     backoff: Backoff,
+    /// Of watches that were ended in order.
+    reopening: Backoff,
     /// Objects that are asked for at once: fewer after a page that was too long.
     page_size: u32,
     queue: VecDeque<Event<K>>,
@@ -290,6 +295,7 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         }
         if reading.opened.elapsed() >= SHORT_LIVED {
             self.backoff.reset();
+            self.reopening.reset();
         }
         self.phase = Phase::Read(reading);
     }
@@ -298,9 +304,11 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
     fn ended(&mut self, reading: &Reading) {
         self.phase = if reading.opened.elapsed() < SHORT_LIVED {
             // In that time the server may be restored to before our version.
-            Phase::Wait(self.backoff.next(&mut self.rng), Box::new(Phase::Check))
+            let delay = self.reopening.next(&mut self.rng);
+            Phase::Wait(delay, Box::new(Phase::Check))
         } else {
             self.backoff.reset();
+            self.reopening.reset();
             Phase::Open
         };
     }

@@ -355,6 +355,25 @@ async fn reconnecting_slows_down_to_the_cap_and_never_beyond() {
     assert!(delays[11] >= RECONNECT_CAP / 2, "{delays:?}");
 }
 
+/// As it is while the rights of one agent after the other are taken away.
+#[tokio::test(start_paused = true)]
+async fn watches_that_are_ended_again_and_again_are_opened_again_soon() {
+    let begun = Instant::now();
+    let one = |version: u64| {
+        let seen = vec![event("ADDED", &object("a", version))];
+        [Step::Watch(seen, Then::Ends), list(version, "", &[])]
+    };
+    let steps = [list(10, "", &[])];
+    let steps = steps.into_iter().chain((11..31).flat_map(one)).collect();
+    let (events, _) = first(22, steps).await;
+    assert_eq!(events[2..], ["+a"; 20]);
+    let took = begun.elapsed();
+    assert!(
+        took <= 20 * REOPEN_CAP && took >= 8 * REOPEN_CAP,
+        "{took:?}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_server_may_ask_to_be_left_alone() {
     let busy = r#"{"kind":"Status","code":429,"message":"x","details":{"retryAfterSeconds":9}}"#;
