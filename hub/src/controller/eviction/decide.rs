@@ -8,6 +8,7 @@ use crate::world;
 use chrono::{DateTime, Utc};
 use common::api::binding::{GracefulEvictionTask, TargetCluster};
 use common::api::policy::{ClusterPurgeMode, PurgeMode};
+use common::labels::{TAINT_NOT_READY, TAINT_UNREACHABLE};
 use common::time::to_time;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,11 +87,23 @@ pub fn decide(now: DateTime<Utc>, options: Options, seen: Seen<'_>) -> Decision 
     decision
 }
 
-/// How long a binding may stay on a cluster.
+/// How long a binding may stay on a cluster. One that is ready again has the taints of its silence until they are taken
+/// off: nothing leaves it for these.
 fn stays(binding: &Binding, cluster: &world::Cluster) -> Stay {
     let placement = binding.spec.placement.as_ref();
     let tolerations = placement.map_or(&[][..], |it| &it.cluster_tolerations);
-    stay(tolerations, &cluster.taints)
+    let ready = cluster.ready.as_ref();
+    let ready = ready.is_some_and(|it| it.status == world::Status::True);
+    if !ready || cluster.lifecycle.deleted.is_some() {
+        return stay(tolerations, &cluster.taints);
+    }
+    let over = [TAINT_NOT_READY, TAINT_UNREACHABLE];
+    let taints = cluster.taints.iter();
+    let taints: Vec<_> = taints
+        .filter(|it| !over.contains(&it.key.as_str()))
+        .cloned()
+        .collect();
+    stay(tolerations, &taints)
 }
 
 fn end_tasks(

@@ -5,6 +5,7 @@ use super::decide::{Around, Decision, Options, Seen, decide};
 use crate::world::{Binding, Cluster, Record as _};
 use chrono::{DateTime, Utc};
 use common::api::policy::ClusterPurgeMode;
+use common::labels::{TAINT_NOT_READY, TAINT_UNREACHABLE};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -96,6 +97,29 @@ fn what_is_not_tolerated_is_left() {
             "producer": "TaintManager", "creationTimestamp": "2026-01-01T00:00:10Z"}])
     );
     assert_eq!(decision.events.len(), 1);
+}
+
+#[test]
+fn nothing_leaves_a_cluster_for_a_silence_that_is_over() {
+    // Whether it is ready, the taint that it has, whether it is left.
+    let cases = [
+        ("Unknown", TAINT_UNREACHABLE, true),
+        ("True", TAINT_UNREACHABLE, false),
+        ("False", TAINT_NOT_READY, true),
+        ("True", TAINT_NOT_READY, false),
+        ("True", "x", true),
+    ];
+    for (ready, key, leaves) in cases {
+        let taint = json!([{"key": key, "effect": "NoExecute", "timeAdded": TAINTED}]);
+        let mut clusters = fleet(Word::Go);
+        let around = Around {
+            cluster: Arc::new(cluster("m1", ready, &taint)),
+            word: Word::Go,
+        };
+        clusters.insert("m1".to_owned(), around);
+        let decision = at_ten(&binding(&placed(), &json!({})), &clusters, true);
+        assert_eq!(decision.left.len(), usize::from(leaves), "{ready} {key}");
+    }
 }
 
 #[test]
