@@ -161,19 +161,21 @@ impl SimulatedHub {
         env: &Env,
         client: impl FnOnce(&Router) -> Client,
     ) -> Self {
-        Self::on(&MemoryDisk::default(), dir, address, env, client).await
+        Self::on(&MemoryDisk::default(), dir, address, &[], env, client).await
     }
 
-    /// One over what is on this disk.
+    /// One over what is on this disk, with these flags.
     pub(super) async fn on(
         disk: &MemoryDisk,
         dir: &Path,
         address: SocketAddr,
+        flags: &[&str],
         env: &Env,
         client: impl FnOnce(&Router) -> Client,
     ) -> Self {
         let served = Served::on(disk, dir, &address.to_string(), env).await;
-        let flags = <Flags as clap::Parser>::parse_from(["towline-hub"]);
+        let flags = ["towline-hub"].iter().chain(flags);
+        let flags = <Flags as clap::Parser>::parse_from(flags);
         let config = flags.clusters.into_config(flags.telemetry).expect("flags");
         let hub = Hub {
             data_dir: dir.to_owned(),

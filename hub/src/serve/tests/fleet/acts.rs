@@ -4,10 +4,10 @@ use super::super::rig::{CLUSTERS, ask};
 use super::books::Key;
 use super::get;
 use super::image::node;
-use super::plan::{Act, Affinity, Divides, Policy, Selects};
+use super::plan::{Act, Affinity, Divides, Policy, Selects, TAINTS};
 use super::stage::Stage;
 use crate::apiserver::http::Link;
-use common::labels::UNREGISTER;
+use common::labels::{TAINT_NOT_READY, TAINT_UNREACHABLE, UNREGISTER};
 use common::unregister::Mode;
 use serde_json::{Value, json};
 
@@ -87,19 +87,8 @@ pub(super) async fn carry_out(stage: &mut Stage, act: &Act) {
             .await;
         }
         Act::Unoverride(space) => delete(hub, &overrides(space), "image").await,
-        Act::Taint(member, keys) => {
-            let taint = |key: &String| json!({"key": key, "effect": "NoSchedule"});
-            let ours = |it: &Value| {
-                let key = it["key"].as_str().unwrap_or_default();
-                it["effect"] == "NoSchedule" && (key == "spare" || key.ends_with("/unschedulable"))
-            };
-            change(hub, CLUSTERS, &format!("m{member}"), |it| {
-                let taints = it["spec"]["taints"].as_array().cloned().unwrap_or_default();
-                let others = taints.into_iter().filter(|it| !ours(it));
-                it["spec"]["taints"] = others.chain(keys.iter().map(taint)).collect();
-            })
-            .await;
-        }
+        Act::Taint(member, keys) => taint(hub, *member, "NoSchedule", keys).await,
+        Act::Evict(member, keys) => taint(hub, *member, "NoExecute", keys).await,
         Act::Label(member, tier) => {
             change(hub, CLUSTERS, &format!("m{member}"), |it| {
                 it["metadata"]["labels"]["tier"] = json!(tier);
@@ -192,6 +181,25 @@ async fn change(hub: &Link, collection: &str, name: &str, change: impl Fn(&mut V
     .await;
 }
 
+/// Gives a cluster these taints of an effect, in the place of all that somebody gave it.
+async fn taint(hub: &Link, member: u8, effect: &str, keys: &[String]) {
+    let ours = |it: &Value| {
+        let key = it["key"].as_str().unwrap_or_default();
+        it["effect"] == effect && TAINTS.contains(&key)
+    };
+    change(hub, CLUSTERS, &format!("m{member}"), |it| {
+        let taints = it["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        let (mine, mut all): (Vec<_>, Vec<_>) = taints.into_iter().partition(ours);
+        for key in keys {
+            let old = mine.iter().find(|it| it["key"] == key.as_str());
+            let new = || json!({"key": key, "effect": effect});
+            all.push(old.cloned().unwrap_or_else(new));
+        }
+        it["spec"]["taints"] = json!(all);
+    })
+    .await;
+}
+
 async fn delete(hub: &Link, collection: &str, name: &str) {
     let answer = ask(hub, "DELETE", &format!("{collection}/{name}"), Value::Null).await;
     let status = answer.status().as_u16();
@@ -223,9 +231,10 @@ fn spec(policy: &Policy) -> Value {
     let selectors = kinds.map(|(version, kind)| {
         let mut one = json!({"apiVersion": version, "kind": kind});
         match &policy.selects {
-            Selects::All => {}
+            Selects::All if *kind == "Deployment" => {}
             Selects::Name(name) if *kind == "Deployment" => one["name"] = json!(name),
-            Selects::Name(_) => one["name"] = json!("settings"),
+            // Every namespace has one more, which each cluster makes for itself.
+            Selects::All | Selects::Name(_) => one["name"] = json!("settings"),
             Selects::Label(look) => one["labelSelector"] = json!({"matchLabels": {"look": look}}),
         }
         one
@@ -274,9 +283,25 @@ fn spec(policy: &Policy) -> Value {
         }
         placement["spreadConstraints"] = json!(all);
     }
+    let mut tolerations = Vec::new();
     if policy.tolerates {
-        placement["clusterTolerations"] = json!([{"key": "spare", "operator": "Exists"}]);
+        tolerations.push(json!({"key": "spare", "operator": "Exists"}));
     }
-    json!({"resourceSelectors": selectors, "priority": policy.priority, "propagateDeps": policy.deps,
-        "placement": placement})
+    for key in ["broken", TAINT_UNREACHABLE, TAINT_NOT_READY] {
+        if let Some(seconds) = policy.endures {
+            tolerations.push(
+                json!({"key": key, "operator": "Exists", "effect": "NoExecute",
+                "tolerationSeconds": seconds}),
+            );
+        }
+    }
+    if !tolerations.is_empty() {
+        placement["clusterTolerations"] = json!(tolerations);
+    }
+    let mut spec = json!({"resourceSelectors": selectors, "priority": policy.priority,
+        "propagateDeps": policy.deps, "placement": placement});
+    if policy.directly {
+        spec["failover"] = json!({"cluster": {"purgeMode": "Directly"}});
+    }
+    spec
 }

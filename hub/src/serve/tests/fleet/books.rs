@@ -70,6 +70,13 @@ pub(super) fn is_going(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
+/// What a condition of an object says.
+pub(super) fn says<'a>(object: &'a Value, condition: &str) -> Option<&'a str> {
+    let all = object.pointer("/status/conditions")?.as_array()?;
+    let found = all.iter().find(|it| it["type"] == condition)?;
+    found["status"].as_str()
+}
+
 /// Something as it was from a time on.
 pub(super) type Past<T> = Vec<(Duration, T)>;
 
@@ -124,7 +131,13 @@ pub(super) struct Books {
     pub(super) members: BTreeMap<String, BTreeMap<Key, Value>>,
     /// Where each binding was, with those that it follows.
     pub(super) given: BTreeMap<Key, Past<Given>>,
+    /// Where each binding was, with what it leaves and does not take away yet.
+    pub(super) held: BTreeMap<Key, Past<BTreeSet<String>>>,
     pub(super) clusters: BTreeMap<String, Past<Option<Value>>>,
+    /// Since when a binding leaves a cluster.
+    pub(super) left: BTreeMap<(Key, String), Duration>,
+    /// Whether most of the fleet was lost.
+    pub(super) most_lost: Past<bool>,
     /// When what decides on a binding changed last, and on all.
     pub(super) asked: BTreeMap<Key, Duration>,
     pub(super) fleet_changed: Duration,
@@ -138,6 +151,8 @@ pub(super) struct Books {
     pub(super) been: BTreeMap<(String, Key), BTreeSet<Essence>>,
     /// What users of members deleted.
     pub(super) meddled: BTreeSet<(String, Key)>,
+    /// What stays in members that were silent when they were unregistered.
+    pub(super) abandoned: BTreeSet<(String, Key)>,
     /// When a Lease was renewed last.
     pub(super) renewed: BTreeMap<String, Duration>,
     /// The last write on the hub that was no renewal, and what it was.
@@ -154,7 +169,10 @@ impl Books {
             hub: BTreeMap::new(),
             members: BTreeMap::new(),
             given: BTreeMap::new(),
+            held: BTreeMap::new(),
             clusters: BTreeMap::new(),
+            left: BTreeMap::new(),
+            most_lost: Past::new(),
             asked: BTreeMap::new(),
             fleet_changed: Duration::ZERO,
             moved: BTreeMap::new(),
@@ -162,6 +180,7 @@ impl Books {
             appeared: BTreeMap::new(),
             been: BTreeMap::new(),
             meddled: BTreeSet::new(),
+            abandoned: BTreeSet::new(),
             renewed: BTreeMap::new(),
             written: (Duration::ZERO, String::new()),
             problems: Vec::new(),

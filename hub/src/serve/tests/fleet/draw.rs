@@ -9,6 +9,8 @@ use rand::seq::IndexedRandom as _;
 
 /// In which time, in milliseconds, everything happens.
 const SPAN: u64 = 70_000;
+/// After so long a cluster that is silent has been left.
+const LOST: u64 = 100_000;
 /// Everything that can be wrong with a line, by whether it is on in a run.
 const KINDS: usize = 8;
 
@@ -36,10 +38,16 @@ pub(super) fn plan(seed: u64) -> Plan {
     steps.extend(policies(chance.stream("policy"), None, "all"));
     for member in 1..=MEMBERS {
         steps.extend(cluster(chance.stream(&format!("cluster {member}")), member));
+        steps.extend(evictions(
+            chance.stream(&format!("evictions {member}")),
+            member,
+        ));
         let rng = chance.stream(&format!("agent {member}"));
-        steps.extend(deaths(rng, |lasts| What::AgentDies(member, lasts)));
+        let of = |lasts| What::AgentDies(member, lasts);
+        steps.extend(deaths(rng, &[50, 1_000, 5_000, 30_000, LOST], of));
     }
-    steps.extend(deaths(chance.stream("hub"), What::HubDies));
+    let rng = chance.stream("hub");
+    steps.extend(deaths(rng, &[50, 1_000, 5_000, 30_000], What::HubDies));
     let mut swarm = chance.stream("kinds of faults");
     let on: [bool; KINDS] = std::array::from_fn(|_| swarm.random_bool(0.4));
     for way in ways() {
@@ -213,6 +221,8 @@ fn policy(rng: &mut StdRng, namespace: Option<String>, name: String) -> Policy {
         divides,
         spread,
         tolerates: rng.random_bool(0.3),
+        endures: rng.random_bool(0.3).then(|| rng.random_range(0..20)),
+        directly: rng.random_bool(0.2),
     }
 }
 
@@ -263,17 +273,35 @@ fn cluster(mut rng: StdRng, member: u8) -> Vec<Timed> {
     steps
 }
 
-fn deaths(mut rng: StdRng, of: impl Fn(u64) -> What) -> Vec<Timed> {
+/// What makes leave what is there, and is over later or never.
+fn evictions(mut rng: StdRng, member: u8) -> Vec<Timed> {
+    let rng = &mut rng;
+    let mut steps = Vec::new();
+    if rng.random_bool(0.7) {
+        return steps;
+    }
+    let mut at = rng.random_range(5_000..40_000);
+    for _ in 0..rng.random_range(1..3) {
+        let some = ["spare", "broken"].iter();
+        let some = some.filter(|_| rng.random_bool(0.6));
+        let keys = some.map(|it| (*it).to_owned()).collect();
+        steps.push(act(at, Act::Evict(member, keys)));
+        at += rng.random_range(500..30_000);
+    }
+    if rng.random_bool(0.7) {
+        steps.push(act(at, Act::Evict(member, Vec::new())));
+    }
+    steps
+}
+
+fn deaths(mut rng: StdRng, lengths: &[u64], of: impl Fn(u64) -> What) -> Vec<Timed> {
     let rng = &mut rng;
     let count = [0, 0, 0, 1, 1, 2].choose(rng).copied().unwrap_or(0);
     let mut at = 0;
     let mut steps = Vec::new();
     for _ in 0..count {
         at = when(rng, at);
-        let lasts = [50, 1_000, 5_000, 30_000]
-            .choose(rng)
-            .copied()
-            .unwrap_or(50);
+        let lasts = lengths.choose(rng).copied().unwrap_or(50);
         steps.push((at, of(lasts)));
         at += lasts + 1;
     }

@@ -41,14 +41,37 @@ pub(super) fn is_chosen(affinity: &Value, cluster: &Value) -> bool {
 fn tolerates(tolerations: &Value, cluster: &Value) -> bool {
     let mut taints = list(&cluster["spec"]["taints"]).iter();
     taints.all(|taint| {
-        let all = list(tolerations).iter();
-        let mut fit = all.filter(|it| {
-            let key = text(it, "/key");
-            (key.is_empty() || key == text(taint, "/key"))
-                && (text(it, "/operator") == "Exists"
-                    || text(it, "/value") == text(taint, "/value"))
-                && (text(it, "/effect").is_empty() || it["effect"] == taint["effect"])
-        });
-        taint["effect"] == "PreferNoSchedule" || fit.next().is_some()
+        taint["effect"] == "PreferNoSchedule" || toleration(tolerations, taint).is_some()
     })
+}
+
+/// The first toleration of a taint.
+fn toleration<'a>(tolerations: &'a Value, taint: &Value) -> Option<&'a Value> {
+    list(tolerations).iter().find(|it| {
+        let key = text(it, "/key");
+        (key.is_empty() || key == text(taint, "/key"))
+            && (text(it, "/operator") == "Exists" || text(it, "/value") == text(taint, "/value"))
+            && (text(it, "/effect").is_empty() || it["effect"] == taint["effect"])
+    })
+}
+
+/// Whether a cluster makes a binding leave, sooner or later; none where it may stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaves {
+    Now,
+    Later,
+}
+
+pub(super) fn leaves(placement: &Value, cluster: &Value) -> Option<Leaves> {
+    let taints = list(&cluster["spec"]["taints"]).iter();
+    let taints = taints.filter(|it| it["effect"] == "NoExecute");
+    let each: Vec<_> = taints
+        .map(|it| toleration(&placement["clusterTolerations"], it))
+        .collect();
+    if each.contains(&None) {
+        return Some(Leaves::Now);
+    }
+    let mut each = each.into_iter().flatten();
+    each.any(|it| it["tolerationSeconds"].is_number())
+        .then_some(Leaves::Later)
 }

@@ -76,7 +76,7 @@ async fn make() -> Image {
     let data = dir.path().join("hub");
     authority(&data, 0);
     let (disk, hub_env) = (MemoryDisk::default(), env(0));
-    let hub = SimulatedHub::on(&disk, &data, HUB, &hub_env, Router::client).await;
+    let hub = SimulatedHub::on(&disk, &data, HUB, &[], &hub_env, Router::client).await;
     let shown = chain(&hub.served.keys, HUB.ip(), hub_env.clock.now());
     let at = HostPort::new(&HUB.ip().to_string(), HUB.port());
     world.add("hub", at, hub.served.router.clone(), &shown);

@@ -11,6 +11,9 @@ pub(super) const SPACES: [&str; 2] = ["blue", "green"];
 /// How many members there are.
 pub(super) const MEMBERS: u8 = 3;
 
+/// The taints that people give clusters; `broken` only makes leave what is there.
+pub(super) const TAINTS: [&str; 3] = ["cluster.karmada.io/unschedulable", "spare", "broken"];
+
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Plan {
@@ -59,8 +62,10 @@ pub(super) enum Act {
     /// The image's version in one member.
     Override(String, u8, u8),
     Unoverride(String),
-    /// The cluster's taints from now on, by key.
+    /// The cluster's taints from now on that keep newcomers away, by key.
     Taint(u8, Vec<String>),
+    /// Those that make leave what is there.
+    Evict(u8, Vec<String>),
     /// Its tier.
     Label(u8, String),
     /// Processors of its only node.
@@ -86,8 +91,14 @@ pub(super) struct Policy {
     pub(super) divides: Divides,
     /// By region or by cluster, at least and at most.
     pub(super) spread: Option<(bool, u32, u32)>,
-    /// Whether it tolerates taints.
+    /// Whether it tolerates the taint `spare`.
     pub(super) tolerates: bool,
+    /// For how many seconds it tolerates that its cluster is broken or lost.
+    #[serde(default)]
+    pub(super) endures: Option<u32>,
+    /// Whether what leaves a cluster is taken away there before it is made elsewhere.
+    #[serde(default)]
+    pub(super) directly: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

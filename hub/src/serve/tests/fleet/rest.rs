@@ -1,26 +1,21 @@
 //! What holds once nothing happens any more: every stage agrees with the one before it.
 
+mod placements;
+
 use super::books::{Books, Key, cluster_of, essence_of, is_going, manifests, number, text};
-use super::filters;
 use super::plan::SPACES;
-use super::steps::{binding_of, given, is_divided};
-use crate::scheduler::from_api::{self, Observed};
-use crate::scheduler::{Interner, Need, Snapshot, needed, same_targets, schedule};
-use common::api::binding::{ResourceBindingSpec, ResourceBindingStatus};
-use common::api::cluster::Cluster;
+use super::steps::{binding_of, given, held, is_divided};
 use common::api::policy::Placement;
-use common::labels::APPLIED_PLACEMENT;
 use common::names::{binding_name, work_name};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// What does not agree.
 pub(super) fn open(books: &Books) -> Vec<String> {
     let mut open = Vec::new();
     templates(books, &mut open);
-    placements(books, &mut open);
+    placements::open(books, &mut open);
     works(books, &mut open);
     members(books, &mut open);
     answers(books, &mut open);
@@ -163,81 +158,6 @@ fn follow(books: &Books, open: &mut Vec<String>) {
     }
 }
 
-/// Each binding is where the scheduler puts it now, and where filters let it.
-fn placements(books: &Books, open: &mut Vec<String>) {
-    let mut interner = Interner::default();
-    let clusters = books.all("Cluster").map(|(_, it)| {
-        let cluster: Cluster = read(it);
-        Arc::new(from_api::cluster(&cluster, &mut interner))
-    });
-    let snapshot = Snapshot::new(clusters.collect::<Vec<_>>());
-    for (key, binding) in books.bindings() {
-        let spec: ResourceBindingSpec = read(&binding["spec"]);
-        let status: ResourceBindingStatus =
-            read::<Option<_>>(&binding["status"]).unwrap_or_default();
-        let applied = binding["metadata"]["annotations"][APPLIED_PLACEMENT].as_str();
-        let observed = Observed {
-            generation: number(binding, "/metadata/generation"),
-            deleting: is_going(binding),
-            applied,
-            status: Some(&status),
-        };
-        let leaving = |name: &str| snapshot.get(name).is_some_and(|it| it.leaving);
-        let standing = from_api::standing(&spec, observed, leaving);
-        let need = needed(&standing);
-        if need == Need::Note {
-            open.push(format!(
-                "placements: {key} was not looked at since it changed"
-            ));
-        }
-        let Need::Place(why) = need else { continue };
-        let rules = from_api::rules(&spec.placement.clone().unwrap_or_default());
-        let demand = from_api::demand(&spec, Arc::new(rules));
-        let previous = from_api::previous(&spec, observed);
-        let current = from_api::targets(&spec.clusters);
-        let wanted = match schedule(&snapshot, &demand, Some(&previous)) {
-            Ok(placement) => placement.targets,
-            Err(unplaceable) => unplaceable.kept,
-        };
-        if !same_targets(&wanted, &current) {
-            open.push(format!(
-                "placements: {key} is at {current:?}, and belongs ({why:?}) to {wanted:?}"
-            ));
-        }
-    }
-    whole(books, open);
-}
-
-/// What is given whole and to everybody is with everybody who may have it, by our own count.
-fn whole(books: &Books, open: &mut Vec<String>) {
-    for (key, binding) in books.bindings().filter(|(_, it)| !is_going(it)) {
-        let placement = &binding["spec"]["placement"];
-        let spread = placement["spreadConstraints"]
-            .as_array()
-            .is_some_and(|it| !it.is_empty());
-        if placement.is_null() || spread || is_divided(binding) {
-            continue;
-        }
-        let here = given(binding);
-        for (cluster, object) in books.all("Cluster") {
-            let may = filters::admit(binding, object);
-            let is = here.contains_key(&cluster.name);
-            if may && !is {
-                open.push(format!(
-                    "placements: {key} is not in {}, which may have it",
-                    cluster.name
-                ));
-            }
-            if is && !filters::is_chosen(&placement["clusterAffinity"], object) && here.len() > 1 {
-                open.push(format!(
-                    "placements: {key} is in {}, which its policy does not name",
-                    cluster.name
-                ));
-            }
-        }
-    }
-}
-
 /// The version that an image has in a cluster.
 fn image(books: &Books, template: &Value, key: &Key, cluster: &str) -> String {
     let own = essence_of(template).1;
@@ -260,12 +180,19 @@ fn image(books: &Books, template: &Value, key: &Key, cluster: &str) -> String {
 /// There is a Work for each cluster of each binding, as it should be, and no other.
 fn works(books: &Books, open: &mut Vec<String>) {
     let mut wanted = BTreeMap::new();
+    // What was left is there as it was.
+    let mut kept = BTreeSet::new();
     let mut spaces = BTreeSet::new();
     for (key, template) in all_templates(books) {
         let Some(binding) = books.hub.get(&binding_key(key)) else {
             continue;
         };
         let name = work_name(&key.kind, Some(&key.namespace), &key.name);
+        let of = |cluster: &str| Key::new("Work", &format!("karmada-es-{cluster}"), &name);
+        for cluster in held(binding) {
+            kept.insert(of(&cluster));
+            spaces.insert((cluster, key.namespace.clone()));
+        }
         for (cluster, replicas) in given(binding) {
             let (own, content) = essence_of(template);
             let essence = match key.kind.as_str() {
@@ -275,9 +202,7 @@ fn works(books: &Books, open: &mut Vec<String>) {
                 ),
                 _ => (own, content),
             };
-            spaces.insert((cluster.clone(), key.namespace.clone()));
-            let work = Key::new("Work", &format!("karmada-es-{cluster}"), &name);
-            wanted.insert(work, (key, essence));
+            wanted.insert(of(&cluster), (key, essence));
         }
     }
     for (work, (key, essence)) in &wanted {
@@ -296,7 +221,7 @@ fn works(books: &Books, open: &mut Vec<String>) {
         if is_going(work) {
             open.push(format!("works: {key} does not go"));
         } else if binding_of(work).is_some() {
-            if !wanted.contains_key(key) {
+            if !kept.contains(key) {
                 open.push(format!("works: {key} is wanted by no binding"));
             }
         } else {
@@ -336,7 +261,8 @@ fn members(books: &Books, open: &mut Vec<String>) {
             let ours = object
                 .pointer("/metadata/labels/karmada.io~1managed")
                 .is_some();
-            let known = wanted.contains_key(&(member.as_str(), key.clone()));
+            let known = wanted.contains_key(&(member.as_str(), key.clone()))
+                || books.abandoned.contains(&(member.clone(), key.clone()));
             if ours && !known {
                 open.push(format!("members: {key} is left in {member}"));
             }
@@ -350,14 +276,24 @@ fn answers(books: &Books, open: &mut Vec<String>) {
         let Some(binding) = books.hub.get(&binding_key(key)) else {
             continue;
         };
-        let here = given(binding);
+        let here = held(binding);
         let told = binding["status"]["aggregatedStatus"].as_array();
         let told: BTreeMap<&str, &Value> = told
             .into_iter()
             .flatten()
             .map(|it| (text(it, "/clusterName"), it))
             .collect();
-        let names: BTreeSet<&str> = here.keys().map(String::as_str).collect();
+        let name = work_name(&key.kind, Some(&key.namespace), &key.name);
+        let has_work = |it: &str| {
+            books
+                .hub
+                .contains_key(&Key::new("Work", &format!("karmada-es-{it}"), &name))
+        };
+        let names: BTreeSet<&str> = here
+            .iter()
+            .map(String::as_str)
+            .filter(|it| has_work(it))
+            .collect();
         if told.keys().copied().collect::<BTreeSet<_>>() != names {
             open.push(format!(
                 "answers: {key} is at {names:?}, and told of are {:?}",

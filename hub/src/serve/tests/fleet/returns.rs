@@ -78,6 +78,8 @@ async fn live(changes: &[Act], replicas: [i64; 3], version: u8) {
         divides: Divides::Static(vec![(1, 2), (2, 1), (3, 1)]),
         spread: None,
         tolerates: false,
+        endures: None,
+        directly: false,
     };
     acts::carry_out(&mut stage, &Act::Policy(policy)).await;
     let deploy = Act::Deploy(SPACE.into(), "web".into(), 4, 1, "a".into());

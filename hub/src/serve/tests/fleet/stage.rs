@@ -20,6 +20,11 @@ use tokio::task::JoinSet;
 
 /// How long a pod takes to be started again.
 const RESTART: Duration = Duration::from_secs(2);
+/// What the hub does about lost clusters within a run.
+const FLAGS: [&str; 2] = [
+    "--failover-eviction-timeout=20s",
+    "--graceful-eviction-timeout=20s",
+];
 
 /// The agent of a member.
 enum Seat {
@@ -135,7 +140,7 @@ impl Stage {
         let data = self.dir.path().join("hub");
         let world = self.world.clone();
         let env = self.hub_env.clone();
-        let hub = SimulatedHub::on(&self.disk, &data, HUB, &env, move |router| {
+        let hub = SimulatedHub::on(&self.disk, &data, HUB, &FLAGS, &env, move |router| {
             let link = router.link_of(Peer::Itself);
             Client::new(world.within("controllers", link), "default")
         })

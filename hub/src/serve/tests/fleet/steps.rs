@@ -3,8 +3,11 @@
 //! A controller may decide on what was true a while ago: what it writes has to be right for some moment of the last
 //! moments (see [`Books::lag`]). Nothing else is forgiven.
 
+mod evictions;
+
 use super::books::{
-    Books, Essence, Given, Key, cluster_of, essence_of, is_going, lately, manifests, number, text,
+    Books, Essence, Given, Key, cluster_of, essence_of, is_going, lately, manifests, number, says,
+    text,
 };
 use super::filters;
 use serde_json::{Value, json};
@@ -20,8 +23,12 @@ pub(super) fn of_hub(books: &mut Books, key: &Key, old: Option<&Value>, new: Opt
         "Cluster" => cluster(books, key, old, new),
         "Work" => work(books, key, old, new),
         "Lease" => {
-            let now = books.now();
-            books.renewed.insert(key.name.clone(), now);
+            // What a hub lists at its start is no news.
+            let time = |lease: Option<&Value>| lease.map(|it| it["spec"]["renewTime"].clone());
+            if time(old) != time(new) {
+                let now = books.now();
+                books.renewed.insert(key.name.clone(), now);
+            }
         }
         _ => {}
     }
@@ -39,6 +46,20 @@ pub(super) fn given(binding: &Value) -> Given {
         given.entry(name).or_insert(target["replicas"].as_i64());
     }
     given
+}
+
+/// The clusters that a binding leaves, and whether its copy there is taken away before it is made elsewhere.
+pub(super) fn leaving(binding: &Value) -> impl Iterator<Item = (&str, bool)> {
+    let tasks = binding["spec"]["gracefulEvictionTasks"].as_array();
+    let tasks = tasks.into_iter().flatten();
+    tasks.map(|it| (text(it, "/fromCluster"), it["purgeMode"] == "Directly"))
+}
+
+/// Where a binding has Works: where it is, and what it left and is still there.
+pub(super) fn held(binding: &Value) -> BTreeSet<String> {
+    let left = leaving(binding).filter(|(_, directly)| !directly);
+    let left = left.map(|(name, _)| name.to_owned());
+    given(binding).into_keys().chain(left).collect()
 }
 
 fn own(binding: Option<&Value>) -> BTreeMap<String, i64> {
@@ -73,6 +94,9 @@ fn binding(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value
     let now = books.now();
     let past = books.given.entry(key.clone()).or_default();
     past.push((now, new.map(given).unwrap_or_default()));
+    let past = books.held.entry(key.clone()).or_default();
+    let stays = new.filter(|it| !is_going(it));
+    past.push((now, stays.map(held).unwrap_or_default()));
     let changed = asks(old) != asks(new);
     let (before, after) = (own(old), own(new));
     let last = books.moved.get(key).copied();
@@ -82,17 +106,23 @@ fn binding(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value
     let Some(new) = new else {
         books.moved.remove(key);
         books.asked.remove(key);
+        books.left.retain(|(of, _), _| of != key);
         return;
     };
+    evictions::step(books, key, old, new);
     if before == after {
         return;
     }
     books.moved.insert(key.clone(), now);
-    sums(books, key, new, &before, &after);
-    let gained: Vec<&String> = after
-        .keys()
-        .filter(|it| !before.contains_key(*it))
-        .collect();
+    // What it left may come back.
+    let mut had = before.clone();
+    let tasks = old.and_then(|it| it["spec"]["gracefulEvictionTasks"].as_array());
+    for task in tasks.into_iter().flatten() {
+        let name = text(task, "/fromCluster").to_owned();
+        had.entry(name).or_insert(number(task, "/replicas"));
+    }
+    sums(books, key, new, &had, &after);
+    let gained: Vec<&String> = after.keys().filter(|it| !had.contains_key(*it)).collect();
     for name in gained {
         let since = now.saturating_sub(books.lag);
         let past = books.clusters.get(name);
@@ -175,6 +205,14 @@ fn looks(cluster: Option<&Value>) -> Value {
     ])
 }
 
+/// Whether a cluster is heard; none of one that never was, or leaves.
+fn is_heard(cluster: &Value) -> Option<bool> {
+    let all = cluster.pointer("/status/conditions")?.as_array()?;
+    let ready = all.iter().find(|it| it["type"] == "Ready")?;
+    let counts = !is_going(cluster) && ready["reason"] != "ClusterStatusNeverUpdated";
+    counts.then(|| ready["status"] == "True")
+}
+
 fn cluster(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value>) {
     let now = books.now();
     let past = books.clusters.entry(key.name.clone()).or_default();
@@ -182,11 +220,16 @@ fn cluster(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value
     if looks(old) != looks(new) {
         books.fleet_changed = now;
     }
-    let is = |cluster: Option<&Value>| {
-        let all = cluster.and_then(|it| it.pointer("/status/conditions")?.as_array());
-        let ready = all.and_then(|all| all.iter().find(|it| it["type"] == "Ready"));
-        ready.map(|it| text(it, "/status").to_owned())
-    };
+    if new.is_none() && old.is_some_and(|it| says(it, "Ready") != Some("True")) {
+        let there = books.members.get(&key.name).into_iter().flatten();
+        let there = there.map(|(what, _)| (key.name.clone(), what.clone()));
+        books.abandoned.extend(there.collect::<Vec<_>>());
+    }
+    let fleet = books.all("Cluster").map(|(_, it)| it);
+    let fleet: Vec<bool> = fleet.filter_map(is_heard).collect();
+    let lost = fleet.iter().filter(|heard| !**heard).count();
+    books.most_lost.push((now, 2 * lost > fleet.len()));
+    let is = |cluster: Option<&Value>| cluster.and_then(|it| says(it, "Ready").map(str::to_owned));
     let is_lost = is(new).as_deref() == Some("Unknown");
     if is_lost && is(old) != is(new) {
         let silent = books.renewed.get(&key.name).map(|at| now - *at);
@@ -217,6 +260,12 @@ pub(super) fn binding_of(work: &Value) -> Option<Key> {
 fn work(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value>) {
     let cluster = cluster_of(&key.namespace).to_owned();
     wants(books, &cluster);
+    if let Some(old) = old.filter(|it| !is_going(it))
+        && new.is_none_or(is_going)
+        && let Some(of) = binding_of(old)
+    {
+        goes(books, key, &cluster, &of);
+    }
     let Some(new) = new.filter(|it| !is_going(it)) else {
         return;
     };
@@ -256,6 +305,22 @@ fn work(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value>) 
                 books.problem(format!("applied: {key} says so of generation {generation}, but {cluster} never had {what} as {essence:?}"));
             }
         }
+    }
+}
+
+/// No Work goes as long as its binding is there, or has left and keeps it.
+fn goes(books: &mut Books, key: &Key, cluster: &str, of: &Key) {
+    let since = books.now().saturating_sub(books.lag);
+    let held = books.held.get(of);
+    let always = held.is_some_and(|past| lately(past, since).all(|it| it.contains(cluster)));
+    let past = books.clusters.get(cluster);
+    let mut past = past.into_iter().flat_map(|past| lately(past, since));
+    let unregistered = past.any(|it| it.as_ref().is_none_or(is_going));
+    drop(past);
+    if always && !unregistered {
+        books.problem(format!(
+            "works: {key} goes, and {of} was there all the time"
+        ));
     }
 }
 
