@@ -2,7 +2,7 @@
 
 use super::held::ObjectName;
 use super::placements::{self, Shared};
-use super::templates::Templates;
+use super::templates::{TemplateName, Templates};
 use super::view::{Record, View};
 use super::whole::Whole;
 use super::{all, watched};
@@ -18,6 +18,7 @@ use common::api::rebalancer::{RebalancerSpec, RebalancerStatus, WorkloadRebalanc
 use common::api::taint_policy::{ClusterTaintPolicy, ClusterTaintSpec};
 use common::chance::Chance;
 use common::controller::Metrics;
+use common::gvk::GroupKind;
 use common::labels::APPLIED_PLACEMENT;
 use common::watch::WatchConfig;
 use futures::FutureExt as _;
@@ -275,6 +276,19 @@ impl Propagation {
         } else {
             &self.bindings
         }
+    }
+
+    /// The bindings whose templates are of a kind.
+    pub fn bindings_of_kind(&self, kind: &GroupKind) -> Vec<ObjectName> {
+        let mut found = Vec::new();
+        for view in [&self.bindings, &self.cluster_bindings] {
+            view.for_each(|name, held| {
+                let resource = held.record.as_ref().map(|it| &it.binding.spec.resource);
+                let template = resource.and_then(TemplateName::of);
+                found.extend(template.filter(|it| it.kind == *kind).map(|_| name.clone()));
+            });
+        }
+        found
     }
 
     /// Waits until all but the templates was listed once.

@@ -6,7 +6,7 @@
 use super::{Observed, Work, collect, decide, expected, is_stirring};
 use crate::controller::bindings::{Bindings, Error, about, about_template};
 use crate::propagation::Binding;
-use crate::world::{self, Change, Index, ObjectName, TemplateName, World};
+use crate::world::{self, Change, Index, ObjectName, TemplateName, Told, World};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::gvk::Gvk;
 use common::interpreter::aggregate::aggregate;
@@ -84,6 +84,14 @@ impl Answers {
                 me.binding_changed(change, &queue);
             });
         }
+        let (seen, queue) = (world.clone(), controller.queue());
+        // What was looked at before its template was known is not written on it yet.
+        views.templates.listen(move |kind, told| {
+            if let Told::Complete { gap: None } = told {
+                let bindings = seen.propagation.bindings_of_kind(kind);
+                bindings.into_iter().for_each(|name| queue.add(name));
+            }
+        });
         let (me, queue) = (answers, controller.queue());
         world.works.on_change(move |change| {
             me.work_changed(change, &queue);

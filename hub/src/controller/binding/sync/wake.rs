@@ -3,7 +3,7 @@
 use super::{Sync, lock};
 use crate::controller::bindings::required_by;
 use crate::scheduler::from_api::priority;
-use crate::world::{self, Change, ObjectName, TemplateName, World};
+use crate::world::{self, Change, ObjectName, World};
 use common::api::binding::ResourceBindingSpec;
 use common::api::override_policy::OverrideSpec;
 use common::api::policy::ResourceSelector;
@@ -101,16 +101,10 @@ impl Sync {
 
     /// The templates of a kind are known from now on: whatever changed of them while nobody watched is carried out.
     pub(super) fn templates_listed(&self, kind: &GroupKind, queue: &Queue<ObjectName>) {
-        let views = &self.world.propagation;
-        for view in [&views.bindings, &views.cluster_bindings] {
-            view.for_each(|name, held| {
-                let resource = held.record.as_ref().map(|it| &it.binding.spec.resource);
-                let template = resource.and_then(TemplateName::of);
-                if template.is_some_and(|it| it.kind == *kind) {
-                    queue.add_with(name.clone(), Priority::Backlog);
-                }
-            });
-        }
+        let bindings = self.world.propagation.bindings_of_kind(kind);
+        bindings
+            .into_iter()
+            .for_each(|name| queue.add_with(name, Priority::Backlog));
     }
 
     /// An override wakes the bindings that it was about, and those that it is about now.
