@@ -90,14 +90,17 @@ fn left(books: &Books, open: &mut Vec<String>) {
     }
 }
 
-/// What is given whole and to everybody is with everybody who may have it, by our own count.
+/// What is given whole and to everybody is with everybody who may have it, by our own count. A Deployment here asks for
+/// room, and without replicas such a one is nowhere.
 fn whole(books: &Books, open: &mut Vec<String>) {
     for (key, binding) in books.bindings().filter(|(_, it)| !is_going(it)) {
         let placement = &binding["spec"]["placement"];
         let spread = placement["spreadConstraints"]
             .as_array()
             .is_some_and(|it| !it.is_empty());
-        if placement.is_null() || spread || is_divided(binding) {
+        let idle = binding["spec"]["resource"]["kind"] == "Deployment"
+            && number(binding, "/spec/replicas") == 0;
+        if placement.is_null() || spread || idle || is_divided(binding) {
             continue;
         }
         let here = given(binding);
