@@ -61,17 +61,33 @@ pub(crate) struct FiguresArgs {
 
 /// Measures and prints.
 pub(crate) async fn figures(args: &FiguresArgs) -> Result<()> {
-    let scratch = Scratch::new("figures")?;
+    compare(
+        "figures",
+        args.only,
+        args.output,
+        async |kind, scratch, report| measure(args, kind, scratch, report).await,
+    )
+    .await
+}
+
+/// Measures one server after the other, or the one that is asked for, and prints all of it side by side.
+pub(super) async fn compare(
+    name: &str,
+    only: Option<Foundation>,
+    output: Output,
+    measure: impl AsyncFn(Foundation, &Scratch, &mut Report) -> Result<()>,
+) -> Result<()> {
+    let scratch = Scratch::new(name)?;
     let built = target_dir()?;
     let built = built.file_name().unwrap_or_default().to_string_lossy();
     let mut report = Report::new(&built);
     for kind in [Foundation::Builtin, Foundation::Real] {
-        if args.only.is_none_or(|only| only == kind) {
-            let measured = measure(args, kind, &scratch, &mut report).await;
+        if only.is_none_or(|only| only == kind) {
+            let measured = measure(kind, &scratch, &mut report).await;
             measured.with_context(|| format!("failed to measure {}", server::name(kind)))?;
         }
     }
-    match args.output {
+    match output {
         Output::Table => print!("{report}"),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
     }

@@ -7,18 +7,19 @@ mod board;
 mod large;
 mod rounds;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Output;
+use super::figures::compare;
 use super::figures::fill::Fill;
 use super::figures::report::{Report, Unit};
 use super::figures::server::{self, Server};
 use super::figures::writers;
 use super::up::Foundation;
-use crate::env::{Scratch, target_dir};
+use crate::env::Scratch;
 use large::Large;
 use rounds::{Cost, Rounds};
 
@@ -60,22 +61,13 @@ pub(crate) struct PropagationArgs {
 
 /// Measures and prints.
 pub(crate) async fn propagation(args: &PropagationArgs) -> Result<()> {
-    let scratch = Scratch::new("propagation")?;
-    let built = target_dir()?;
-    let built = built.file_name().unwrap_or_default().to_string_lossy();
-    let mut report = Report::new(&built);
-    for kind in [Foundation::Builtin, Foundation::Real] {
-        if args.only.is_none_or(|only| only == kind) {
-            let measured = measure(args, kind, &scratch, &mut report).await;
-            measured.with_context(|| format!("failed to measure {}", server::name(kind)))?;
-        }
-    }
-    match args.output {
-        Output::Table => print!("{report}"),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
-    }
-    scratch.passed();
-    Ok(())
+    compare(
+        "propagation",
+        args.only,
+        args.output,
+        async |kind, scratch, report| measure(args, kind, scratch, report).await,
+    )
+    .await
 }
 
 async fn measure(
