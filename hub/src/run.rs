@@ -320,7 +320,12 @@ impl Hub {
         let synced = works.queue();
         // What bounds them is how many Works are written at once.
         self.start(parts, works.workers(workers * WORKERS_OF_WORKS));
-        let answers = Answers::watching(client(), bindings(), clock.clone(), world);
+        let answers = Answers::watching(
+            client(),
+            (bindings(), placing.clone()),
+            clock.clone(),
+            world,
+        );
         let answered = answers.queue();
         self.start(parts, answers.workers(workers));
         let evictions = Evictions::watching(

@@ -109,7 +109,8 @@ impl Bindings {
         let body = binding.object();
         let body = body.map_err(|error| Error::Form(binding.name.clone(), error))?;
         let uri = collection(binding.namespace.as_deref());
-        let reply = Call::post(&uri, &body).send(&self.client).await;
+        let call = Call::post(&uri, &body).metadata_only();
+        let reply = call.send(&self.client).await;
         self.written("create", binding, reply).await
     }
 
@@ -126,9 +127,8 @@ impl Bindings {
     /// Sends a merge patch.
     pub async fn patch(&self, binding: &Binding, patch: &Value) -> Result<Written, Error> {
         let uri = uri(binding);
-        let reply = Call::patch(&uri, MERGE_PATCH, patch)
-            .send(&self.client)
-            .await;
+        let call = Call::patch(&uri, MERGE_PATCH, patch).metadata_only();
+        let reply = call.send(&self.client).await;
         self.written("patch", binding, reply).await
     }
 
@@ -137,9 +137,8 @@ impl Bindings {
         let uri = format!("{}/status", uri(binding));
         let version = &binding.resource_version;
         let patch = json!({"metadata": {"resourceVersion": version}, "status": status});
-        let reply = Call::patch(&uri, MERGE_PATCH, &patch)
-            .send(&self.client)
-            .await;
+        let call = Call::patch(&uri, MERGE_PATCH, &patch).metadata_only();
+        let reply = call.send(&self.client).await;
         self.written("patch the status of", binding, reply).await
     }
 

@@ -9,6 +9,7 @@ mod placing;
 #[cfg(test)]
 mod tests;
 
+pub use decide::Said;
 pub use placing::Placing;
 
 use super::bindings::{Bindings, Error, about, about_template_of};
@@ -93,7 +94,12 @@ impl Scheduler {
         let same = |old: &Binding| {
             old.generation == new.generation && old.binding.labels == new.binding.labels
         };
-        if old.is_none_or(|old| !same(old)) {
+        if old.is_some_and(same) {
+            return;
+        }
+        // Where it was written with its placement is told with what members say of that.
+        let now = self.clock.now();
+        if self.placing.said(now, &change.name, new).is_none() {
             let priority = if change.listed {
                 Priority::Backlog
             } else {
@@ -195,9 +201,7 @@ impl Reconcile for Scheduler {
         let decision = decide(self.clock.now(), &seen);
         self.note(key, decision.waits_for);
         self.apply(&held.binding, &decision).await?;
-        if ahead.is_some() {
-            self.placing.forget(key);
-        }
+        self.placing.told(key, held.generation);
         Ok(Requeue::Never)
     }
 }

@@ -4,7 +4,8 @@
 //! keep coming.
 
 use super::{Observed, Work, collect, decide, expected, is_stirring};
-use crate::controller::bindings::{Bindings, Error, about, about_template};
+use crate::controller::bindings::{Bindings, Error, about, about_template, about_template_of};
+use crate::controller::scheduler::Placing;
 use crate::propagation::Binding;
 use crate::world::{self, Change, Index, ObjectName, TemplateName, Told, World};
 use common::controller::{Controller, Reconcile, Requeue};
@@ -30,11 +31,14 @@ pub struct Answers {
     client: Client,
     world: World,
     bindings: Bindings,
+    placing: Placing,
     clock: SharedClock,
     works: Index<ObjectName>,
     /// Bindings of which something happened that is to be answered.
     stirred: Mutex<BTreeSet<ObjectName>>,
     paces: Mutex<BTreeMap<ObjectName, Pace>>,
+    /// Bindings whose status does not tell yet where they were placed, and since when.
+    placed: Mutex<BTreeMap<ObjectName, Instant>>,
 }
 
 /// When something came last, and how long it was made to wait.
@@ -61,7 +65,7 @@ impl Answers {
     /// A controller that is woken by what the world tells.
     pub fn watching(
         client: Client,
-        bindings: Bindings,
+        (bindings, placing): (Bindings, Placing),
         clock: SharedClock,
         world: &World,
     ) -> Controller<Arc<Self>> {
@@ -69,12 +73,14 @@ impl Answers {
             client,
             world: world.clone(),
             bindings,
+            placing,
             clock,
             works: world
                 .works
                 .index(|_, work| work.binding.iter().cloned().collect()),
             stirred: Mutex::default(),
             paces: Mutex::default(),
+            placed: Mutex::default(),
         });
         let controller = Controller::new(Arc::clone(&answers));
         let views = &world.propagation;
@@ -101,8 +107,7 @@ impl Answers {
 
     fn binding_changed(&self, change: &Change<world::Binding>, queue: &Queue<ObjectName>) {
         let (Some(new), old) = (change.after(), change.before()) else {
-            lock(&self.stirred).remove(&change.name);
-            lock(&self.paces).remove(&change.name);
+            self.forget(&change.name);
             return;
         };
         if let Some(old) = old
@@ -114,14 +119,16 @@ impl Answers {
         {
             lock(&self.stirred).insert(change.name.clone());
         }
+        // What becomes of it in members comes soon, and is told with it.
         if old.is_none_or(|old| old.generation != new.generation) {
-            queue.add(change.name.clone());
+            queue.add_after(change.name.clone(), PACE.0);
         }
     }
 
     fn work_changed(&self, change: &Change<world::Work>, queue: &Queue<ObjectName>) {
         let (old, new) = (change.before(), change.after());
-        if new.is_none_or(|it| it.deleting)
+        let leaves = new.is_none_or(|it| it.deleting);
+        if leaves
             && let Some(of) = old.filter(|it| self.is_of_now(it))
         {
             lock(&self.stirred).extend(of.binding.clone());
@@ -136,8 +143,20 @@ impl Answers {
             let pace = Pace::next(paces.get(&name).copied(), now);
             paces.insert(name.clone(), pace);
             drop(paces);
-            queue.add_after(name, pace.waits);
+            // What leaves is told with what comes in its place.
+            let waits = if leaves {
+                pace.waits.max(PACE.0)
+            } else {
+                pace.waits
+            };
+            queue.add_after(name, waits);
         }
+    }
+
+    fn forget(&self, name: &ObjectName) {
+        lock(&self.stirred).remove(name);
+        lock(&self.paces).remove(name);
+        lock(&self.placed).remove(name);
     }
 
     /// Whether a Work is of a binding that is there and stays: one of a former binding of the same name says nothing
@@ -169,8 +188,7 @@ impl Reconcile for Answers {
         self.world.propagation.synced().await;
         self.world.works.synced().await;
         let Some(held) = self.world.propagation.binding(key) else {
-            lock(&self.stirred).remove(key);
-            lock(&self.paces).remove(key);
+            self.forget(key);
             return Ok(Requeue::Never);
         };
         let names = self.works.names(key).into_iter();
@@ -197,13 +215,28 @@ impl Reconcile for Answers {
             template: before_and_after,
             stirred: lock(&self.stirred).contains(key),
         };
-        let decision = decide(self.clock.now(), &seen, &items);
+        let now = self.clock.now();
+        let said = self.placing.said(now, key, &held);
+        if said.is_some() && self.awaits_works(key, &seen) {
+            return Ok(Requeue::After(PACE.0));
+        }
+        let mut decision = decide(now, &seen, &items);
+        let mut placed = Vec::new();
+        if let Some(said) = said {
+            let status = decision.status.get_or_insert_with(|| seen.status.clone());
+            said.write_into(now, status);
+            placed = said.events;
+        }
         let patch = decision.status_patch(&seen);
         let patch = patch.map_err(|error| Error::Form(key.to_string(), error))?;
         if let Some(patch) = patch {
             self.bindings
                 .patch_status(&held.binding, &patch["status"])
                 .await?;
+            self.placing.told(key, held.generation);
+            self.bindings.tell(&about(&held.binding), &placed);
+            self.bindings
+                .tell(&about_template_of(&held.binding), &placed);
             self.bindings.tell(&about(&held.binding), &decision.events);
         }
         if let (Some((_, template)), Some(patch)) = (&template, decision.template_patch(&seen)) {
@@ -214,11 +247,26 @@ impl Reconcile for Answers {
             self.bindings.tell(&about, &decision.template_events);
         }
         lock(&self.stirred).remove(key);
+        lock(&self.placed).remove(key);
         Ok(Requeue::Never)
     }
 }
 
 impl Answers {
+    /// Whether its Works are still being written: its status tells where it was placed once they are there, and what
+    /// came of that with the same write.
+    fn awaits_works(&self, key: &ObjectName, seen: &Observed) -> bool {
+        let works = seen.works.iter().filter(|work| !work.deleting);
+        let there: BTreeSet<&str> = works.map(|work| work.cluster.as_str()).collect();
+        let mut targets = seen.binding.spec.clusters.iter();
+        if targets.all(|target| there.contains(target.name.as_str())) {
+            return false;
+        }
+        let now = Instant::now();
+        let since = *lock(&self.placed).entry(key.clone()).or_insert(now);
+        now < since + PACE.1
+    }
+
     async fn write_template(&self, template: &world::Template, patch: &Value) -> Result<(), Error> {
         let of = &template.identity;
         let Some(gvk) = Gvk::new(&of.api_version, &of.kind) else {

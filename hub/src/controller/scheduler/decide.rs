@@ -33,6 +33,31 @@ pub(super) struct Ahead {
     pub generation: i64,
 }
 
+/// What a binding's status is to tell of where it was placed.
+#[derive(Debug, Clone)]
+pub struct Said {
+    status: ResourceBindingStatus,
+    /// Events on the binding and on the template.
+    pub events: Vec<Notice>,
+}
+
+impl Said {
+    /// Has a status that is about to be written tell it too.
+    pub fn write_into(&self, now: DateTime<Utc>, status: &mut ResourceBindingStatus) {
+        let said = &self.status;
+        if let Some(scheduled) = conditions::get(&said.conditions, SCHEDULED) {
+            conditions::set(&mut status.conditions, scheduled.clone(), now);
+        }
+        status.scheduler_observed_generation = said.scheduler_observed_generation;
+        status
+            .last_scheduled_time
+            .clone_from(&said.last_scheduled_time);
+        status
+            .scheduler_observing_affinity_name
+            .clone_from(&said.scheduler_observing_affinity_name);
+    }
+}
+
 /// What becomes of a binding.
 pub(super) enum Outcome {
     /// Nothing is to be done.
@@ -143,6 +168,13 @@ pub(super) fn place(wanted: &mut world::Binding, snapshot: &Snapshot) -> Option<
     })
 }
 
+/// What is to be told of a binding that was written with its placement; none where it is told, or is no longer so.
+pub(super) fn said(now: DateTime<Utc>, held: &world::Binding, ahead: &Ahead) -> Option<Said> {
+    let said = is_as_written(ahead, held)
+        .then(|| telling(now, held, &ahead.placement, false, ahead.moves))?;
+    (said.status != held.status).then_some(said)
+}
+
 /// A placement as the annotation has it.
 fn placement_text(held: &world::Binding) -> &str {
     held.placement.as_ref().map_or("null", |it| &it.text)
@@ -156,7 +188,7 @@ fn placed(
     triggered: bool,
     moved: bool,
 ) -> Decision {
-    let (binding, status) = (&held.binding, &held.status);
+    let binding = &held.binding;
     let applied = placement_text(held);
     let moves = result.differs(&targets(&binding.spec.clusters));
     let mut patch = json!({});
@@ -170,6 +202,27 @@ fn placed(
     if writes {
         patch["metadata"]["resourceVersion"] = json!(binding.resource_version);
     }
+    let moves = moves || moved;
+    let said = telling(now, held, result, triggered, moves);
+    let is_news = said.status != held.status || moves || triggered;
+    Decision {
+        patch: writes.then_some(patch),
+        status: is_news.then(|| patch_of(&said.status)),
+        placed: true,
+        waits_for: None,
+        events: said.events,
+    }
+}
+
+/// What its status tells then; `moves` says whether it goes elsewhere.
+fn telling(
+    now: DateTime<Utc>,
+    held: &world::Binding,
+    result: &Placement,
+    triggered: bool,
+    moves: bool,
+) -> Said {
+    let (binding, status) = (&held.binding, &held.status);
     let mut wanted = status.clone();
     let message = "Binding has been scheduled successfully.";
     let condition = conditions::new(SCHEDULED, true, "Success", message, now);
@@ -178,9 +231,8 @@ fn placed(
     if let Some(group) = &result.group {
         wanted.scheduler_observing_affinity_name = Some(group.to_string());
     }
-    let moves = moves || moved;
-    let said = wanted != *status || moves || triggered;
-    if said && (moves || triggered || status.last_scheduled_time.is_none()) {
+    let is_new = status.last_scheduled_time.is_none() && wanted != *status;
+    if moves || triggered || is_new {
         wanted.last_scheduled_time = Some(to_time(now));
     }
     let mut events = Vec::new();
@@ -195,11 +247,8 @@ fn placed(
         let text = format!("{message} Result{colon} {}", shown(&result.targets));
         events.push(Notice::normal("ScheduleBindingSucceed", text));
     }
-    Decision {
-        patch: writes.then_some(patch),
-        status: said.then(|| patch_of(&wanted)),
-        placed: true,
-        waits_for: None,
+    Said {
+        status: wanted,
         events,
     }
 }

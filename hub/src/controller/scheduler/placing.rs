@@ -1,12 +1,13 @@
 //! Where bindings go, for whoever is about to write one: its placement is then written with the rest of it, and the
 //! scheduler has only to say so in its status.
 
-use super::decide::{self, Ahead};
+use super::decide::{self, Ahead, Said};
 use super::is_ours;
 use crate::controller::bindings::name_of;
 use crate::propagation::Binding;
 use crate::scheduler::Snapshot;
 use crate::world::{self, Change, Cluster, ObjectName, World};
+use chrono::{DateTime, Utc};
 use common::lock::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -78,6 +79,28 @@ impl Placing {
             return None;
         }
         (generation > ahead.generation).then(|| ahead.clone())
+    }
+
+    /// What the status of a binding that was written with its placement does not tell yet.
+    pub fn said(
+        &self,
+        now: DateTime<Utc>,
+        name: &ObjectName,
+        held: &world::Binding,
+    ) -> Option<Said> {
+        let ahead = self.ahead(name, held.generation)?;
+        decide::said(now, held, &ahead)
+    }
+
+    /// The status of a binding of this generation tells where it was placed.
+    pub fn told(&self, name: &ObjectName, generation: i64) {
+        let mut all = lock(&self.0.ahead);
+        if all
+            .get(name)
+            .is_some_and(|ahead| generation > ahead.generation)
+        {
+            all.remove(name);
+        }
     }
 
     /// A cluster that has a part of the binding, and of which nobody knows what it is: nothing moves for that.

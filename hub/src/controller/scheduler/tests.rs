@@ -1,6 +1,6 @@
 //! A placement that is written with its binding, and what the scheduler says of it afterwards.
 
-use super::decide::{Ahead, Decision, Seen, decide, place};
+use super::decide::{Ahead, Decision, Seen, decide, place, said};
 use super::{Placing, Scheduler};
 use crate::controller::bindings::Bindings;
 use crate::controller::notices::Notices;
@@ -8,6 +8,8 @@ use crate::scheduler::{Interner, Snapshot, from_api};
 use crate::world::testing::unreachable;
 use crate::world::{Binding, Record as _};
 use chrono::DateTime;
+use common::api::binding::ResourceBindingStatus;
+use common::conditions;
 use common::labels::{APPLIED_PLACEMENT, POLICY_PERMANENT_ID};
 use common::time::SystemClock;
 use serde_json::{Value, json};
@@ -92,10 +94,10 @@ fn a_new_binding_is_written_with_its_placement_and_its_status_follows_once() {
     );
     // A hub that ended in between says the same, from what it sees.
     for ahead in [Some(&ahead), None] {
-        let said = decided(&object, &snapshot, ahead);
-        assert_eq!(said.patch, None);
-        assert_eq!(reasons(&said), [("ScheduleBindingSucceed", DONE)]);
-        let status = said.status.expect("to be said");
+        let decision = decided(&object, &snapshot, ahead);
+        assert_eq!(decision.patch, None);
+        assert_eq!(reasons(&decision), [("ScheduleBindingSucceed", DONE)]);
+        let status = decision.status.expect("to be said");
         assert_eq!(status["conditions"][0]["reason"], "Success");
         assert_eq!(status["schedulerObservedGeneration"], 1);
         assert!(status["lastScheduledTime"].is_string());
@@ -120,10 +122,10 @@ fn a_placement_that_changes_moves_with_the_same_write() {
     let ahead = written(&mut object, &snapshot, false).expect("placed");
     assert!(ahead.moves);
     object["metadata"]["generation"] = json!(2);
-    let said = decided(&object, &snapshot, Some(&ahead));
-    assert_eq!(said.patch, None);
-    assert_eq!(reasons(&said), [("ScheduleBindingSucceed", DONE)]);
-    let status = said.status.expect("to be said");
+    let decision = decided(&object, &snapshot, Some(&ahead));
+    assert_eq!(decision.patch, None);
+    assert_eq!(reasons(&decision), [("ScheduleBindingSucceed", DONE)]);
+    let status = decision.status.expect("to be said");
     assert_eq!(status["schedulerObservedGeneration"], 2);
     assert_eq!(status["lastScheduledTime"], "1970-01-01T00:00:00Z");
     // Somebody scaled it meanwhile: what was written ahead is not what it wants any more.
@@ -131,6 +133,31 @@ fn a_placement_that_changes_moves_with_the_same_write() {
     let moved = decided(&object, &snapshot, Some(&ahead)).patch;
     let moved = moved.expect("to be moved");
     assert_eq!(moved["spec"]["clusters"][0]["replicas"], 3);
+}
+
+#[test]
+fn what_members_say_and_where_it_was_placed_is_one_status() {
+    let snapshot = snapshot(&["m1", "m2"]);
+    let mut object = object(&placement(&["m1", "m2"]));
+    let ahead = written(&mut object, &snapshot, true).expect("placed");
+    let now = DateTime::UNIX_EPOCH;
+    let told = said(now, &read(&object), &ahead).expect("not told yet");
+    let applied = conditions::new("FullyApplied", true, "FullyAppliedSuccess", "", now);
+    let mut status = ResourceBindingStatus {
+        conditions: vec![applied],
+        ..ResourceBindingStatus::default()
+    };
+    told.write_into(now, &mut status);
+    object["status"] = json!(status);
+    let types = status.conditions.iter().map(|it| it.type_.as_str());
+    assert!(types.eq(["FullyApplied", "Scheduled"]));
+    // Nothing is left to be said.
+    assert!(said(now, &read(&object), &ahead).is_none());
+    let at_rest = decided(&object, &snapshot, None);
+    assert_eq!((at_rest.patch, at_rest.status), (None, None));
+    // Of another placement it is not told.
+    object["spec"]["replicas"] = json!(6);
+    assert!(said(now, &read(&object), &ahead).is_none());
 }
 
 #[test]
