@@ -77,7 +77,8 @@ fn registration(cluster: &Stored) -> Option<String> {
         #[serde(borrow, default)]
         annotations: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
     }
-    let object: Object<'_> = serde_json::from_slice(cluster.json()).ok()?;
+    let json = cluster.json();
+    let object: Object<'_> = serde_json::from_slice(&json).ok()?;
     let id = object.metadata.annotations.get(REGISTRATION_ID)?;
     Some(id.clone().into_owned())
 }

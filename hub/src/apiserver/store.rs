@@ -15,6 +15,7 @@ mod feed;
 mod inbox;
 mod key;
 pub mod metrics;
+mod pack;
 mod scan;
 mod state;
 mod stored;

@@ -90,13 +90,13 @@ async fn source(aggregation: Arc<Aggregation>, queue: Queue<Arc<str>>) {
             News::Anything(all) => {
                 let read = all.iter();
                 *roles = read
-                    .map(|stored| (stored.name().to_owned(), Role::read(stored.json())))
+                    .map(|stored| (stored.name().to_owned(), Role::read(&stored.json())))
                     .collect();
                 gathering(&roles, |_, _| true).for_each(|name| queue.add(name.into()));
             }
             News::One(event) => {
                 let name = event.object.name();
-                let now = Role::read(event.object.json());
+                let now = Role::read(&event.object.json());
                 let before = roles.remove(name);
                 let concerned = |one: &str, selectors: &[LabelSelector]| {
                     let picks = |role: &Role| {

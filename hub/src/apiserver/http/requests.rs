@@ -143,7 +143,8 @@ fn put(ledger: &mut Ledger, stored: &Stored) {
         #[serde(borrow, default)]
         certificate: Cow<'a, str>,
     }
-    let Ok(request) = serde_json::from_slice::<Request<'_>>(stored.json()) else {
+    let json = stored.json();
+    let Ok(request) = serde_json::from_slice::<Request<'_>>(&json) else {
         return;
     };
     let issued = !request.status.certificate.is_empty();

@@ -94,7 +94,7 @@ impl Call<'_> {
             _ if content_type.contains("yaml") => 4,
             _ => 1,
         };
-        let bytes = body.len() + stored.map_or(0, |stored| stored.json().len());
+        let bytes = body.len() + stored.map_or(0, |stored| stored.json_len());
         let bytes = bytes.saturating_mul(weight);
         let says_something = body.len() > 2;
         let cost = match Cost::of(bytes) {

@@ -43,6 +43,10 @@ fn is_of(json: &[u8], api_version: &str) -> bool {
     serde_json::from_slice::<TypeOnly<'_>>(json).is_ok_and(|of| of.api_version == api_version)
 }
 
+fn decoded(json: &[u8]) -> Value {
+    serde_json::from_slice(json).expect("invariant: what is stored is JSON")
+}
+
 /// Rewrites a stored object for a request.
 fn converted(scheme: &Scheme, resource: &Resource, stored: Value) -> Value {
     let mut stored = stored;
@@ -79,11 +83,11 @@ fn reshape(resource: &Resource, object: &mut Value) {
 impl Registry {
     /// A stored object in the version of the request.
     pub(crate) fn view(&self, resource: &Resource, stored: &Stored) -> Value {
-        let object = stored.value();
-        if !is_of(stored.json(), &resource.api_version()) {
+        let json = stored.json();
+        let mut object = decoded(&json);
+        if !is_of(&json, &resource.api_version()) {
             return converted(&self.inner.scheme, resource, object);
         }
-        let mut object = object;
         if self.is_older_than_schema(resource, stored) {
             reshape(resource, &mut object);
         }
@@ -92,8 +96,9 @@ impl Registry {
 
     /// The same, encoded; shared with the store when nothing has to be rewritten.
     pub(crate) fn shown(&self, resource: &Resource, stored: &Arc<Stored>) -> Bytes {
-        if self.is_shown_as_stored(resource, stored) {
-            stored.bytes()
+        let json = stored.bytes();
+        if is_of(&json, &resource.api_version()) && !self.is_older_than_schema(resource, stored) {
+            json
         } else {
             encode(&self.view(resource, stored))
         }
@@ -101,7 +106,7 @@ impl Registry {
 
     /// Whether a request for this version is answered with the very text that is stored.
     pub(super) fn is_shown_as_stored(&self, resource: &Resource, stored: &Stored) -> bool {
-        is_of(stored.json(), &resource.api_version())
+        is_of(&stored.json(), &resource.api_version())
             && !self.is_older_than_schema(resource, stored)
     }
 
@@ -128,7 +133,7 @@ impl Registry {
         } else {
             format!("{group}/{version}")
         };
-        is_of(stored.json(), &of)
+        is_of(&stored.json(), &of)
     }
 
     /// Writes an object of the version of the request.

@@ -61,7 +61,7 @@ impl Registry {
         let mut size = 0;
         let add = |stored: &Arc<Stored>| {
             // Each costs something, however short.
-            size += stored.json().len() + 64;
+            size += stored.json_len() + 64;
             size < enough
         };
         let _ = match context.namespace.as_str() {

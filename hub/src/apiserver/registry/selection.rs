@@ -95,7 +95,7 @@ impl Selection {
         }
         if let Some(needle) = &self.needle
             && registry.is_shown_as_stored(&self.resource, stored)
-            && needle.find(stored.json()).is_none()
+            && needle.find(&stored.json()).is_none()
         {
             return false;
         }

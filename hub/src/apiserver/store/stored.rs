@@ -1,9 +1,11 @@
 //! An object as it lies in memory: its encoded form, and where in it the parts are that lists need.
 
 use super::key::{Key, split};
-use super::scan::{Places, Span, places};
+use super::pack::{Packer, Sample};
+use super::scan::{Span, places};
 use bytes::Bytes;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,37 +16,48 @@ use std::sync::Arc;
 pub struct Stored {
     revision: u64,
     id: u64,
-    /// The object, then its key as `namespace/name`.
+    /// The object, as text or packed, then its key as `namespace/name`, then its UID.
     data: Box<[u8]>,
+    /// What the object was packed by; none where it lies as text.
+    sample: Option<Arc<Sample>>,
     json_len: u32,
+    /// How long the object is as it lies in `data`.
+    held_len: u32,
+    key_len: u32,
     deleting: bool,
     metadata: Span,
     labels: Span,
     owners: Span,
-    uid: Span,
 }
 
 impl Stored {
     /// Takes an encoded object that holds its revision; `None` if it is none.
-    pub(super) fn read(key: &str, id: u64, revision: u64, json: &[u8]) -> Option<Self> {
-        let places = places(json)?;
-        let mut data = Vec::with_capacity(json.len() + key.len());
-        data.extend_from_slice(json);
-        data.extend_from_slice(key.as_bytes());
-        Self::of(data, json.len(), id, revision, places)
-    }
-
-    fn of(data: Vec<u8>, json_len: usize, id: u64, revision: u64, at: Places) -> Option<Self> {
+    pub(super) fn read(
+        key: &str,
+        id: u64,
+        revision: u64,
+        json: &[u8],
+        packer: &mut Packer,
+    ) -> Option<Self> {
+        let at = places(json)?;
+        let (held, sample) = packer.pack(json);
+        let uid = json.get(at.uid.range())?;
+        let mut data = Vec::with_capacity(held.len() + key.len() + uid.len());
+        for part in [&*held, key.as_bytes(), uid] {
+            data.extend_from_slice(part);
+        }
         Some(Self {
             revision,
             id,
             data: data.into_boxed_slice(),
-            json_len: u32::try_from(json_len).ok()?,
+            sample,
+            json_len: u32::try_from(json.len()).ok()?,
+            held_len: u32::try_from(held.len()).ok()?,
+            key_len: u32::try_from(key.len()).ok()?,
             deleting: at.deleting,
             metadata: at.metadata,
             labels: at.labels,
             owners: at.owners,
-            uid: at.uid,
         })
     }
 
@@ -59,40 +72,53 @@ impl Stored {
     }
 
     /// The object as JSON, with `metadata.resourceVersion`.
-    pub fn json(&self) -> &[u8] {
-        self.data.get(..self.json_len as usize).unwrap_or_default()
+    pub fn json(&self) -> Cow<'_, [u8]> {
+        let held = self.data.get(..self.held_len as usize).unwrap_or_default();
+        match &self.sample {
+            Some(sample) => Cow::Owned(sample.unpack(held, self.json_len())),
+            None => Cow::Borrowed(held),
+        }
     }
 
-    /// The object as JSON, shared and not copied.
+    /// How long the object is as JSON.
+    pub fn json_len(&self) -> usize {
+        self.json_len as usize
+    }
+
+    /// The object as JSON; shared and not copied where it lies as text.
     pub fn bytes(self: &Arc<Self>) -> Bytes {
         struct Shared(Arc<Stored>);
         impl AsRef<[u8]> for Shared {
             fn as_ref(&self) -> &[u8] {
-                self.0.json()
+                self.0.data.get(..self.0.json_len()).unwrap_or_default()
             }
         }
-        Bytes::from_owner(Shared(self.clone()))
+        match self.json() {
+            Cow::Owned(json) => Bytes::from(json),
+            Cow::Borrowed(_) => Bytes::from_owner(Shared(self.clone())),
+        }
     }
 
     /// The object, decoded.
     pub fn value(&self) -> Value {
-        serde_json::from_slice(self.json()).expect("invariant: what is stored is JSON")
+        serde_json::from_slice(&self.json()).expect("invariant: what is stored is JSON")
     }
 
     /// Decodes only `metadata`.
     pub fn metadata(&self) -> Value {
-        serde_json::from_slice(self.part(self.metadata)).expect("invariant: what is stored is JSON")
+        serde_json::from_slice(&self.part(self.metadata))
+            .expect("invariant: what is stored is JSON")
     }
 
     /// Namespace and name as they are ordered.
     pub(super) fn joined(&self) -> &str {
-        let key = self.data.get(self.json_len as usize..).unwrap_or_default();
-        std::str::from_utf8(key).unwrap_or_default()
+        std::str::from_utf8(self.joined_bytes()).unwrap_or_default()
     }
 
     /// Namespace and name as they are ordered, for comparing.
     pub(super) fn joined_bytes(&self) -> &[u8] {
-        self.data.get(self.json_len as usize..).unwrap_or_default()
+        let (start, len) = (self.held_len as usize, self.key_len as usize);
+        self.data.get(start..start + len).unwrap_or_default()
     }
 
     /// Namespace and name.
@@ -112,7 +138,9 @@ impl Stored {
 
     /// `metadata.uid`; empty if it has none.
     pub fn uid(&self) -> &str {
-        std::str::from_utf8(self.part(self.uid)).unwrap_or_default()
+        let start = self.held_len as usize + self.key_len as usize;
+        let uid = self.data.get(start..).unwrap_or_default();
+        std::str::from_utf8(uid).unwrap_or_default()
     }
 
     /// Whether `metadata.deletionTimestamp` is set.
@@ -125,7 +153,7 @@ impl Stored {
         if self.labels.is_empty() {
             return BTreeMap::new();
         }
-        serde_json::from_slice(self.part(self.labels)).unwrap_or_default()
+        serde_json::from_slice(&self.part(self.labels)).unwrap_or_default()
     }
 
     /// Whether the object names any owner; cheap.
@@ -133,9 +161,10 @@ impl Stored {
         self.owners.len > 2
     }
 
-    /// Whether both name the same owners in the same words; cheap.
+    /// Whether both name the same owners in the same words; cheap where they name none.
     pub fn owned_like(&self, other: &Self) -> bool {
-        self.part(self.owners) == other.part(other.owners)
+        self.owners.len == other.owners.len
+            && (!self.owned() || self.part(self.owners) == other.part(other.owners))
     }
 
     /// `metadata.ownerReferences`, decoded.
@@ -143,7 +172,7 @@ impl Stored {
         if self.owners.is_empty() {
             return Vec::new();
         }
-        serde_json::from_slice(self.part(self.owners)).unwrap_or_default()
+        serde_json::from_slice(&self.part(self.owners)).unwrap_or_default()
     }
 
     /// What this version costs in memory, about.
@@ -153,13 +182,18 @@ impl Stored {
 
     /// This version with another revision: what a deletion tells.
     pub(super) fn at_revision(&self, revision: u64) -> Self {
-        let again = places(self.json()).expect("invariant: what is stored has metadata");
+        let json = self.json();
+        let again = places(&json).expect("invariant: what is stored has metadata");
         let at = again.revision.unwrap_or_default();
-        splice(self.json(), at, self.joined(), self.id, revision)
+        let mut packer = Packer::like(self.sample.as_ref());
+        splice(&json, at, self.joined(), self.id, revision, &mut packer)
     }
 
-    fn part(&self, span: Span) -> &[u8] {
-        self.data.get(span.range()).unwrap_or_default()
+    fn part(&self, span: Span) -> Cow<'_, [u8]> {
+        match self.json() {
+            Cow::Borrowed(json) => Cow::Borrowed(json.get(span.range()).unwrap_or_default()),
+            Cow::Owned(json) => Cow::Owned(json.get(span.range()).unwrap_or_default().to_vec()),
+        }
     }
 }
 
@@ -220,8 +254,8 @@ impl Draft {
     }
 
     /// The object with its revision.
-    pub(super) fn finish(&self, key: &Key, id: u64, revision: u64) -> Stored {
-        splice(&self.json, self.at, key.as_str(), id, revision)
+    pub(super) fn finish(&self, key: &Key, id: u64, revision: u64, packer: &mut Packer) -> Stored {
+        splice(&self.json, self.at, key.as_str(), id, revision, packer)
     }
 
     /// How long it is, without its revision.
@@ -231,18 +265,12 @@ impl Draft {
 }
 
 /// Puts a revision into an encoded object, in place of what is at `at`.
-fn splice(json: &[u8], at: Span, key: &str, id: u64, revision: u64) -> Stored {
+fn splice(json: &[u8], at: Span, key: &str, id: u64, revision: u64, packer: &mut Packer) -> Stored {
     let digits = revision.to_string();
     let (before, after) = (&json[..at.range().start], &json[at.range().end..]);
-    let json_len = before.len() + digits.len() + after.len();
-    let mut data = Vec::with_capacity(json_len + key.len());
-    data.extend_from_slice(before);
-    data.extend_from_slice(digits.as_bytes());
-    data.extend_from_slice(after);
+    let whole = [before, digits.as_bytes(), after].concat();
     // Read again rather than shifted: what is true of the bytes is read from the bytes.
-    let found = places(&data).expect("invariant: a draft has metadata");
-    data.extend_from_slice(key.as_bytes());
-    Stored::of(data, json_len, id, revision, found).expect("invariant: a draft fits")
+    Stored::read(key, id, revision, &whole, packer).expect("invariant: a draft has metadata")
 }
 
 #[cfg(test)]
@@ -256,9 +284,12 @@ mod tests {
             "kind": "ConfigMap",
             "metadata": {"name": "n", "resourceVersion": "7", "uid": "u", "labels": {"a": "b"}},
         });
-        let stored = Draft::new(object)
-            .expect("fit")
-            .finish(&Key::new("ns", "n"), 3, 4711);
+        let stored = Draft::new(object).expect("fit").finish(
+            &Key::new("ns", "n"),
+            3,
+            4711,
+            &mut Packer::default(),
+        );
         assert_eq!(stored.value()["metadata"]["resourceVersion"], "4711");
         assert_eq!(
             (stored.namespace(), stored.name(), stored.uid()),
@@ -269,7 +300,43 @@ mod tests {
         assert_eq!(later.value()["metadata"]["resourceVersion"], "5000");
         assert_eq!((later.revision(), later.created()), (5000, 3));
         let shared = Arc::new(later);
-        assert_eq!(shared.bytes().as_ref(), shared.json());
+        assert_eq!(*shared.bytes(), *shared.json());
+    }
+
+    #[test]
+    fn a_packed_object_is_read_like_any_other() {
+        let object = |name: &str| {
+            json!({
+                "apiVersion": "v1",
+                "data": {"text": "a long text ".repeat(200)},
+                "metadata": {
+                    "name": name, "uid": format!("uid-of-{name}"), "labels": {"a": name},
+                    "ownerReferences": [{"name": name}], "deletionTimestamp": "now",
+                },
+            })
+        };
+        let mut packer = Packer::default();
+        for (name, revision) in [("one", 1), ("other", 200)] {
+            let draft = Draft::new(object(name)).expect("fit");
+            let stored = draft.finish(&Key::new("ns", name), revision, revision, &mut packer);
+            let stored = Arc::new(stored);
+            assert!(stored.sample.is_some() && stored.data.len() < stored.json_len() / 4);
+            let mut whole = object(name);
+            whole["metadata"]["resourceVersion"] = json!(revision.to_string());
+            assert_eq!(stored.value(), whole);
+            assert_eq!(stored.metadata(), whole["metadata"]);
+            assert_eq!(*stored.bytes(), *stored.json());
+            assert_eq!(stored.json().len(), stored.json_len());
+            assert_eq!(stored.joined(), format!("ns/{name}"));
+            assert_eq!(stored.uid(), format!("uid-of-{name}"));
+            assert_eq!(stored.labels()["a"], name);
+            assert_eq!(stored.owners(), [json!({"name": name})]);
+            assert!(stored.owned() && stored.deleting() && stored.owned_like(&stored));
+            let later = stored.at_revision(5000);
+            assert!(later.sample.is_some() && later.owned_like(&stored));
+            whole["metadata"]["resourceVersion"] = json!("5000");
+            assert_eq!(later.value(), whole);
+        }
     }
 
     #[test]
@@ -287,12 +354,13 @@ mod tests {
             Draft::new(json!({"metadata": {}, "spec": inner}))
         };
         let stored = nested(MOST_DEEP - 1).expect("fits");
-        let _ = stored.finish(&Key::new("a", "b"), 1, 1).value();
+        let key = Key::new("a", "b");
+        let _ = stored.finish(&key, 1, 1, &mut Packer::default()).value();
         assert!(nested(MOST_DEEP).is_err());
     }
 
     #[test]
     fn an_object_costs_little_beside_its_text() {
-        assert!(size_of::<Stored>() <= 72, "{}", size_of::<Stored>());
+        assert!(size_of::<Stored>() <= 88, "{}", size_of::<Stored>());
     }
 }

@@ -171,12 +171,22 @@ fn grow(chunk: &mut Arc<Vec<Arc<Stored>>>) -> Vec<Arc<Stored>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pack::Packer;
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
     fn stored(key: &Key, revision: u64) -> Arc<Stored> {
-        Arc::new(Stored::read(key.as_str(), 1, revision, br#"{"metadata":{}}"#).expect("fit"))
+        Arc::new(
+            Stored::read(
+                key.as_str(),
+                1,
+                revision,
+                br#"{"metadata":{}}"#,
+                &mut Packer::default(),
+            )
+            .expect("fit"),
+        )
     }
 
     fn check(table: &Table, model: &BTreeMap<Key, u64>) {

@@ -226,6 +226,18 @@ async fn parts_are_followed_alone() {
     store.close().await;
 }
 
+/// A text that does not compress.
+fn noise(len: usize) -> String {
+    let mut state = 1_u64;
+    let letters = std::iter::repeat_with(move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'0' + (state >> 58) as u8)
+    });
+    letters.take(len).filter(|c| *c != '\\').collect()
+}
+
 #[tokio::test]
 async fn who_does_not_listen_is_told_that_it_missed_something() {
     let dir = TempDir::new().expect("directory");
@@ -242,7 +254,7 @@ async fn who_does_not_listen_is_told_that_it_missed_something() {
     let part = Scope::Namespace("ns".into());
     let mut deaf = store.watch(MAPS, part, since).expect("begins");
     let mut slow = store.watch(MAPS, Scope::All, since).expect("begins");
-    let large = "x".repeat(1 << 20);
+    let large = noise(1 << 20);
     let mut stored = create(&store, "a", &large).await;
     assert_eq!(
         slow.next().await.expect("history holds it").revision(),
@@ -389,7 +401,7 @@ fn kept_now(dir: &TempDir) -> Vec<String> {
 }
 
 fn data_of(stored: &Stored) -> String {
-    let object: Value = serde_json::from_slice(stored.json()).expect("JSON");
+    let object: Value = serde_json::from_slice(&stored.json()).expect("JSON");
     object["data"]["text"].as_str().expect("text").to_owned()
 }
 

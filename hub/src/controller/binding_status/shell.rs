@@ -128,9 +128,7 @@ impl Answers {
     fn work_changed(&self, change: &Change<world::Work>, queue: &Queue<ObjectName>) {
         let (old, new) = (change.before(), change.after());
         let leaves = new.is_none_or(|it| it.deleting);
-        if leaves
-            && let Some(of) = old.filter(|it| self.is_of_now(it))
-        {
+        if leaves && let Some(of) = old.filter(|it| self.is_of_now(it)) {
             lock(&self.stirred).extend(of.binding.clone());
         }
         let now = Instant::now();

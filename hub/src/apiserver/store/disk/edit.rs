@@ -2,6 +2,7 @@
 
 use super::super::error::OpenError;
 use super::super::key::Key;
+use super::super::pack::Packer;
 use super::super::stored::{Draft, Stored};
 use super::sqlite::{number, revision};
 use super::{schema, sealed};
@@ -88,7 +89,8 @@ impl Edit<'_> {
             what: format!("{resource} {key}: {why}"),
         })?;
         self.revision += 1;
-        let stored: Stored = draft.finish(key, self.revision, self.revision);
+        let stored: Stored =
+            draft.finish(key, self.revision, self.revision, &mut Packer::default());
         let content = sealed::column(self.ring, resource, &stored).map_err(self.error())?;
         let sql = "UPDATE object SET revision = ?4, json = ?5 WHERE namespace = ?2 AND name = ?3
                    AND resource = (SELECT id FROM resource WHERE name = ?1)";

@@ -2,6 +2,7 @@
 
 use super::super::feed::{Event, Kind};
 use super::super::key::Key;
+use super::super::pack::Packer;
 use super::super::stored::Stored;
 use super::super::table::Table;
 use std::collections::{BTreeMap, HashMap};
@@ -25,6 +26,8 @@ pub(in super::super) struct LoadedResource {
     pub(in super::super) name: Arc<str>,
     pub(in super::super) floor: u64,
     pub(in super::super) table: Table,
+    /// By which its objects are packed.
+    pub(in super::super) packer: Packer,
     /// Oldest first.
     pub(in super::super) history: Vec<Event>,
 }
@@ -57,6 +60,7 @@ impl Loading {
             name,
             floor,
             table: Table::default(),
+            packer: Packer::default(),
             history: Vec::new(),
         };
         self.resources.insert(id, (resource, Vec::new()));
@@ -67,6 +71,13 @@ impl Loading {
         let found = self.resources.get(&id);
         let found = found.ok_or_else(|| format!("no resource {id}"))?;
         Ok(found.0.name.clone())
+    }
+
+    /// What packs the objects of a resource.
+    pub(super) fn packer(&mut self, id: i64) -> Result<&mut Packer, String> {
+        let found = self.resources.get_mut(&id);
+        let (resource, _) = found.ok_or_else(|| format!("no resource {id}"))?;
+        Ok(&mut resource.packer)
     }
 
     pub(super) fn object(&mut self, resource: i64, object: Arc<Stored>) -> Result<(), String> {

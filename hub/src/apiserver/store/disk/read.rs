@@ -2,6 +2,7 @@
 
 use super::super::error::OpenError;
 use super::super::key::Key;
+use super::super::pack::Packer;
 use super::super::stored::Stored;
 use super::load::{Entry, Loaded, Loading};
 use super::sealed;
@@ -48,8 +49,10 @@ impl Sqlite {
         while let Some(row) = rows.next().map_err(sqlite)? {
             let resource: i64 = row.get(0).map_err(sqlite)?;
             let name = loading.name(resource).map_err(|why| self.damaged(why))?;
+            let packer = loading.packer(resource);
+            let packer = packer.map_err(|why| self.damaged(why))?;
             let stored = self
-                .stored(row, &name)?
+                .stored(row, &name, packer)?
                 .ok_or_else(|| self.damaged(format!("object {:?}", row.get::<_, i64>(1))))?;
             let put = loading.object(resource, Arc::new(stored));
             put.map_err(|why| self.damaged(why))?;
@@ -71,7 +74,10 @@ impl Sqlite {
             let name = loading.name(resource).map_err(|_| bad())?;
             let previous = match row.get_ref(5).map_err(sqlite)? {
                 ValueRef::Null => None,
-                _ => Some(Arc::new(self.stored(row, &name)?.ok_or_else(bad)?)),
+                _ => {
+                    let packer = loading.packer(resource).map_err(|_| bad())?;
+                    Some(Arc::new(self.stored(row, &name, packer)?.ok_or_else(bad)?))
+                }
             };
             let entry = Entry {
                 resource,
@@ -87,7 +93,12 @@ impl Sqlite {
     }
 
     /// Reads five columns from the second on: number, revision, namespace, name, content.
-    fn stored(&self, row: &Row<'_>, resource: &str) -> Result<Option<Stored>, OpenError> {
+    fn stored(
+        &self,
+        row: &Row<'_>,
+        resource: &str,
+        packer: &mut Packer,
+    ) -> Result<Option<Stored>, OpenError> {
         let sqlite = |source| self.error("read", source);
         let id = revision(row.get(1).map_err(sqlite)?);
         let at = revision(row.get(2).map_err(sqlite)?);
@@ -96,7 +107,7 @@ impl Sqlite {
         match column {
             // By now all of it is sealed: what is not was put there by somebody else.
             ValueRef::Text(_) if sealed::is_sealed(resource) => return Ok(None),
-            ValueRef::Text(json) => return Ok(Stored::read(key.as_str(), id, at, json)),
+            ValueRef::Text(json) => return Ok(Stored::read(key.as_str(), id, at, json, packer)),
             _ => {}
         }
         let place = AssociatedData {
@@ -105,7 +116,7 @@ impl Sqlite {
             revision: at,
         };
         let json = sealed::content(&self.ring, place, column)?;
-        Ok(Stored::read(key.as_str(), id, at, &json))
+        Ok(Stored::read(key.as_str(), id, at, &json, packer))
     }
 
     fn error(&self, action: &'static str, source: rusqlite::Error) -> OpenError {

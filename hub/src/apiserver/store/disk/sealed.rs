@@ -11,6 +11,7 @@ use super::sqlite::revision;
 use crate::apiserver::sealing::{self, AssociatedData, KeyId, Keyring};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ToSql, params};
+use std::borrow::Cow;
 use std::path::Path;
 
 /// Set while pages may hold what was there before it was sealed.
@@ -30,7 +31,7 @@ const SEALED: &str = "('/secrets', 'work.karmada.io/works')";
 
 /// An object's content as it is written.
 pub(super) enum Column<'a> {
-    Text(&'a str),
+    Text(Cow<'a, str>),
     Sealed(Vec<u8>),
 }
 
@@ -62,7 +63,7 @@ pub(super) fn column<'a>(
         name: object.joined(),
         revision: object.revision(),
     };
-    let sealed = ring.seal(place, object.json());
+    let sealed = ring.seal(place, &object.json());
     sealed.map(Column::Sealed).map_err(foreign)
 }
 

@@ -10,6 +10,7 @@ use super::{Batch, Checkpoint, Disk, Op, schema};
 use crate::apiserver::sealing::Keyring;
 use rusqlite::hooks::Wal;
 use rusqlite::{CachedStatement, Connection, Transaction, params};
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -159,8 +160,12 @@ impl Disk for Sqlite {
     }
 }
 
-pub(super) fn text(stored: &Stored) -> &str {
-    std::str::from_utf8(stored.json()).expect("invariant: what is stored is UTF-8")
+pub(super) fn text(stored: &Stored) -> Cow<'_, str> {
+    let invariant = "invariant: what is stored is UTF-8";
+    match stored.json() {
+        Cow::Borrowed(json) => Cow::Borrowed(std::str::from_utf8(json).expect(invariant)),
+        Cow::Owned(json) => Cow::Owned(String::from_utf8(json).expect(invariant)),
+    }
 }
 
 fn fill(

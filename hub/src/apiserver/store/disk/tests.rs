@@ -122,7 +122,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// Everything that was found on a disk, as text.
 fn told(loaded: &Loaded) -> String {
     let text = |object: &Stored| {
-        let json = String::from_utf8_lossy(object.json()).into_owned();
+        let json = String::from_utf8_lossy(&object.json()).into_owned();
         format!("{object:?} of {} {json}", object.created())
     };
     let mut all = format!("{} {} {}\n", loaded.reserved, loaded.clean, loaded.begin);

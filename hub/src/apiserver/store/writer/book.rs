@@ -5,6 +5,7 @@ use super::super::disk::{LoadedResource, Op};
 use super::super::error::Error;
 use super::super::feed::Kind;
 use super::super::inbox::Job;
+use super::super::pack::Packer;
 use super::super::state::State;
 use super::super::table::Table;
 use super::super::{Class, Expect};
@@ -23,6 +24,8 @@ pub(super) struct Book {
 pub(super) struct Page {
     pub(super) row: i64,
     pub(super) table: Table,
+    /// By which its objects are packed.
+    packer: Packer,
     /// Its renewals may be lost, so its watches end with the process and its log is not kept.
     pub(super) volatile: bool,
     /// Whether its row is on disk.
@@ -55,6 +58,7 @@ impl Book {
         let page = Page {
             row: resource.id,
             table: resource.table.clone(),
+            packer: resource.packer.clone(),
             volatile,
             known: true,
         };
@@ -81,6 +85,7 @@ impl Book {
                 self.pages.entry(job.resource.clone()).or_insert(Page {
                     row: self.last_row,
                     table: Table::default(),
+                    packer: Packer::default(),
                     volatile: self.volatile.contains(&*job.resource),
                     known: false,
                 })
@@ -108,9 +113,13 @@ impl Book {
         self.revision += 1;
         let revision = self.revision;
         let (kind, object) = match (&job.draft, &previous) {
-            (Some(draft), None) => (Kind::Added, draft.finish(&key, revision, revision)),
+            (Some(draft), None) => {
+                let object = draft.finish(&key, revision, revision, &mut page.packer);
+                (Kind::Added, object)
+            }
             (Some(draft), Some(now)) => {
-                (Kind::Modified, draft.finish(&key, now.created(), revision))
+                let object = draft.finish(&key, now.created(), revision, &mut page.packer);
+                (Kind::Modified, object)
             }
             (None, Some(now)) => (Kind::Deleted, now.at_revision(revision)),
             (None, None) => return Err(Error::Missing { resource, key }),
