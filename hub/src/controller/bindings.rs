@@ -142,14 +142,20 @@ impl Bindings {
         self.written("patch the status of", binding, reply).await
     }
 
-    /// Deletes a binding with this UID; one that is gone is gone.
+    /// Deletes a binding with this UID; one that is gone is gone. One that ends later is seen to end: until then its
+    /// Works would be written as if it stayed.
     pub async fn delete(&self, binding: &Binding, uid: &str) -> Result<(), Error> {
         let options = json!({"preconditions": {"uid": uid}});
         match Call::delete(&uri(binding), &options)
             .send(&self.client)
             .await
         {
-            Ok(_) => Ok(()),
+            Ok(reply) => {
+                if let Some(version) = version_of(&reply) {
+                    self.caught_up(binding, version).await;
+                }
+                Ok(())
+            }
             Err(error) if error.code() == Some(404) => Ok(()),
             Err(error) => Err(Error::request(
                 "delete",
@@ -173,10 +179,15 @@ impl Bindings {
             generation: object.metadata.generation.unwrap_or(0),
         };
         if let Ok(version) = written.version.parse() {
-            let view = self.world.propagation.bindings_of(&name_of(binding));
-            seen(binding.kind(), version, view.caught_up(version)).await;
+            self.caught_up(binding, version).await;
         }
         Ok(written)
+    }
+
+    /// Waits until the view has seen a write of a binding.
+    async fn caught_up(&self, binding: &Binding, version: u64) {
+        let view = self.world.propagation.bindings_of(&name_of(binding));
+        seen(binding.kind(), version, view.caught_up(version)).await;
     }
 
     /// Sends a merge patch to a binding that goes; one that is gone needs none.
@@ -320,7 +331,56 @@ fn uri(binding: &Binding) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::testing::unreachable;
     use common::api::binding::BindingSnapshot;
+    use std::pin::pin;
+    use tokio::time::timeout;
+
+    /// A hub that answers whatever is asked by this.
+    fn answering(answer: &Value) -> Client {
+        let answer = answer.to_string();
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let body = kube::client::Body::from(answer.clone().into_bytes());
+            async move { Ok::<_, std::io::Error>(http::Response::new(body)) }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_binding_that_ends_is_seen_to_end_before_anything_else_is_done() {
+        let object = |version: &str, ends: Option<&str>| {
+            json!({"metadata": {"namespace": "n", "name": "web-deployment", "uid": "u",
+                "resourceVersion": version, "deletionTimestamp": ends, "finalizers": ["f"]},
+                "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"}}})
+        };
+        let ending = object("8", Some("2026-01-01T00:00:00Z"));
+        let gone =
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
+        // What is answered, and whether the view is waited for.
+        for (answer, waits) in [(&ending, true), (&gone, false)] {
+            let world = unreachable();
+            let view = &world.propagation.bindings;
+            view.listed(&[object("7", None)]).await;
+            let bindings = Bindings::new(answering(answer), world.clone(), Notices::default());
+            let name = ObjectName::new(Some("n"), "web-deployment");
+            let held = world.propagation.binding(&name).expect("held");
+            let mut delete = pin!(bindings.delete(&held.binding, "u"));
+            let done = timeout(SEEN_WITHIN / 2, delete.as_mut()).await;
+            assert_eq!(done.is_err(), waits, "{answer}");
+            if waits {
+                view.sent(std::slice::from_ref(&ending)).await;
+                delete.await.expect("deleted");
+                assert!(
+                    world
+                        .propagation
+                        .binding(&name)
+                        .expect("held")
+                        .binding
+                        .deleting
+                );
+            }
+        }
+    }
 
     #[test]
     fn what_another_namespace_lists_takes_nothing_along() {
