@@ -1,6 +1,6 @@
 //! The collections that only propagation looks at: policies, overrides, bindings and templates.
 
-use super::held::ObjectName;
+use super::held::{ObjectName, Told};
 use super::placements::{self, Shared};
 use super::templates::{TemplateName, Templates};
 use super::view::{Record, View};
@@ -278,8 +278,19 @@ impl Propagation {
         }
     }
 
+    /// Calls `each` with every binding whose template is of a kind that has been listed for the first time: what was
+    /// looked at before its template was known is looked at again.
+    pub fn on_templates_listed(&self, each: impl Fn(ObjectName) + Send + Sync + 'static) {
+        let me = self.clone();
+        self.templates.listen(move |kind, told| {
+            if let Told::Complete { gap: None } = told {
+                me.bindings_of_kind(kind).into_iter().for_each(&each);
+            }
+        });
+    }
+
     /// The bindings whose templates are of a kind.
-    pub fn bindings_of_kind(&self, kind: &GroupKind) -> Vec<ObjectName> {
+    fn bindings_of_kind(&self, kind: &GroupKind) -> Vec<ObjectName> {
         let mut found = Vec::new();
         for view in [&self.bindings, &self.cluster_bindings] {
             view.for_each(|name, held| {

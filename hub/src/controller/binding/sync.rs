@@ -16,13 +16,14 @@ use crate::controller::bindings::{Bindings, Error, about, about_template, requir
 use crate::controller::dependencies::parent;
 use crate::controller::detector::Unsettled;
 use crate::propagation::{Binding, Notice};
-use crate::world::{self, Index, ObjectName, TemplateName, Told, World};
+use crate::world::{self, Index, ObjectName, TemplateName, World};
 use common::api::binding::TargetCluster;
 use common::controller::{Controller, Reconcile, Requeue};
 use common::errors::chain;
 use common::labels::{BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER};
 use common::lock::lock;
 use common::names::EXECUTION_PREFIX;
+use common::queue::Priority;
 use common::time::SharedClock;
 use deliver::{AT_ONCE, IN_ALL};
 use futures::{FutureExt as _, StreamExt as _};
@@ -97,12 +98,8 @@ impl Sync {
         world.works.on_change(move |change| {
             me.work_changed(change, &to);
         });
-        let (me, to) = (Arc::clone(&sync), queue.clone());
-        views.templates.listen(move |kind, told| {
-            if let Told::Complete { gap: None } = told {
-                me.templates_listed(kind, &to);
-            }
-        });
+        let to = queue.clone();
+        views.on_templates_listed(move |binding| to.add_with(binding, Priority::Backlog));
         let to = queue.clone();
         sync.unsettled.on_settled(move |binding, urgency| {
             to.add_with(binding, urgency);

@@ -7,7 +7,7 @@ use super::{Observed, Work, collect, decide, expected, is_stirring};
 use crate::controller::bindings::{Bindings, Error, about, about_template, about_template_of};
 use crate::controller::scheduler::Placing;
 use crate::propagation::Binding;
-use crate::world::{self, Change, Index, ObjectName, TemplateName, Told, World};
+use crate::world::{self, Change, Index, ObjectName, TemplateName, World};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::gvk::Gvk;
 use common::interpreter::aggregate::aggregate;
@@ -90,14 +90,9 @@ impl Answers {
                 me.binding_changed(change, &queue);
             });
         }
-        let (seen, queue) = (world.clone(), controller.queue());
+        let queue = controller.queue();
         // What was looked at before its template was known is not written on it yet.
-        views.templates.listen(move |kind, told| {
-            if let Told::Complete { gap: None } = told {
-                let bindings = seen.propagation.bindings_of_kind(kind);
-                bindings.into_iter().for_each(|name| queue.add(name));
-            }
-        });
+        views.on_templates_listed(move |binding| queue.add(binding));
         let (me, queue) = (answers, controller.queue());
         world.works.on_change(move |change| {
             me.work_changed(change, &queue);

@@ -7,7 +7,6 @@ use crate::world::{self, Change, ObjectName, World};
 use common::api::binding::ResourceBindingSpec;
 use common::api::override_policy::OverrideSpec;
 use common::api::policy::ResourceSelector;
-use common::gvk::GroupKind;
 use common::queue::{Priority, Queue};
 
 /// The apiVersion and kind of a template.
@@ -96,14 +95,6 @@ impl Sync {
         let bindings = [old, new].into_iter().flatten();
         bindings
             .filter_map(|it| it.binding.clone())
-            .for_each(|name| queue.add_with(name, Priority::Backlog));
-    }
-
-    /// The templates of a kind are known from now on: whatever changed of them while nobody watched is carried out.
-    pub(super) fn templates_listed(&self, kind: &GroupKind, queue: &Queue<ObjectName>) {
-        let bindings = self.world.propagation.bindings_of_kind(kind);
-        bindings
-            .into_iter()
             .for_each(|name| queue.add_with(name, Priority::Backlog));
     }
 
