@@ -38,14 +38,8 @@ impl Plan<'_> {
             }
         }
         .to_owned());
-        if self.mode != Mode::Force && !ready(self.cluster) {
-            lines.push(format!(
-                "warning: the agent does not answer ({}), so the member may stay as it is; \
-                 --force says that this is meant.",
-                self.cluster
-                    .condition(READY)
-                    .map_or("it never reported".to_owned(), describe),
-            ));
+        if self.mode != Mode::Force {
+            lines.extend(warning(self.cluster.condition(READY)));
         }
         if self.member {
             lines.push(
@@ -75,10 +69,21 @@ fn works(count: usize) -> String {
     }
 }
 
-fn ready(cluster: &Cluster) -> bool {
-    cluster
-        .condition(READY)
-        .is_some_and(|ready| ready.status == "True")
+/// What may go otherwise than planned, for what is known of the agent.
+fn warning(ready: Option<&Condition>) -> Option<String> {
+    match ready {
+        Some(ready) if ready.status == "True" => None,
+        Some(ready) if ready.status == "False" => Some(format!(
+            "warning: the member is not ready ({}), so the agent may not be able to clean up; what it does not \
+             remove in time stays in the member.",
+            describe(ready)
+        )),
+        other => Some(format!(
+            "warning: the agent does not answer ({}), so the member may stay as it is; \
+             --force says that this is meant.",
+            other.map_or("it never reported".to_owned(), describe)
+        )),
+    }
 }
 
 fn describe(ready: &Condition) -> String {
@@ -128,6 +133,8 @@ mod tests {
         let lost = cluster(&[(READY, "Unknown")]);
         assert!(lines(&lost, Mode::RemoveWorkloads).contains("warning: the agent does not answer"));
         assert!(!lines(&lost, Mode::Force).contains("warning"));
+        let down = cluster(&[(READY, "False")]);
+        assert!(lines(&down, Mode::RemoveWorkloads).contains("warning: the member is not ready"));
         assert!(lines(&cluster(&[]), Mode::RemoveWorkloads).contains("it never reported"));
     }
 

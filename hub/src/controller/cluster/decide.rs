@@ -331,9 +331,10 @@ fn acknowledge_in(cluster: &ClusterState, age: Duration) -> Option<Duration> {
     (!left.is_zero()).then_some(left)
 }
 
-/// Whether nobody is there to finish the Works.
+/// Whether nobody is there to finish the Works. An agent that says that its member is not ready is there.
 fn is_silent(cluster: &ClusterState) -> bool {
-    cluster.quarantined || (cluster.pull && cluster.ready.as_deref() != Some("True"))
+    let is_heard = matches!(cluster.ready.as_deref(), Some("True" | "False"));
+    cluster.quarantined || (cluster.pull && !is_heard)
 }
 
 fn decide_works(age: Duration, options: Options, observed: &Observed) -> Decision {
@@ -344,7 +345,7 @@ fn decide_works(age: Duration, options: Options, observed: &Observed) -> Decisio
         effects.push(Effect::DeleteWorks);
     }
     let patience = age < options.deletion_timeout;
-    // An agent that acknowledged is there, even while its member is not ready.
+    // An agent that acknowledged is there, even where it is not heard for a moment.
     let expected = cluster.acknowledged || !is_silent(cluster);
     if cluster.mode == Some(Mode::Force) || !patience || !expected {
         effects.extend(works.iter().filter_map(release));

@@ -273,7 +273,7 @@ fn works_are_left_to_an_agent_that_is_there_and_time_is_bounded() {
     const DELETE: &[&str] = &["delete-works"];
     const BOTH: &[&str] = &["delete-works", "release-work"];
     let remove = Some(Mode::RemoveWorkloads);
-    let table: [(&str, Observed, i64, &[&str]); 9] = [
+    let table: [(&str, Observed, i64, &[&str]); 12] = [
         (
             "waits for the agent to notice",
             deleted(remove, Some("True"), false),
@@ -305,6 +305,19 @@ fn works_are_left_to_an_agent_that_is_there_and_time_is_bounded() {
             BOTH,
         ),
         ("silent", deleted(remove, Some("Unknown"), false), 0, BOTH),
+        ("never heard", deleted(remove, None, false), 0, BOTH),
+        (
+            "its member is down, and it has not noticed yet",
+            deleted(remove, Some("False"), false),
+            10,
+            &[],
+        ),
+        (
+            "kubectl delete, its member is down",
+            deleted(None, Some("False"), false),
+            10,
+            DELETE,
+        ),
         (
             "forced",
             deleted(Some(Mode::Force), Some("True"), false),
