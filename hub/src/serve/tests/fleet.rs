@@ -115,8 +115,8 @@ fn observe(link: &Link, world: &World) -> JoinSet<()> {
 }
 
 /// A token for so many clusters, as `towline token create` makes it.
-async fn make_token(hub: &Link, uses: u32) {
-    let (id, secret) = TOKEN.split_once('.').expect("two halves");
+async fn make_token(hub: &Link, token: &str, uses: u32) {
+    let (id, secret) = token.split_once('.').expect("two halves");
     let token = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
         "metadata": {"name": format!("bootstrap-token-{id}"), "annotations": {TOKEN_USES: uses.to_string()}},
         "stringData": {"token-id": id, "token-secret": secret, "auth-extra-groups": BOOTSTRAP_GROUP,
@@ -160,7 +160,7 @@ async fn ten_minutes(seed: u64) -> String {
     world.add("hub", at, hub.served.router.clone(), &shown);
     let link = hub.served.router.link_of(Peer::Itself);
     let mut watches = observe(&link, &world);
-    make_token(&link, 3).await;
+    make_token(&link, TOKEN, 3).await;
 
     let pins = CaPin::of_pem(keys.authorities().bundle().as_bytes()).expect("pins");
     let hand = Hand {

@@ -193,7 +193,9 @@ impl Books {
 
     /// Everything of a kind on the hub.
     pub(super) fn all<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = (&'a Key, &'a Value)> {
-        self.hub.iter().filter(move |(key, _)| key.kind == kind)
+        let from = Key::new(kind, "", "");
+        let all = self.hub.range(from..);
+        all.take_while(move |(key, _)| key.kind == kind)
     }
 
     pub(super) fn bindings(&self) -> impl Iterator<Item = (&Key, &Value)> {

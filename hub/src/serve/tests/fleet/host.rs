@@ -12,6 +12,7 @@ use chrono::{DateTime, Utc};
 use clap::Parser;
 use common::client::HostPort;
 use common::env::Env;
+use common::errors;
 use common::names::{AGENT_NAME, AGENT_NAMESPACE};
 use rustls::pki_types::CertificateDer;
 use std::collections::BTreeSet;
@@ -165,6 +166,8 @@ struct Flags {
 pub(super) struct Stopped {
     config: Config,
     env: Env,
+    /// Why it ended by itself the last time.
+    error: Option<agent::error::Error>,
 }
 
 /// An agent that runs.
@@ -211,6 +214,7 @@ impl Agent {
         let stopped = Stopped {
             config: config.into_config().expect("valid"),
             env: env.clone().over(Arc::new(wires)),
+            error: None,
         };
         stopped.start()
     }
@@ -224,12 +228,13 @@ impl Agent {
     }
 
     /// Ends it in the middle of whatever it does.
-    pub(super) async fn kill(self) -> Stopped {
+    pub(super) async fn kill(mut self) -> Stopped {
         self.running.abort();
         match self.running.await {
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            _ => self.stopped,
+            ended => self.stopped.error = ended.ok().and_then(Result::err),
         }
+        self.stopped
     }
 
     /// Whether its process has ended by itself.
@@ -245,6 +250,12 @@ impl Agent {
 }
 
 impl Stopped {
+    /// Why it ended by itself the last time; none where it ended in order, or was ended.
+    pub(super) fn error(&self) -> Option<String> {
+        let error = self.error.as_ref()?;
+        Some(errors::chain(error).to_string())
+    }
+
     /// A new process on the same machine.
     pub(super) fn start(self) -> Agent {
         let stop = CancellationToken::new();

@@ -5,7 +5,7 @@ use super::super::rig::{CLUSTERS, SimulatedHub, alone, ask};
 use super::host::{Agent, HUB, Hand, Member, authority, chain, pool};
 use super::plan::{MEMBERS, SPACES};
 use super::wires::World;
-use super::{TOKEN, is_ready, make_token, post, until};
+use super::{is_ready, make_token, post, until};
 use crate::apiserver::authn::Peer;
 use crate::apiserver::store::MemoryDisk;
 use chrono::{DateTime, Utc};
@@ -21,6 +21,8 @@ use tokio::task::LocalSet;
 
 /// The seed of the run that makes it.
 const SEED: u64 = 1;
+/// How often a member can come back.
+const RETURNS: u32 = 5;
 /// How many seconds certificates live: longer than any run.
 const LIFE: u32 = 24 * 3600;
 
@@ -28,7 +30,8 @@ const LIFE: u32 = 24 * 3600;
 pub(super) struct Image {
     pub(super) hub: MemoryDisk,
     pub(super) members: Vec<MemoryDisk>,
-    pub(super) hand: Hand,
+    /// What an agent is handed: the first, and one for each time that its member comes back, as a person makes it.
+    pub(super) hands: Vec<Hand>,
     /// When it ended.
     pub(super) at: DateTime<Utc>,
     files: BTreeMap<PathBuf, Vec<u8>>,
@@ -81,17 +84,23 @@ async fn make() -> Image {
     let at = HostPort::new(&HUB.ip().to_string(), HUB.port());
     world.add("hub", at, hub.served.router.clone(), &shown);
     let link = hub.served.router.link_of(Peer::Itself);
-    make_token(&link, 100).await;
+    let tokens: Vec<String> = (0..=RETURNS)
+        .map(|number| format!("abcde{number}.0123456789abcdef"))
+        .collect();
+    for token in &tokens {
+        make_token(&link, token, 100).await;
+    }
     for space in SPACES {
         let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}});
         post(&link, "/api/v1/namespaces", space).await;
     }
     let pins = CaPin::of_pem(hub.served.keys.authorities().bundle().as_bytes()).expect("pins");
-    let hand = Hand {
-        token: TOKEN.to_owned(),
+    let hands = tokens.into_iter().map(|token| Hand {
+        token,
         pin: pins.first().expect("one").to_string(),
         life: LIFE,
-    };
+    });
+    let hands: Vec<Hand> = hands.collect();
     let (mut members, mut agents, mut disks) = (Vec::new(), Vec::new(), Vec::new());
     for number in 1..=MEMBERS {
         let disk = MemoryDisk::default();
@@ -102,7 +111,7 @@ async fn make() -> Image {
         let agent = Agent::begin(
             dir.path(),
             &member,
-            &hand,
+            &hands[0],
             by_files(number),
             &world,
             &agent_env,
@@ -133,7 +142,7 @@ async fn make() -> Image {
     Image {
         hub: disk,
         members: disks,
-        hand,
+        hands,
         at: hub_env.clock.now(),
         files,
     }

@@ -151,11 +151,11 @@ async fn settle(stage: &mut Stage) -> Vec<String> {
             continue;
         }
         let open = stage.ledger.look(|books| rest::open(books));
-        match (open.is_empty(), stage.is_settled(), silent < SILENCE) {
-            (true, true, false) => return Vec::new(),
+        match (open.is_empty(), stage.unsettled(), silent < SILENCE) {
+            (true, None, false) => return Vec::new(),
             _ if !late => {}
-            (true, true, true) => return vec![format!("silence: {what} is still written at rest")],
-            (true, false, _) => return vec!["settled: some agent is not back".to_owned()],
+            (true, None, true) => return vec![format!("silence: {what} is still written at rest")],
+            (true, Some(who), _) => return vec![format!("settled: {who}")],
             (false, ..) => return open,
         }
     }

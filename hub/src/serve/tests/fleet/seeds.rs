@@ -1,7 +1,8 @@
 //! Propagation while everything goes wrong: many seeds, each a plan of its own, and plans that failed once.
 //!
-//! `TOWLINE_SEEDS` says how many are run or which (`FROM..TO`), `TOWLINE_SEED` runs one alone and makes its plan
-//! smaller if it fails, `TOWLINE_PLAN` runs one from a file.
+//! `TOWLINE_SEEDS` says how many are run or which (`FROM..TO`); `TOWLINE_FIRST` ends at the first that fails.
+//! `TOWLINE_SEED` runs one alone and makes its plan smaller if it fails. `TOWLINE_PLAN` runs one from a file, and
+//! writes all that passed on lines to `TOWLINE_TRACE`.
 
 use super::draw;
 use super::plan::Plan;
@@ -47,10 +48,30 @@ fn told(plan: &Plan) -> String {
     )
 }
 
+/// Does something with each of many, as many at once as there are cores.
+fn on_all_cores<T: Sync>(all: &[T], each: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    each(one);
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn everything_converges_whatever_goes_wrong() {
     if let Some(file) = given("TOWLINE_PLAN") {
-        let problems = run(&read(file.as_ref()), false).problems;
+        let trace = given("TOWLINE_TRACE");
+        let outcome = run(&read(file.as_ref()), trace.is_some());
+        if let Some(trace) = trace {
+            std::fs::write(trace, &outcome.trace).expect("written");
+        }
+        let problems = outcome.problems;
         assert!(problems.is_empty(), "{problems:#?}");
         return;
     }
@@ -61,22 +82,16 @@ fn everything_converges_whatever_goes_wrong() {
         return;
     }
     let seeds = seeds();
-    let next = AtomicUsize::new(0);
     let failed = Mutex::new(Vec::new());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(&seed) = seeds.get(at) else { return };
-                    if let Some(first) = run(&draw::plan(seed), false).problems.first() {
-                        // Whoever waits for hundreds of others need not.
-                        eprintln!("seed {seed}: {first}");
-                        failed.lock().expect("held").push(seed);
-                    }
-                }
-            });
+    let first = given("TOWLINE_FIRST").is_some();
+    on_all_cores(&seeds, |seed| {
+        if first && !failed.lock().expect("held").is_empty() {
+            return;
+        }
+        if let Some(first) = run(&draw::plan(*seed), false).problems.first() {
+            // Whoever waits for hundreds of others need not.
+            eprintln!("seed {seed}: {first}");
+            failed.lock().expect("held").push(*seed);
         }
     });
     let mut failed = failed.into_inner().expect("held");

@@ -54,6 +54,8 @@ pub(super) struct Stage {
     watches: JoinSet<()>,
     pub(super) members: Vec<Member>,
     seats: Vec<Seat>,
+    /// How often each member came back.
+    returns: Vec<usize>,
     /// What goes on beside the processes.
     beside: JoinSet<()>,
     _fixed: secret::Fixed,
@@ -83,6 +85,7 @@ impl Stage {
             watches: JoinSet::new(),
             members: Vec::new(),
             seats: Vec::new(),
+            returns: vec![0; usize::from(MEMBERS)],
             beside: JoinSet::new(),
             clock,
             _fixed: fixed,
@@ -118,11 +121,13 @@ impl Stage {
         self.members.push(member);
     }
 
-    /// A new agent of a member, by the token.
+    /// A new agent of a member, by the token that it is handed now.
     fn agent(&self, number: u8) -> Agent {
-        let member = &self.members[usize::from(number - 1)];
+        let at = usize::from(number - 1);
+        let member = &self.members[at];
         let env = self.env(10 + u64::from(number));
-        let Image { hand, .. } = self.image;
+        let hands = &self.image.hands;
+        let hand = &hands[self.returns[at].min(hands.len() - 1)];
         let by_files = by_files(number);
         Agent::begin(self.dir.path(), member, hand, by_files, &self.world, &env)
     }
@@ -220,22 +225,25 @@ impl Stage {
         let now = Instant::now();
         for number in 1..=MEMBERS {
             let name = format!("m{number}");
+            let is_gone = self.ledger.look(|books| books.cluster(&name).is_none());
             let seat = match self.take(number) {
                 Seat::Runs(agent) if agent.has_ended() => {
                     Seat::Ended(agent.kill().await, now + RESTART)
                 }
                 Seat::Ended(stopped, at) if at <= now => Seat::Runs(stopped.start()),
-                Seat::Leaves(agent, back) => {
-                    let gone = self.ledger.look(|books| books.cluster(&name).is_none());
-                    match (gone, agent.has_ended()) {
-                        (true, true) => Seat::Away(back),
-                        // It was away when it was told.
-                        (false, true) => Seat::Leaves(agent.kill().await.start(), back),
-                        _ => Seat::Leaves(agent, back),
+                Seat::Leaves(agent, back) if agent.has_ended() => {
+                    let stopped = agent.kill().await;
+                    // It may well end before the hub is through with it; or it could not go on, and is started again.
+                    if is_gone || stopped.error().is_none() {
+                        Seat::Away(back)
+                    } else {
+                        Seat::Leaves(stopped.start(), back)
                     }
                 }
-                Seat::Away(Some(at)) if at <= now && self.hub.is_some() => {
-                    self.members[usize::from(number - 1)].lay_foundation().await;
+                Seat::Away(Some(at)) if at <= now && is_gone && self.hub.is_some() => {
+                    let at = usize::from(number - 1);
+                    self.members[at].lay_foundation().await;
+                    self.returns[at] += 1;
                     Seat::Runs(self.agent(number))
                 }
                 other => other,
@@ -244,10 +252,25 @@ impl Stage {
         }
     }
 
-    /// Whether everybody is where they are to be at the end.
-    pub(super) fn is_settled(&self) -> bool {
-        let settled = |seat: &Seat| matches!(seat, Seat::Runs(_) | Seat::Away(None));
-        self.hub.is_some() && self.seats.iter().all(settled)
+    /// Who is not where they are to be at the end.
+    pub(super) fn unsettled(&self) -> Option<String> {
+        if self.hub.is_none() {
+            return Some("the hub is away".to_owned());
+        }
+        let mut seats = (1..).zip(&self.seats);
+        seats.find_map(|(number, seat)| {
+            let what = match seat {
+                Seat::Runs(_) | Seat::Away(None) => return None,
+                Seat::Stopped(_) => "is stopped".to_owned(),
+                Seat::Ended(stopped, _) => {
+                    format!("ended: {}", stopped.error().unwrap_or_default())
+                }
+                Seat::Leaves(..) => "does not leave".to_owned(),
+                Seat::Away(Some(_)) => "has left, and cannot come back".to_owned(),
+                Seat::Empty => "is nowhere".to_owned(),
+            };
+            Some(format!("the agent of m{number} {what}"))
+        })
     }
 }
 

@@ -6,8 +6,8 @@
 mod evictions;
 
 use super::books::{
-    Books, Essence, Given, Key, cluster_of, essence_of, is_going, lately, manifests, number, says,
-    text,
+    Books, Essence, Given, Key, Past, cluster_of, essence_of, is_going, lately, manifests, number,
+    says, text,
 };
 use super::filters;
 use serde_json::{Value, json};
@@ -205,6 +205,13 @@ fn looks(cluster: Option<&Value>) -> Value {
     ])
 }
 
+/// Whether nobody heard of a cluster at some time after it was to go: what it has is left to it.
+fn was_silent(past: &Past<Option<Value>>) -> bool {
+    let last = past.iter().rev().map_while(|(_, it)| it.as_ref());
+    let mut leaving = last.take_while(|it| is_going(it));
+    leaving.any(|it| !matches!(says(it, "Ready"), Some("True" | "False")))
+}
+
 /// Whether a cluster is heard; none of one that never was, or leaves.
 fn is_heard(cluster: &Value) -> Option<bool> {
     let all = cluster.pointer("/status/conditions")?.as_array()?;
@@ -216,11 +223,12 @@ fn is_heard(cluster: &Value) -> Option<bool> {
 fn cluster(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value>) {
     let now = books.now();
     let past = books.clusters.entry(key.name.clone()).or_default();
+    let is_abandoned = new.is_none() && was_silent(past);
     past.push((now, new.cloned()));
     if looks(old) != looks(new) {
         books.fleet_changed = now;
     }
-    if new.is_none() && old.is_some_and(|it| says(it, "Ready") != Some("True")) {
+    if is_abandoned {
         let there = books.members.get(&key.name).into_iter().flatten();
         let there = there.map(|(what, _)| (key.name.clone(), what.clone()));
         books.abandoned.extend(there.collect::<Vec<_>>());
@@ -280,9 +288,10 @@ fn work(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value>) 
         let is_divided = books.hub.get(&of).is_some_and(is_divided);
         for (what, manifest) in &made {
             let replicas = essence_of(manifest).0;
+            let has_replicas = what.kind == "Deployment";
             let right = given.iter().any(|it| {
-                // Where nothing is divided, it is the template's number.
-                it.is_none_or(|it| it == replicas) || !is_divided
+                // Where nothing is divided, it is the template's number; a dependency is given what its dependent has.
+                it.is_none_or(|it| it == replicas) || !is_divided || !has_replicas
             });
             if !right {
                 books.problem(format!(
