@@ -99,7 +99,8 @@ impl Scheduler {
         }
         // Where it was written with its placement is told with what members say of that.
         let now = self.clock.now();
-        if self.placing.said(now, &change.name, new).is_none() {
+        let is_told = self.placing.said(now, &change.name, new).is_some();
+        if !is_told || !self.placing.is_current(&change.name) {
             let priority = if change.listed {
                 Priority::Backlog
             } else {

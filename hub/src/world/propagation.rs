@@ -118,7 +118,7 @@ impl Record for Override {
 pub type Rebalancer = Whole<RebalancerSpec, RebalancerStatus>;
 
 /// A ResourceBinding or ClusterResourceBinding.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Binding {
     /// What decisions look at, without the annotation that tells the placement that was applied.
     pub binding: propagation::Binding,

@@ -88,7 +88,17 @@ pub(super) struct Decision {
 pub(super) fn decide(now: DateTime<Utc>, seen: &Seen<'_>) -> Decision {
     let held = seen.held;
     if let Some(ahead) = seen.ahead.filter(|ahead| is_as_written(ahead, held)) {
-        return placed(now, held, &ahead.placement, false, ahead.moves);
+        let mut told = held.clone();
+        told.status = telling(now, held, &ahead.placement, false, ahead.moves).status;
+        // Clusters may have changed since.
+        let stands = match outcome(&told, seen.snapshot) {
+            Outcome::Nothing => true,
+            Outcome::Placed(result, _) => !result.differs(&targets(&held.binding.spec.clusters)),
+            Outcome::Note | Outcome::Stuck(_) => false,
+        };
+        if stands {
+            return placed(now, held, &ahead.placement, false, ahead.moves);
+        }
     }
     match outcome(held, seen.snapshot) {
         Outcome::Nothing => Decision::default(),

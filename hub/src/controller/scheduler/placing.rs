@@ -10,7 +10,7 @@ use crate::world::{self, Change, Cluster, ObjectName, World};
 use chrono::{DateTime, Utc};
 use common::lock::lock;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Places bindings; clones share what they know.
 #[derive(Clone)]
@@ -20,8 +20,8 @@ struct Shared {
     world: World,
     /// All clusters, until one changes.
     snapshot: Mutex<Option<Arc<Snapshot>>>,
-    /// What was written and is not told yet.
-    ahead: Mutex<BTreeMap<ObjectName, Ahead>>,
+    /// What was written and is not told yet, and on which clusters it was placed.
+    ahead: Mutex<BTreeMap<ObjectName, (Ahead, Weak<Snapshot>)>>,
 }
 
 impl Placing {
@@ -51,7 +51,9 @@ impl Placing {
         let status = seen.map(|seen| seen.status.clone()).unwrap_or_default();
         let mut wanted = world::Binding::new(wanted.clone(), generation, status);
         wanted.applied = seen.and_then(|seen| seen.applied.clone());
-        if let Some(ahead) = decide::place(&mut wanted, &self.snapshot()) {
+        let snapshot = self.snapshot();
+        if let Some(ahead) = decide::place(&mut wanted, &snapshot) {
+            let ahead = (ahead, Arc::downgrade(&snapshot));
             lock(&self.0.ahead).insert(name_of(&wanted.binding), ahead);
         }
         wanted.binding
@@ -73,7 +75,7 @@ impl Placing {
     /// The placement that was written with a binding of this generation.
     pub(super) fn ahead(&self, name: &ObjectName, generation: i64) -> Option<Ahead> {
         let mut all = lock(&self.0.ahead);
-        let ahead = all.get(name)?;
+        let (ahead, _) = all.get(name)?;
         if generation > ahead.generation + 1 {
             all.remove(name);
             return None;
@@ -92,12 +94,23 @@ impl Placing {
         decide::said(now, held, &ahead)
     }
 
+    /// Whether no cluster has changed since a binding was placed. One that changes before the binding is known wakes
+    /// nobody for it.
+    pub(super) fn is_current(&self, name: &ObjectName) -> bool {
+        let ahead = lock(&self.0.ahead);
+        let snapshot = lock(&self.0.snapshot);
+        let (Some((_, then)), Some(now)) = (ahead.get(name), snapshot.as_ref()) else {
+            return false;
+        };
+        Weak::ptr_eq(then, &Arc::downgrade(now))
+    }
+
     /// The status of a binding of this generation tells where it was placed.
     pub fn told(&self, name: &ObjectName, generation: i64) {
         let mut all = lock(&self.0.ahead);
         if all
             .get(name)
-            .is_some_and(|ahead| generation > ahead.generation)
+            .is_some_and(|(ahead, _)| generation > ahead.generation)
         {
             all.remove(name);
         }

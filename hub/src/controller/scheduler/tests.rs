@@ -6,20 +6,25 @@ use crate::controller::bindings::Bindings;
 use crate::controller::notices::Notices;
 use crate::scheduler::{Interner, Snapshot, from_api};
 use crate::world::testing::unreachable;
-use crate::world::{Binding, Record as _};
+use crate::world::{Binding, Record as _, World};
 use chrono::DateTime;
 use common::api::binding::ResourceBindingStatus;
 use common::conditions;
+use common::controller::Controller;
 use common::labels::{APPLIED_PLACEMENT, POLICY_PERMANENT_ID};
 use common::time::SystemClock;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+fn cluster(name: &str, spec: &Value) -> Value {
+    json!({"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec, "status": {
+        "apiEnablements": [{"groupVersion": "apps/v1", "resources": [{"name": "deployments", "kind": "Deployment"}]}]}})
+}
+
 fn snapshot(names: &[&str]) -> Snapshot {
     let mut interner = Interner::default();
     Snapshot::new(names.iter().map(|name| {
-        let object = json!({"metadata": {"name": name}, "spec": {"syncMode": "Pull"}, "status": {
-            "apiEnablements": [{"groupVersion": "apps/v1", "resources": [{"name": "deployments", "kind": "Deployment"}]}]}});
+        let object = cluster(name, &json!({"syncMode": "Pull"}));
         let object = serde_json::from_value(object).expect("a Cluster");
         Arc::new(from_api::cluster(&object, &mut interner))
     }))
@@ -161,6 +166,31 @@ fn what_members_say_and_where_it_was_placed_is_one_status() {
 }
 
 #[test]
+fn a_cluster_that_went_since_takes_its_replicas_elsewhere() {
+    for how in ["Divided", "Duplicated"] {
+        let mut placement = placement(&["m1", "m2"]);
+        placement["replicaScheduling"]["replicaSchedulingType"] = json!(how);
+        let mut object = object(&placement);
+        let ahead = written(&mut object, &snapshot(&["m1", "m2"]), true).expect("placed");
+        let both = decided(&object, &snapshot(&["m1", "m2"]), Some(&ahead));
+        assert_eq!(both.patch, None, "{how}");
+        let mut interner = Interner::default();
+        let all = ["m1", "m2"].map(|name| {
+            let mut object = cluster(name, &json!({"syncMode": "Pull"}));
+            if name == "m2" {
+                object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            let object = serde_json::from_value(object).expect("a Cluster");
+            Arc::new(from_api::cluster(&object, &mut interner))
+        });
+        let one = decided(&object, &Snapshot::new(all), Some(&ahead));
+        let moved = one.patch.expect("to be moved");
+        let clusters = json!([{"name": "m1", "replicas": 4}]);
+        assert_eq!(moved["spec"]["clusters"], clusters, "{how}");
+    }
+}
+
+#[test]
 fn what_fits_nowhere_is_written_as_it_is() {
     let snapshot = snapshot(&["m1"]);
     let mut object = object(&placement(&["m9"]));
@@ -169,10 +199,7 @@ fn what_fits_nowhere_is_written_as_it_is() {
     assert_eq!(object["spec"]["clusters"], json!([]));
 }
 
-/// The bindings that a change of m1 wakes, of those on m1, on m2, and for m1 but not placed.
-async fn woken(before: &Value, after: &Value) -> Vec<String> {
-    let world = unreachable();
-    let placing = Placing::watching(&world);
+fn watching(placing: &Placing, world: &World) -> Controller<Arc<Scheduler>> {
     let client = {
         let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
             Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody is there"))
@@ -180,7 +207,14 @@ async fn woken(before: &Value, after: &Value) -> Vec<String> {
         kube::Client::new(nobody, "default")
     };
     let bindings = Bindings::new(client, world.clone(), Notices::default());
-    let scheduler = Scheduler::watching(bindings, placing, Arc::new(SystemClock), &world);
+    Scheduler::watching(bindings, placing.clone(), Arc::new(SystemClock), world)
+}
+
+/// The bindings that a change of m1 wakes, of those on m1, on m2, and for m1 but not placed.
+async fn woken(before: &Value, after: &Value) -> Vec<String> {
+    let world = unreachable();
+    let placing = Placing::watching(&world);
+    let scheduler = watching(&placing, &world);
     let queue = scheduler.queue();
     let of = |name: &str, members: &[&str], on: &[&str]| {
         let mut object = object(&placement(members));
@@ -225,10 +259,6 @@ async fn a_cluster_wakes_who_is_there_and_who_would_go_there_and_nobody_else() {
 
 #[tokio::test]
 async fn nothing_is_moved_ahead_from_a_cluster_that_cannot_be_read() {
-    let cluster = |name: &str, spec: &Value| {
-        json!({"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec, "status": {
-            "apiEnablements": [{"groupVersion": "apps/v1", "resources": [{"name": "deployments", "kind": "Deployment"}]}]}})
-    };
     let readable = json!({"syncMode": "Pull"});
     for (spec, on) in [(&readable, "m2"), (&json!(7), "m1")] {
         let world = unreachable();
@@ -242,5 +272,35 @@ async fn nothing_is_moved_ahead_from_a_cluster_that_cannot_be_read() {
         let wanted = placing.place(&held.binding, Some(&held));
         let names = wanted.spec.clusters.iter().map(|it| it.name.as_str());
         assert!(names.eq([on]), "{spec}");
+    }
+}
+
+#[tokio::test]
+async fn a_binding_that_was_placed_on_other_clusters_is_looked_at() {
+    // When a cluster changes: not at all, before the binding is known, and after.
+    for (changes, looked_at) in [(None, false), (Some(false), true), (Some(true), true)] {
+        let world = unreachable();
+        let placing = Placing::watching(&world);
+        let scheduler = watching(&placing, &world);
+        let queue = scheduler.queue();
+        let clusters = ["m1", "m2"].map(|it| cluster(it, &json!({"syncMode": "Pull"})));
+        world.clusters.listed(&clusters).await;
+        world.propagation.bindings.listed(&[]).await;
+        let mut object = object(&placement(&["m1", "m2"]));
+        object["metadata"]["labels"] = json!({POLICY_PERMANENT_ID: "p"});
+        let wanted = placing.place(&read(&object).binding, None);
+        object["spec"]["clusters"] = json!(wanted.spec.clusters);
+        object["metadata"]["annotations"] = json!(wanted.annotations);
+        let mut leaves = clusters[1].clone();
+        leaves["metadata"]["resourceVersion"] = json!("2");
+        leaves["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        if changes == Some(false) {
+            world.clusters.sent(std::slice::from_ref(&leaves)).await;
+        }
+        world.propagation.bindings.sent(&[object]).await;
+        if changes == Some(true) {
+            world.clusters.sent(std::slice::from_ref(&leaves)).await;
+        }
+        assert_eq!(queue.try_next().is_some(), looked_at, "{changes:?}");
     }
 }
