@@ -164,8 +164,8 @@ async fn put(
         };
         match answer.status().as_u16() {
             200 | 201 => return,
-            // Somebody else wrote it, or it is just being deleted.
-            409 => {}
+            // Somebody else wrote it, or it is just being deleted, or is gone since.
+            409 | 404 => {}
             _ => panic!("{path}: {answer:?}"),
         }
     }

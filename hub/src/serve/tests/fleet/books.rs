@@ -149,7 +149,7 @@ pub(super) struct Books {
     pub(super) appeared: BTreeMap<(String, Key), Duration>,
     /// What it has been, ever.
     pub(super) been: BTreeMap<(String, Key), BTreeSet<Essence>>,
-    /// What users of members deleted.
+    /// What users of members deleted, and was not made again.
     pub(super) meddled: BTreeSet<(String, Key)>,
     /// What stays in members that were silent when they were unregistered.
     pub(super) abandoned: BTreeSet<(String, Key)>,

@@ -62,7 +62,7 @@ pub(super) fn held(binding: &Value) -> BTreeSet<String> {
     given(binding).into_keys().chain(left).collect()
 }
 
-fn own(binding: Option<&Value>) -> BTreeMap<String, i64> {
+pub(super) fn own(binding: Option<&Value>) -> BTreeMap<String, i64> {
     let clusters = binding.and_then(|it| it.pointer("/spec/clusters")?.as_array());
     let clusters = clusters.into_iter().flatten();
     clusters
@@ -231,7 +231,10 @@ fn cluster(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value
     if is_abandoned {
         let there = books.members.get(&key.name).into_iter().flatten();
         let there = there.map(|(what, _)| (key.name.clone(), what.clone()));
-        books.abandoned.extend(there.collect::<Vec<_>>());
+        // An agent that was not told makes what a user deleted there again.
+        let deleted = books.meddled.iter().filter(|it| it.0 == key.name);
+        let all: Vec<_> = there.chain(deleted.cloned()).collect();
+        books.abandoned.extend(all);
     }
     let fleet = books.all("Cluster").map(|(_, it)| it);
     let fleet: Vec<bool> = fleet.filter_map(is_heard).collect();
@@ -365,11 +368,14 @@ pub(super) fn of_member(
     let place = (member.to_owned(), key.clone());
     if let Some(new) = new {
         books.appeared.entry(place.clone()).or_insert(now);
+        if old.is_none() {
+            books.meddled.remove(&place);
+        }
         books.been.entry(place).or_default().insert(essence_of(new));
         return;
     }
     let appeared = books.appeared.remove(&place);
-    let meddled = books.meddled.remove(&place);
+    let meddled = books.meddled.contains(&place);
     let leaves = books.cluster(member).is_none_or(is_going);
     let was_ours =
         old.is_some_and(|it| it.pointer("/metadata/labels/karmada.io~1managed").is_some());

@@ -5,7 +5,7 @@ use crate::scheduler::from_api::{self, Observed};
 use crate::scheduler::{Interner, Need, Snapshot, needed, same_targets, schedule};
 use crate::serve::tests::fleet::books::{Books, is_going, number, says, text};
 use crate::serve::tests::fleet::filters::{self, Leaves};
-use crate::serve::tests::fleet::steps::{given, is_divided, leaving};
+use crate::serve::tests::fleet::steps::{is_divided, leaving, own};
 use common::api::binding::{ResourceBindingSpec, ResourceBindingStatus};
 use common::api::cluster::Cluster;
 use common::labels::APPLIED_PLACEMENT;
@@ -103,7 +103,9 @@ fn whole(books: &Books, open: &mut Vec<String>) {
         if placement.is_null() || spread || idle || is_divided(binding) {
             continue;
         }
-        let here = given(binding);
+        let here = own(Some(binding));
+        // What fits nowhere stays where it is.
+        let is_placed = says(binding, "Scheduled") == Some("True");
         for (cluster, object) in books.all("Cluster") {
             let left = leaving(binding).any(|(name, _)| name == cluster.name);
             let may = !left && filters::admit(binding, object);
@@ -114,7 +116,7 @@ fn whole(books: &Books, open: &mut Vec<String>) {
                     cluster.name
                 ));
             }
-            if is && !filters::is_chosen(&placement["clusterAffinity"], object) && here.len() > 1 {
+            if is && is_placed && !filters::is_chosen(&placement["clusterAffinity"], object) {
                 open.push(format!(
                     "placements: {key} is in {}, which its policy does not name",
                     cluster.name
