@@ -82,9 +82,9 @@ async fn measure(
         report.add(kind, what, value, unit);
     };
     Fill::new(&server).await?.clusters(args.clusters, 0).await?;
-    let limit = writers::creates(&server, WRITERS, LIMIT_FOR).await?;
+    let limit = writers::creates_works(&server, WRITERS, LIMIT_FOR).await?;
     add(
-        &format!("limit: creates by {WRITERS} clients, nothing else going on"),
+        &format!("limit: Works created by {WRITERS} clients, nothing else going on"),
         limit.rate(),
         Unit::PerSecond,
     );

@@ -8,7 +8,7 @@ use http::Method;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, DeleteParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -48,17 +48,56 @@ pub(in crate::commands) async fn creates(
     count: usize,
     within: Duration,
 ) -> Result<Round> {
+    let data = "v".repeat(DATA);
+    create(server, count, within, "/api/v1", "configmaps", |name| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+            "data": {"k": data}})
+    })
+    .await
+}
+
+/// Creates Works for so long, each of a Deployment as the hub renders it, but where no member looks.
+pub(in crate::commands) async fn creates_works(
+    server: &Server,
+    count: usize,
+    within: Duration,
+) -> Result<Round> {
+    let api = "/apis/work.karmada.io/v1alpha1";
+    create(server, count, within, api, "works", |name| {
+        let labels = json!({"app": name});
+        let container = json!({"name": "c", "image": "registry.example.com/app:1"});
+        json!({
+            "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+            "metadata": {
+                "name": name,
+                "labels": {"example.com/permanent-id": "11111111-2222-3333-4444-555555555555"},
+                "annotations": {"example.com/name": name, "example.com/namespace": "default"},
+            },
+            "spec": {"workload": {"manifests": [{
+                "apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": {"name": name, "namespace": "default", "labels": labels},
+                "spec": {"replicas": 2, "selector": {"matchLabels": labels},
+                    "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}},
+            }]}},
+        })
+    })
+    .await
+}
+
+async fn create(
+    server: &Server,
+    count: usize,
+    within: Duration,
+    api: &str,
+    plural: &str,
+    object: impl Fn(&str) -> Value,
+) -> Result<Round> {
     let namespace = namespace_of(count);
     make_namespace(&server.writer().await?, &namespace).await?;
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-    let body = |writer: usize, number: usize| {
-        let name = format!("c-{writer}-{number}");
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
-            "data": {"k": "v".repeat(DATA)}})
-    };
+    let path = format!("{api}/namespaces/{namespace}/{plural}");
     round(server, count, within, async |client, writer, number| {
-        let body = body(writer, number).to_string().into_bytes();
-        send(client, Method::POST, &path, body).await
+        let body = object(&format!("c-{writer}-{number}"));
+        send(client, Method::POST, &path, body.to_string().into_bytes()).await
     })
     .await
 }
