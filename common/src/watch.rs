@@ -317,7 +317,12 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         let since = *self
             .outage
             .get_or_insert(self.heard.unwrap_or_else(Instant::now));
-        let mut delay = self.backoff.next(&mut self.rng);
+        let backoff = if is_initializing(&problem) {
+            &mut self.reopening
+        } else {
+            &mut self.backoff
+        };
+        let mut delay = backoff.next(&mut self.rng);
         if let Problem::Api {
             retry_after: Some(asked),
             ..
@@ -381,6 +386,11 @@ fn is_gone(problem: &Problem) -> bool {
         Problem::Api { message, .. } => message.contains("Too large resource version"),
         _ => false,
     }
+}
+
+/// The kind's definition changed just now: the server answers, and will soon serve it again.
+fn is_initializing(problem: &Problem) -> bool {
+    matches!(problem, Problem::Api { code: 429, message, .. } if message.contains("initializing"))
 }
 
 /// Whether `theirs` is an older version than `ours`; versions of built-in kinds and CRDs are decimal.

@@ -374,6 +374,24 @@ async fn watches_that_are_ended_again_and_again_are_opened_again_soon() {
     );
 }
 
+/// As kube-apiserver answers for a moment when the definition of the kind has changed.
+#[tokio::test(start_paused = true)]
+async fn a_kind_whose_storage_is_not_ready_is_asked_for_again_soon() {
+    let begun = Instant::now();
+    let busy = r#"{"kind":"Status","code":429,"message":"storage is (re)initializing","details":{"retryAfterSeconds":1}}"#;
+    let mut steps: Vec<Step> = (0..10)
+        .map(|_| Step::Answer(429, busy.to_owned()))
+        .collect();
+    steps.push(list(1, "", &[]));
+    let (events, _) = first(11, steps).await;
+    assert_eq!(events[10], "restarted");
+    let took = begun.elapsed();
+    assert!(
+        took <= 10 * REOPEN_CAP && took >= Duration::from_secs(10),
+        "{took:?}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_server_may_ask_to_be_left_alone() {
     let busy = r#"{"kind":"Status","code":429,"message":"x","details":{"retryAfterSeconds":9}}"#;

@@ -1,7 +1,7 @@
 //! Rounds of writes by clients that each have a connection of their own and wait for every answer.
 
 use anyhow::{Context as _, Result};
-use common::names::CLUSTER_NAMESPACE;
+use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX};
 use common::time::{Clock as _, SystemClock};
 use futures::future::try_join_all;
 use http::Method;
@@ -102,8 +102,9 @@ async fn create(
     .await
 }
 
+/// As of a cluster: Works are refused elsewhere.
 fn namespace_of(count: usize) -> String {
-    format!("creates-{count}")
+    format!("{EXECUTION_PREFIX}creates-{count}")
 }
 
 /// Deletes what a round of creations left, a hundred thousand objects perhaps, and waits until it is gone.

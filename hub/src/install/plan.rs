@@ -188,9 +188,6 @@ async fn look(client: &Client, desired: &Desired) -> Result<Look, Error> {
     };
     let mark = Some(Mark::of(&live.metadata));
     let live = to_value(&live);
-    if key.kind == "CustomResourceDefinition" {
-        crate::epoch::carry(&live, &mut value);
-    }
     // Between look and apply nobody else's write may be lost.
     value["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     let applied = match apply(client, desired, &value, true).await {
