@@ -6,8 +6,8 @@
 //! not see, the hub raises the epoch and waits until a watch of its own has ended.
 //!
 //! The epoch is the last line of the schema's title, which `kubectl explain` does not print: text that
-//! means nothing to anyone. The definition that `init` applies has no title, so that a repair leaves it and
-//! its owner alone. Hubs of before kept it behind the description; it is taken from there when it rises.
+//! means nothing to anyone, that survives `kubectl apply` of the same CRD only because [`carry`] puts it
+//! back. Hubs of before kept it behind the description; it is taken from there when it rises.
 
 use common::identity::AgentSubject;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -127,6 +127,29 @@ pub async fn await_denied(client: &Client, subject: &AgentSubject) -> Result<(),
             return Err(Error::StillAllowed(subject.common_name()));
         }
         sleep(POLL).await;
+    }
+}
+
+/// Copies the epoch of the CRD that is `live` into `desired`, so that a repair does not close watches.
+pub fn carry(live: &Value, desired: &mut Value) {
+    const SCHEMA: &str = "/schema/openAPIV3Schema";
+    let lived = live["spec"]["versions"].as_array();
+    let versions = desired["spec"]["versions"].as_array_mut();
+    for version in versions.into_iter().flatten() {
+        let mut lived = lived.into_iter().flatten();
+        let lived = lived.find(|one| one["name"] == version["name"]);
+        let said = |field: &str| {
+            let schema = lived.and_then(|one| one.pointer(SCHEMA))?;
+            split(schema.get(field)?.as_str()?).1
+        };
+        let (Some(epoch), Some(schema)) = (
+            said("title").or_else(|| said("description")),
+            version.pointer_mut(SCHEMA),
+        ) else {
+            continue;
+        };
+        let base = schema["title"].as_str().unwrap_or_default();
+        schema["title"] = json!(stamp(split(base).0, epoch));
     }
 }
 
@@ -258,5 +281,23 @@ mod tests {
             let rest = patch.as_array().map(|all| all[1..].to_vec());
             assert_eq!(rest, Some(after), "{before}");
         }
+    }
+
+    #[test]
+    fn a_repair_keeps_the_epoch_and_nothing_else() {
+        let carried = |live: Value| {
+            let value = |schema| serde_json::to_value(crd(schema)).expect("JSON");
+            let mut desired = value(json!({"description": "New words."}));
+            carry(&value(live), &mut desired);
+            let schema = &desired["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+            assert_eq!(schema["description"], "New words.");
+            schema["title"].clone()
+        };
+        let of = |epoch: &str| json!(epoch);
+        let live = json!({"title": "Old\nWatch epoch: 5", "description": "Old words."});
+        assert_eq!(carried(live), of("Watch epoch: 5"));
+        let older = json!({"description": "Old words.\nWatch epoch: 5"});
+        assert_eq!(carried(older), of("Watch epoch: 5"));
+        assert_eq!(carried(json!({"title": "Old"})), Value::Null);
     }
 }

@@ -293,8 +293,6 @@ pub fn finish(crd: &mut CustomResourceDefinition) {
             .and_then(|schema| schema.open_api_v3_schema.as_mut())
         {
             bound(root);
-            // It would repeat the kind; of Works the hub keeps something there that an applied one would undo.
-            root.title = None;
         }
     }
 }

@@ -188,6 +188,9 @@ async fn look(client: &Client, desired: &Desired) -> Result<Look, Error> {
     };
     let mark = Some(Mark::of(&live.metadata));
     let live = to_value(&live);
+    if key.kind == "CustomResourceDefinition" {
+        crate::epoch::carry(&live, &mut value);
+    }
     // Between look and apply nobody else's write may be lost.
     value["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     let applied = match apply(client, desired, &value, true).await {
@@ -251,6 +254,12 @@ fn comparable(object: &Value) -> Value {
             });
             for entry in managers.iter_mut().filter_map(Value::as_object_mut) {
                 entry.remove("time");
+                // One field to the server, whoever changes a word in it: a raised epoch makes it the hub's.
+                if let Some(spec) = entry.get_mut("fieldsV1")
+                    && let Some(spec) = spec.get_mut("f:spec").and_then(Value::as_object_mut)
+                {
+                    spec.remove("f:versions");
+                }
             }
         }
     }
@@ -314,6 +323,20 @@ mod tests {
             "status": {"a": 2},
         });
         assert_eq!(decide(Some(&live), Some(&applied)), Action::Unchanged);
+    }
+
+    #[test]
+    fn who_owns_the_versions_of_a_definition_is_no_change() {
+        let owned = |spec: Value| {
+            json!({"metadata": {"managedFields": [
+                {"manager": INIT_FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": spec}},
+            ]}})
+        };
+        let live = owned(json!({"f:group": {}}));
+        let applied = owned(json!({"f:group": {}, "f:versions": {}}));
+        assert_eq!(decide(Some(&live), Some(&applied)), Action::Unchanged);
+        let less = owned(json!({"f:versions": {}}));
+        assert_ne!(decide(Some(&live), Some(&less)), Action::Unchanged);
     }
 
     #[test]
