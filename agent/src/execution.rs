@@ -13,6 +13,7 @@ pub mod conflict;
 pub mod contact;
 pub mod decide;
 pub mod desired;
+pub mod diagnosis;
 pub mod engine;
 pub mod errors;
 pub mod events;

@@ -1,7 +1,7 @@
 //! What hub and agent share: API types, names, pure rules, and the client layer.
 //!
 //! Pure (no clock, no I/O, no tokio): `api`, `names`, `labels`, `identity`, `conditions`, `backoff`,
-//! `duration`, `errors`, `gvk`, `interpreter`, `merge`, `quantity`, `reserved`, `secret`, `selector`, `token`,
+//! `duration`, `errors`, `gvk`, `harmless`, `interpreter`, `merge`, `quantity`, `reserved`, `secret`, `selector`, `token`,
 //! `unregister`, `yaml`.
 //! Edges: `admin`, `chance`, `client`, `controller`, `discovery`, `env`, `leader`, `mapper`, `proxy`, `queue`,
 //! `rest`, `telemetry`, `time`, `tls`, `watch`.
@@ -20,6 +20,7 @@ pub mod env;
 pub mod errors;
 pub mod exposition;
 pub mod gvk;
+pub mod harmless;
 pub mod identity;
 pub mod interpreter;
 pub mod labels;

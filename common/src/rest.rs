@@ -105,6 +105,8 @@ pub struct Call<'a> {
     pub accept: &'static str,
     /// The body.
     pub body: Vec<u8>,
+    /// Longest answer that is read.
+    pub limit: usize,
 }
 
 /// Type of a merge patch.
@@ -125,6 +127,7 @@ impl<'a> Call<'a> {
             content_type: JSON,
             accept,
             body: Vec::new(),
+            limit: BODY_LIMIT,
         }
     }
 
@@ -137,6 +140,7 @@ impl<'a> Call<'a> {
             accept: JSON,
             // A Value always serialises: its keys are strings.
             body: serde_json::to_vec(body).unwrap_or_default(),
+            limit: BODY_LIMIT,
         }
     }
 
@@ -163,6 +167,13 @@ impl<'a> Call<'a> {
         self
     }
 
+    /// Reads no more of an answer than this.
+    #[must_use]
+    pub fn at_most(mut self, bytes: usize) -> Self {
+        self.limit = bytes;
+        self
+    }
+
     /// Sends it.
     pub async fn send(self, client: &kube::Client) -> Result<Reply, Error> {
         let request = Request::builder()
@@ -182,7 +193,7 @@ impl<'a> Call<'a> {
             .get(header::RETRY_AFTER)
             .and_then(|value| value.to_str().ok()?.parse().ok())
             .map(Duration::from_secs);
-        let body = Limited::new(response.into_body(), BODY_LIMIT)
+        let body = Limited::new(response.into_body(), self.limit)
             .collect()
             .await
             .map_err(|e| Error::Body(e.to_string()))?

@@ -8,6 +8,7 @@ use super::Scope;
 use super::apply::Applier;
 use super::apply::object::ObjectApplier;
 use super::contact::Contact;
+use super::diagnosis::Diagnoser;
 use super::events::Events;
 use super::intake::autoscalers::Autoscalers;
 use super::intake::objects::ObjectSource;
@@ -66,6 +67,7 @@ pub struct Engine {
     orphans: Arc<Orphans>,
     pruner: Arc<Pruner>,
     reporter: Arc<Reporter>,
+    diagnoser: Arc<Diagnoser>,
     reconciler: Arc<Reconciler>,
 }
 
@@ -191,12 +193,18 @@ impl Engine {
             errors: ctx.errors.clone(),
             chance: ctx.chance.clone(),
         });
+        let diagnoser = Arc::new(Diagnoser::new(
+            member.clone(),
+            state.clone(),
+            reporter.clone(),
+        ));
         let objects = Arc::new(ObjectSource {
             scope: scope.clone(),
             member,
             state: state.clone(),
             queue: queue.clone(),
             reporter: reporter.clone(),
+            diagnoser: diagnoser.clone(),
             metrics: metrics.clone(),
             chance: ctx.chance.clone(),
         });
@@ -218,6 +226,7 @@ impl Engine {
             orphans,
             pruner,
             reporter,
+            diagnoser,
             reconciler,
         })
     }
@@ -240,7 +249,9 @@ impl Engine {
         tasks.spawn(works.run(self.metrics.clone(), self.chance.clone(), never.clone()));
         let reports = Controller::over(self.reporter.queue.clone(), self.reporter.clone());
         let reports = reports.workers(REPORTERS);
-        tasks.spawn(reports.run(self.metrics.clone(), self.chance.clone(), never));
+        tasks.spawn(reports.run(self.metrics.clone(), self.chance.clone(), never.clone()));
+        let diagnoses = Controller::over(self.diagnoser.queue.clone(), self.diagnoser.clone());
+        tasks.spawn(diagnoses.run(self.metrics.clone(), self.chance.clone(), never));
         self.spawn(&mut tasks, "works", |engine| async move {
             engine.works.run(&engine.hub, &engine.scope.namespace).await;
         });

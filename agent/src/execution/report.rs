@@ -8,7 +8,7 @@ use super::manifest::hash_value;
 use super::state::{ObjectKey, State, WorkRecord};
 use super::wire::WorkMeta;
 use chrono::{DateTime, Utc};
-use common::api::work::ResourceHealth;
+use common::api::work::{ResourceHealth, WORKLOAD_HEALTHY};
 use common::conditions;
 use common::gvk::Gvk;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -48,6 +48,7 @@ pub fn report(state: &State, name: &str, now: DateTime<Utc>) -> Option<Report> {
         );
         changed |= conditions::set(&mut conditions, condition, now);
     }
+    changed |= diagnose(&mut conditions, state, name, record, now);
     let statuses = statuses(state, name, record);
     let reported = hash_value(&statuses);
     let restated = reported != record.reported;
@@ -69,6 +70,44 @@ pub fn report(state: &State, name: &str, now: DateTime<Utc>) -> Option<Report> {
         conditions,
         reported,
     })
+}
+
+/// Has the conditions say why workloads are not healthy, as far as that is known, and no more once they are.
+fn diagnose(
+    conditions: &mut Vec<Condition>,
+    state: &State,
+    work: &str,
+    record: &WorkRecord,
+    now: DateTime<Utc>,
+) -> bool {
+    let live = record
+        .items
+        .iter()
+        .filter_map(|item| state.live(item.key.as_deref()?));
+    let health: Vec<ResourceHealth> = live
+        .filter(|live| live.work.as_deref() == Some(work))
+        .map(|live| live.health)
+        .collect();
+    // Of what is not seen yet nobody knows.
+    if health.is_empty() {
+        return false;
+    }
+    if !health.contains(&ResourceHealth::Unhealthy) {
+        let before = conditions.len();
+        conditions.retain(|it| it.type_ != WORKLOAD_HEALTHY);
+        return conditions.len() < before;
+    }
+    let Some(found) = &record.diagnosis else {
+        return false;
+    };
+    let condition = conditions::new(
+        found.kind,
+        found.status,
+        found.reason,
+        found.message.as_str(),
+        now,
+    );
+    conditions::set(conditions, condition, now)
 }
 
 /// One entry for each manifest that has an object, by ordinal.

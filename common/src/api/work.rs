@@ -17,6 +17,8 @@ pub const PROGRESSING: &str = "Progressing";
 pub const AVAILABLE: &str = "Available";
 /// Condition: the manifests are not in the state they should be.
 pub const DEGRADED: &str = "Degraded";
+/// Condition of our own, there only while it is False: what keeps workloads of the Work from being healthy.
+pub const WORKLOAD_HEALTHY: &str = "WorkloadHealthy";
 
 /// Objects for one member and how to treat them.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -1,6 +1,7 @@
 //! Our objects in the member, as their watches tell.
 
 use crate::execution::Scope;
+use crate::execution::diagnosis::Diagnoser;
 use crate::execution::report::reporter::Reporter;
 use crate::execution::state::{LiveRecord, ObjectKey, Shared};
 use crate::execution::wire::LiveMeta;
@@ -30,6 +31,7 @@ pub struct ObjectSource {
     pub(crate) state: Shared,
     pub(crate) queue: Queue<Arc<str>>,
     pub(crate) reporter: Arc<Reporter>,
+    pub(crate) diagnoser: Arc<Diagnoser>,
     pub(crate) metrics: Metrics,
     pub(crate) chance: Chance,
 }
@@ -139,9 +141,13 @@ impl ObjectSource {
         {
             works.push(name.clone());
         }
+        let health = live.health;
         state.set_live(&key, Some(live));
         drop(state);
         for work in works {
+            if to_tell {
+                self.diagnoser.changed(&work, health);
+            }
             if to_do {
                 self.queue.add(work);
             } else if to_tell {
@@ -206,6 +212,11 @@ mod tests {
             state: parts.state.clone(),
             queue: parts.queue.clone(),
             reporter: parts.reporter.clone(),
+            diagnoser: Arc::new(Diagnoser::new(
+                parts.member.clone(),
+                parts.state.clone(),
+                parts.reporter.clone(),
+            )),
             metrics: Metrics::unread(),
             chance: Chance::seeded(1),
         }

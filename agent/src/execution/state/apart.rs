@@ -54,6 +54,7 @@ impl WorkRecord {
             reported: 0,
             pace: Pace::default(),
             verdicts: Vec::new(),
+            diagnosis: None,
             items: Vec::new(),
             leaving: entry.leaving,
             left: entry.left,

@@ -79,6 +79,8 @@ pub struct WorkRecord {
     pub pace: Pace,
     /// What the conditions should say.
     pub verdicts: Vec<Verdict>,
+    /// Why its workloads are not healthy, while they are not and that is known.
+    pub diagnosis: Option<Box<Verdict>>,
     /// What became of each manifest, by ordinal.
     pub items: Vec<Item>,
     /// What left it by the hub's word and is to leave the member.
@@ -117,6 +119,7 @@ impl WorkRecord {
             reported: 0,
             pace: Pace::default(),
             verdicts: Vec::new(),
+            diagnosis: None,
             items: Vec::new(),
             leaving: Vec::new(),
             left: Vec::new(),
