@@ -15,6 +15,7 @@ pub(crate) mod register;
 mod taint;
 mod token;
 mod unregister;
+mod why;
 
 pub(crate) use error::advice;
 pub use error::{CliError, Kind};
@@ -55,6 +56,8 @@ enum Verb {
     Taint(taint::Args),
     /// Show templates, bindings and Works with what members say, and why not.
     Get(get::Args),
+    /// Find out why something is not where it should be, and what mends it.
+    Why(why::Args),
     /// See what Works left behind in a member without having been deleted, and settle it.
     Orphans(orphans::Args),
     /// Walk from this machine to a hub or a member, and name the first thing that is wrong.
@@ -137,6 +140,7 @@ async fn run(verb: Verb, output: &Output) -> Result<(), CliError> {
         Verb::Uncordon(args) => cordon::uncordon(args, output).await,
         Verb::Taint(args) => taint::run(args, output).await,
         Verb::Get(args) => get::run(args, output).await,
+        Verb::Why(args) => why::run(args, output).await,
         Verb::Orphans(args) => orphans::run(args, output).await,
         Verb::Check(args) => check::run(args, output).await,
         Verb::Demo(args) => demo::run(args, output).await,

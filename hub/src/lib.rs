@@ -9,6 +9,7 @@ pub mod cli;
 pub mod config;
 pub mod controller;
 pub mod epoch;
+pub mod explain;
 mod go;
 pub mod install;
 pub mod permissions;

@@ -5,7 +5,7 @@
 //! is read from the hub.
 
 mod clusters;
-mod health;
+pub(super) mod health;
 mod rights;
 mod way;
 

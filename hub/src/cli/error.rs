@@ -86,6 +86,16 @@ impl CliError {
         }
     }
 
+    /// A failure that was told already: only its exit code is left to say.
+    pub fn told(kind: Kind) -> Self {
+        Self::message(kind, "")
+    }
+
+    /// Whether nothing of it is to be printed.
+    pub fn is_told(&self) -> bool {
+        self.source.to_string().is_empty() && self.hints.is_empty()
+    }
+
     /// Adds a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {

@@ -4,8 +4,8 @@
 //! it was placed, what each member answered, and, when something is wrong, where to look next.
 
 mod answer;
-mod names;
-mod read;
+pub(super) mod names;
+pub(super) mod read;
 mod share;
 mod table;
 #[cfg(test)]

@@ -84,15 +84,23 @@ impl Output {
         }
     }
 
+    /// How wide the terminal is that results are written to; none when it is no terminal.
+    pub fn width(&self) -> Option<usize> {
+        let (_, columns) = console::Term::stdout().size_checked()?;
+        Some(columns.into())
+    }
+
     /// Tells the human something beside the result, on stderr.
     pub fn note(&self, text: impl AsRef<str>) {
         // Nothing sensible is left to do when stderr is closed.
         let _ = writeln!(io::stderr(), "{}", text.as_ref());
     }
 
-    /// Prints an error with its hints and returns the exit code of its kind.
+    /// Prints an error with its hints, unless it was told, and returns the exit code of its kind.
     pub fn fail(&self, error: &CliError) -> ExitCode {
-        self.note(error.to_string());
+        if !error.is_told() {
+            self.note(error.to_string());
+        }
         error.kind.into()
     }
 

@@ -27,6 +27,11 @@ pub(super) async fn look(client: &Client) -> Finding {
     }
 }
 
+/// Why the hub's API server is not ready; none when it is, or when it does not say.
+pub(in crate::cli) async fn not_ready(client: &Client) -> Option<String> {
+    look(client).await.seen.err().map(|wrong| wrong.what)
+}
+
 async fn ask(client: &Client) -> Result<(StatusCode, String), String> {
     let request = Request::get("/readyz?verbose").body(Body::empty());
     let request = request.map_err(|e| e.to_string())?;

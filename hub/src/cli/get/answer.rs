@@ -4,48 +4,17 @@
 
 use super::share::{self, Share};
 use crate::controller::detector::claim;
+pub(super) use crate::explain::template::Bound;
 use crate::propagation::{PolicyName, Template};
 use chrono::{DateTime, Utc};
-use common::api::binding::{
-    ClusterResourceBinding, FULLY_APPLIED, ResourceBinding, ResourceBindingSpec,
-    ResourceBindingStatus, SCHEDULED,
-};
+use common::api::binding::{FULLY_APPLIED, SCHEDULED};
 use common::api::policy::DEFAULT_SCHEDULER;
 use common::conditions;
 use common::gvk::{GroupKind, Gvk};
 use common::time::from_time;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// A binding of either kind.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Bound {
-    pub(super) metadata: ObjectMeta,
-    pub(super) spec: ResourceBindingSpec,
-    pub(super) status: ResourceBindingStatus,
-}
-
-impl From<ResourceBinding> for Bound {
-    fn from(it: ResourceBinding) -> Self {
-        Self {
-            metadata: it.metadata,
-            spec: it.spec,
-            status: it.status.unwrap_or_default(),
-        }
-    }
-}
-
-impl From<ClusterResourceBinding> for Bound {
-    fn from(it: ClusterResourceBinding) -> Self {
-        Self {
-            metadata: it.metadata,
-            spec: it.spec.0,
-            status: it.status.unwrap_or_default(),
-        }
-    }
-}
 
 /// What is known beside the template and its binding, as far as this kubeconfig may see it.
 #[derive(Debug, Clone, Default)]

@@ -80,9 +80,9 @@ impl Asked {
 
 /// A type that the hub serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Type {
+pub(in crate::cli) struct Type {
     /// How it is asked for.
-    pub(super) resource: Resource,
+    pub(in crate::cli) resource: Resource,
     singular: String,
     short: Vec<String>,
 }

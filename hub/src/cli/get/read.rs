@@ -26,18 +26,18 @@ const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters?includeObject=None";
 
 /// A hub that is asked.
-pub(super) struct Hub {
-    client: Client,
+pub(in crate::cli) struct Hub {
+    pub(in crate::cli) client: Client,
     types: Vec<Type>,
 }
 
 /// Which objects of a type.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Scope {
+pub(in crate::cli) struct Scope {
     /// Their namespace; all of them when there is none.
-    pub(super) namespace: Option<String>,
+    pub(in crate::cli) namespace: Option<String>,
     /// Their labels, as kubectl writes a selector.
-    pub(super) selector: Option<String>,
+    pub(in crate::cli) selector: Option<String>,
 }
 
 /// A binding's template: group, kind, namespace and name.
@@ -51,7 +51,7 @@ fn key(reference: &ObjectReference) -> Key {
 
 impl Hub {
     /// Asks a hub for its types.
-    pub(super) async fn discover(client: Client) -> Result<Self, CliError> {
+    pub(in crate::cli) async fn discover(client: Client) -> Result<Self, CliError> {
         let mut types = Vec::new();
         for path in ["/api", "/apis"] {
             types.extend(names::types(&ask(&client, path, DISCOVERY).await?));
@@ -60,7 +60,7 @@ impl Hub {
     }
 
     /// The type that a word means.
-    pub(super) fn resolve(&self, word: &str) -> Result<Resource, CliError> {
+    pub(in crate::cli) fn resolve(&self, word: &str) -> Result<Resource, CliError> {
         let found = names::resolve(&self.types, word).map(|it| it.resource.clone());
         found.ok_or_else(|| {
             let message = format!("the server doesn't have a resource type {word:?}");
@@ -208,7 +208,12 @@ impl Hub {
         Answer::of(&seen).ok_or_else(|| broken("neither a template nor a binding".to_owned()))
     }
 
-    fn objects(&self, resource: &Resource, namespace: Option<&str>) -> Api<DynamicObject> {
+    /// The objects of a type, in one namespace or in all.
+    pub(in crate::cli) fn objects(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+    ) -> Api<DynamicObject> {
         let known = resource.api_resource();
         match namespace.filter(|_| resource.namespaced) {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &known),
@@ -235,7 +240,12 @@ impl Hub {
         Ok(found.into_iter().map(Bound::from).collect())
     }
 
-    async fn bound(&self, namespace: Option<&str>, name: &str) -> Result<Option<Bound>, CliError> {
+    /// The binding of a name: of a namespace, or of cluster-scoped templates.
+    pub(in crate::cli) async fn bound(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Bound>, CliError> {
         let client = self.client.clone();
         let found = match namespace {
             Some(namespace) => {
@@ -337,7 +347,7 @@ where
 }
 
 /// All pages of a list.
-async fn pages<K>(api: &Api<K>, scope: &Scope) -> Result<Vec<K>, kube::Error>
+pub(in crate::cli) async fn pages<K>(api: &Api<K>, scope: &Scope) -> Result<Vec<K>, kube::Error>
 where
     K: Clone + DeserializeOwned + Debug,
 {
@@ -354,7 +364,7 @@ where
     }
 }
 
-fn whole(object: DynamicObject) -> Result<Value, CliError> {
+pub(in crate::cli) fn whole(object: DynamicObject) -> Result<Value, CliError> {
     serde_json::to_value(object).map_err(|error| CliError::new(Kind::Internal, error))
 }
 
@@ -362,7 +372,7 @@ fn broken(message: String) -> CliError {
     CliError::message(Kind::Internal, message)
 }
 
-fn missing(resource: &str, name: &str, error: kube::Error) -> CliError {
+pub(in crate::cli) fn missing(resource: &str, name: &str, error: kube::Error) -> CliError {
     match error {
         kube::Error::Api(status) if status.code == 404 => not_found(resource, name),
         error => CliError::api(format!("failed to get {resource}/{name}"), error),

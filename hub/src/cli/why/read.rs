@@ -1,0 +1,358 @@
+//! What `towline why` reads of a hub. Who may not see a part of it is told so, and sees the rest.
+
+use crate::cli::check::health;
+use crate::cli::get::read::{Hub, Scope, missing, pages, whole};
+use crate::cli::{CliError, Kind};
+use crate::controller::detector::skip::Skips;
+use crate::explain::template::{Bound, Referred};
+use crate::explain::{Report, SeenCluster, SeenTemplate, cluster, template, work};
+use crate::propagation::{Policy, PolicyName, Template};
+use chrono::{DateTime, Utc};
+use common::api::cluster::Cluster;
+use common::api::override_policy::{ClusterOverridePolicy, OverridePolicy};
+use common::api::policy::{ClusterPropagationPolicy, PropagationPolicy};
+use common::api::work::{
+    APPLIED, ManifestStatus, ResourceIdentifier, WORKLOAD_HEALTHY, Work, WorkSpec, WorkStatus,
+};
+use common::conditions;
+use common::gvk::Gvk;
+use common::interpreter::dependencies::dependencies;
+use common::labels::{BINDING_PERMANENT_ID, CLUSTER_BINDING_PERMANENT_ID};
+use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX};
+use common::time::{Clock as _, SystemClock, from_micro_time};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::core::TypeMeta;
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+
+/// References that are looked after.
+const REFERRED: usize = 32;
+/// What hubs pass over unless their flags say otherwise.
+const SKIPPED_NAMESPACES: [&str; 1] = ["kube-.*"];
+
+/// What was not shown to whoever asks.
+#[derive(Debug, Default)]
+struct Unseen(Vec<String>);
+
+impl Unseen {
+    /// What was read; none, with a note, where that is denied.
+    fn or_none<T>(
+        &mut self,
+        what: &str,
+        read: Result<T, kube::Error>,
+    ) -> Result<Option<T>, CliError> {
+        match read {
+            Ok(found) => Ok(Some(found)),
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                self.0
+                    .push(format!("{what}: this kubeconfig may not read them"));
+                Ok(None)
+            }
+            Err(error) => Err(CliError::api(format!("failed to read {what}"), error)),
+        }
+    }
+}
+
+async fn all<K>(api: &Api<K>) -> Result<Vec<K>, kube::Error>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    pages(api, &Scope::default()).await
+}
+
+fn renewed(lease: &Lease) -> Option<DateTime<Utc>> {
+    from_micro_time(lease.spec.as_ref()?.renew_time.as_ref()?)
+}
+
+/// A cluster.
+pub(super) async fn cluster(client: &Client, name: &str) -> Result<Report, CliError> {
+    let hub = health::not_ready(client).await;
+    let mut unseen = Unseen::default();
+    let clusters: Api<Cluster> = Api::all(client.clone());
+    let found = clusters.get_opt(name).await;
+    let found =
+        found.map_err(|error| CliError::api(format!("failed to get Cluster {name:?}"), error))?;
+    let Some(cluster) = found else {
+        let message = format!("there is no Cluster {name:?} on this hub");
+        return Err(CliError::message(Kind::NotFound, message).hint(format!(
+            "Register it: `towline token create --cluster {name} --print-register-command`, and run what that prints \
+             in the member."
+        )));
+    };
+    let works: Api<Work> = Api::namespaced(client.clone(), &format!("{EXECUTION_PREFIX}{name}"));
+    let works = unseen.or_none("Works", all(&works).await)?;
+    let seen = SeenCluster {
+        now: SystemClock.now(),
+        cluster,
+        renewed: lease(client, name, &mut unseen).await?,
+        works: works.unwrap_or_default(),
+        hub,
+        unseen: unseen.0,
+    };
+    Ok(cluster::explain(&seen))
+}
+
+async fn lease(
+    client: &Client,
+    name: &str,
+    unseen: &mut Unseen,
+) -> Result<Option<DateTime<Utc>>, CliError> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), CLUSTER_NAMESPACE);
+    let lease = unseen
+        .or_none("Leases", leases.get_opt(name).await)?
+        .flatten();
+    Ok(lease.as_ref().and_then(renewed))
+}
+
+/// A Work.
+pub(super) async fn work(client: &Client, namespace: &str, name: &str) -> Result<Report, CliError> {
+    let hub = health::not_ready(client).await;
+    let mut unseen = Unseen::default();
+    let works: Api<Work> = Api::namespaced(client.clone(), namespace);
+    let work = works
+        .get(name)
+        .await
+        .map_err(|error| missing("works.work.karmada.io", name, error))?;
+    let of = namespace
+        .strip_prefix(EXECUTION_PREFIX)
+        .unwrap_or(namespace);
+    let clusters: Api<Cluster> = Api::all(client.clone());
+    let cluster = unseen
+        .or_none("Clusters", clusters.get_opt(of).await)?
+        .flatten();
+    let seen = work::Seen {
+        now: SystemClock.now(),
+        work,
+        cluster,
+        renewed: lease(client, of, &mut unseen).await?,
+        hub,
+        unseen: unseen.0,
+    };
+    Ok(work::explain(&seen))
+}
+
+/// A template.
+pub(super) async fn template(
+    hub: &Hub,
+    word: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<Report, CliError> {
+    let resource = hub.resolve(word)?;
+    let qualified = resource.qualified();
+    let mut unseen = Unseen::default();
+    let objects = hub.objects(&resource, resource.namespaced.then_some(namespace));
+    let mut object = objects
+        .get(name)
+        .await
+        .map_err(|error| missing(&qualified, name, error))?;
+    object.types = Some(TypeMeta {
+        api_version: resource.gvk.api_version(),
+        kind: resource.gvk.kind.clone(),
+    });
+    let object = whole(object)?;
+    let identity = Template::of(&object)
+        .ok_or_else(|| CliError::message(Kind::Internal, "it has no kind or name"))?;
+    let place = identity.namespace.as_deref();
+    let bound = hub.bound(place, &identity.binding_name()).await?;
+    let policies = policies(&hub.client, place, &mut unseen).await?;
+    let clusters: Api<Cluster> = Api::all(hub.client.clone());
+    let clusters = unseen
+        .or_none("Clusters", all(&clusters).await)?
+        .unwrap_or_default();
+    let leases: Api<Lease> = Api::namespaced(hub.client.clone(), CLUSTER_NAMESPACE);
+    let leases = unseen
+        .or_none("Leases", all(&leases).await)?
+        .unwrap_or_default();
+    let works = match &bound {
+        Some(bound) => works(&hub.client, bound, &mut unseen).await?,
+        None => Vec::new(),
+    };
+    let referred = match needs_referred(&works) {
+        true => referred(hub, &object).await?,
+        false => Vec::new(),
+    };
+    let skips = Skips::parse("", SKIPPED_NAMESPACES)
+        .map_err(|error| CliError::new(Kind::Internal, error))?;
+    let seen = SeenTemplate {
+        now: SystemClock.now(),
+        resource: qualified,
+        skips,
+        overrides: overrides(&hub.client, &policies, &mut unseen).await?,
+        policies,
+        binding: bound,
+        clusters,
+        leases: leases
+            .iter()
+            .filter_map(|it| Some((it.metadata.name.clone()?, renewed(it)?)))
+            .collect(),
+        works,
+        referred,
+        hub: health::not_ready(&hub.client).await,
+        unseen: unseen.0,
+        template: object,
+    };
+    Ok(template::explain(&seen))
+}
+
+/// Policies of all namespaces, or of the template's own where no more may be seen.
+async fn policies(
+    client: &Client,
+    namespace: Option<&str>,
+    unseen: &mut Unseen,
+) -> Result<Vec<Policy>, CliError> {
+    let mut found = Vec::new();
+    let everywhere: Api<PropagationPolicy> = Api::all(client.clone());
+    let listed = match (all(&everywhere).await, namespace) {
+        (Err(kube::Error::Api(status)), Some(namespace)) if status.code == 403 => {
+            unseen
+                .0
+                .push("PropagationPolicies of other namespaces".to_owned());
+            all(&Api::namespaced(client.clone(), namespace)).await
+        }
+        (listed, _) => listed,
+    };
+    let listed: Vec<PropagationPolicy> = unseen
+        .or_none("PropagationPolicies", listed)?
+        .unwrap_or_default();
+    found.extend(listed.iter().map(|it| Policy::of(&it.metadata, &it.spec)));
+    let of_hub: Api<ClusterPropagationPolicy> = Api::all(client.clone());
+    let listed = unseen
+        .or_none("ClusterPropagationPolicies", all(&of_hub).await)?
+        .unwrap_or_default();
+    found.extend(listed.iter().map(|it| Policy::of(&it.metadata, &it.spec.0)));
+    Ok(found)
+}
+
+/// Which of the overrides exist that policies wait for. One that may not be read counts as there.
+async fn overrides(
+    client: &Client,
+    policies: &[Policy],
+    unseen: &mut Unseen,
+) -> Result<BTreeSet<PolicyName>, CliError> {
+    let named = policies.iter().flat_map(|policy| {
+        policy
+            .spec
+            .dependent_overrides
+            .iter()
+            .map(|name| PolicyName {
+                namespace: policy.name.namespace.clone(),
+                name: name.clone(),
+            })
+    });
+    let named: BTreeSet<PolicyName> = named.collect();
+    let mut there = BTreeSet::new();
+    for name in named {
+        let found = match &name.namespace {
+            Some(namespace) => {
+                let api: Api<OverridePolicy> = Api::namespaced(client.clone(), namespace);
+                api.get_metadata_opt(&name.name)
+                    .await
+                    .map(|it| it.is_some())
+            }
+            None => {
+                let api: Api<ClusterOverridePolicy> = Api::all(client.clone());
+                api.get_metadata_opt(&name.name)
+                    .await
+                    .map(|it| it.is_some())
+            }
+        };
+        if unseen.or_none("OverridePolicies", found)?.unwrap_or(true) {
+            there.insert(name);
+        }
+    }
+    Ok(there)
+}
+
+/// The Works of a binding; where they may not be seen, what its status says of them.
+async fn works(client: &Client, bound: &Bound, unseen: &mut Unseen) -> Result<Vec<Work>, CliError> {
+    let labels = bound.metadata.labels.iter().flatten();
+    let keys = [BINDING_PERMANENT_ID, CLUSTER_BINDING_PERMANENT_ID];
+    let mut id = labels.filter(|(key, _)| keys.contains(&key.as_str()));
+    let Some((key, value)) = id.next() else {
+        return Ok(Vec::new());
+    };
+    let scope = Scope {
+        selector: Some(format!("{key}={value}")),
+        ..Scope::default()
+    };
+    let api: Api<Work> = Api::all(client.clone());
+    let found = unseen.or_none("Works", pages(&api, &scope).await)?;
+    Ok(found.unwrap_or_else(|| told(bound)))
+}
+
+/// Works as a binding's status tells of them.
+fn told(bound: &Bound) -> Vec<Work> {
+    let resource = &bound.spec.resource;
+    let gvk = Gvk::new(&resource.api_version, &resource.kind);
+    let each = bound.status.aggregated_status.iter().map(|item| {
+        let applied = item.applied == Some(true);
+        let message = item.applied_message.clone().unwrap_or_default();
+        let mut status = WorkStatus::default();
+        if applied || !message.is_empty() {
+            let now = DateTime::<Utc>::UNIX_EPOCH;
+            status
+                .conditions
+                .push(conditions::new(APPLIED, applied, "Told", message, now));
+        }
+        let gvk = gvk.clone();
+        status
+            .manifest_statuses
+            .extend(gvk.map(|gvk| ManifestStatus {
+                identifier: ResourceIdentifier {
+                    group: gvk.group,
+                    version: gvk.version,
+                    kind: gvk.kind,
+                    namespace: resource.namespace.clone().unwrap_or_default(),
+                    name: resource.name.clone(),
+                    ..ResourceIdentifier::default()
+                },
+                status: item.status.clone(),
+                health: item.health,
+            }));
+        let mut work = Work::new("", WorkSpec::default());
+        work.metadata.namespace = Some(format!("{EXECUTION_PREFIX}{}", item.cluster_name));
+        work.status = Some(status);
+        work
+    });
+    each.collect()
+}
+
+/// Whether a member misses what a template refers to.
+fn needs_referred(works: &[Work]) -> bool {
+    works.iter().any(|work| {
+        let status = work.status.as_ref();
+        let told = status.and_then(|it| conditions::get(&it.conditions, WORKLOAD_HEALTHY));
+        told.is_some_and(|it| it.message.contains("not found"))
+    })
+}
+
+/// What a template refers to by name, and whether the hub has it.
+async fn referred(hub: &Hub, object: &Value) -> Result<Vec<Referred>, CliError> {
+    let text = |key: &str| object[key].as_str().unwrap_or_default();
+    let gvk = Gvk::new(text("apiVersion"), text("kind"));
+    let known = gvk
+        .and_then(|it| dependencies(&it, object)?.ok())
+        .unwrap_or_default();
+    let mut found: BTreeMap<(String, String), bool> = BTreeMap::new();
+    for dependency in known.into_iter().take(REFERRED) {
+        let (Some(name), Ok(resource)) = (dependency.name, hub.resolve(&dependency.kind)) else {
+            continue;
+        };
+        let objects = hub.objects(&resource, dependency.namespace.as_deref());
+        let exists = match objects.get_metadata_opt(&name).await {
+            Ok(found) => found.is_some(),
+            // Who may not look cannot be told that it is missing.
+            Err(kube::Error::Api(status)) if status.code == 403 => continue,
+            Err(error) => return Err(CliError::api(format!("failed to get {name:?}"), error)),
+        };
+        found.insert((dependency.kind, name), exists);
+    }
+    let each = found.into_iter();
+    Ok(each
+        .map(|((kind, name), exists)| Referred { kind, name, exists })
+        .collect())
+}
