@@ -3,6 +3,7 @@
 mod lives;
 mod members;
 mod overrides;
+mod plan;
 mod rig;
 mod stage;
 mod tenants;

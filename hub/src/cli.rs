@@ -7,10 +7,12 @@ mod check;
 mod cordon;
 mod demo;
 mod error;
+mod files;
 mod get;
 mod init;
 mod orphans;
 mod output;
+mod plan;
 pub(crate) mod register;
 mod taint;
 mod token;
@@ -19,7 +21,7 @@ mod why;
 
 pub(crate) use error::advice;
 pub use error::{CliError, Kind};
-pub use output::{Format, Output, Progress, Table};
+pub use output::{Colours, Format, Output, Progress, Table};
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -54,6 +56,8 @@ enum Verb {
     Uncordon(cordon::Args),
     /// Put taints on clusters, and take them off.
     Taint(taint::Args),
+    /// Show what a change would do, before it is made: which clusters gain, lose and change what.
+    Plan(plan::Args),
     /// Show templates, bindings and Works with what members say, and why not.
     Get(get::Args),
     /// Find out why something is not where it should be, and what mends it.
@@ -112,7 +116,17 @@ impl ConnectArgs {
 
 /// Parses the arguments of this process, runs the verb and returns the process's exit code.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Of a plan the code 2 says that something changes.
+        Err(error)
+            if error.use_stderr() && std::env::args_os().nth(1).is_some_and(|it| it == "plan") =>
+        {
+            let _ = error.print();
+            return plan::FAILED.into();
+        }
+        Err(error) => error.exit(),
+    };
     common::tls::install_provider();
     let output = Output::stdio();
     // Only the demo has work for more than one thread.
@@ -125,13 +139,13 @@ pub fn main() -> ExitCode {
         Err(error) => return output.fail(&CliError::new(Kind::Internal, error)),
     };
     match runtime.block_on(run(cli.verb, &output)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => output.fail(&error),
     }
 }
 
-async fn run(verb: Verb, output: &Output) -> Result<(), CliError> {
-    match verb {
+async fn run(verb: Verb, output: &Output) -> Result<ExitCode, CliError> {
+    let done = match verb {
         Verb::Init(args) => init::run(args, output).await,
         Verb::Token(args) => token::run(args, output).await,
         Verb::Register(args) => register::run(args, output).await,
@@ -139,6 +153,7 @@ async fn run(verb: Verb, output: &Output) -> Result<(), CliError> {
         Verb::Cordon(args) => cordon::cordon(args, output).await,
         Verb::Uncordon(args) => cordon::uncordon(args, output).await,
         Verb::Taint(args) => taint::run(args, output).await,
+        Verb::Plan(args) => return Ok(plan::run(args, output).await),
         Verb::Get(args) => get::run(args, output).await,
         Verb::Why(args) => why::run(args, output).await,
         Verb::Orphans(args) => orphans::run(args, output).await,
@@ -147,7 +162,8 @@ async fn run(verb: Verb, output: &Output) -> Result<(), CliError> {
         Verb::DemoWorkloads(args) => demo::workloads(&args).await,
         Verb::DemoAgent(args) => demo::agent(*args).await,
         Verb::Version => output.print(concat!("towline ", env!("CARGO_PKG_VERSION"))),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

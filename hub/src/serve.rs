@@ -348,6 +348,7 @@ impl Hub {
 #[cfg(test)]
 mod tests {
     mod fleet;
+    mod foretold;
     mod rig;
     mod simulated;
 

@@ -1,6 +1,8 @@
 //! What a verb fails with: a kind, which is the exit code, a cause, and hints for the human.
 
+use crate::snapshot;
 use common::client::{Problem, classify};
+use common::rest;
 use std::error::Error as StdError;
 use std::fmt;
 use std::process::ExitCode;
@@ -102,6 +104,27 @@ impl CliError {
         self.hints.push(hint.to_string());
         self
     }
+}
+
+/// An error of reading a hub.
+pub(super) fn rest_error(error: snapshot::Error) -> CliError {
+    let kind = match error.source.code() {
+        Some(401 | 403) => Kind::Denied,
+        Some(404) => Kind::NotFound,
+        Some(408 | 429 | 503 | 504) => Kind::Unavailable,
+        Some(_) => Kind::Internal,
+        None if error.source.is_outage() => Kind::Unavailable,
+        None => Kind::Internal,
+    };
+    let hint = match &*error.source {
+        rest::Error::Transport(error) => advice(&classify(error)),
+        rest::Error::Refused { code: 403, .. } => {
+            Some("Use the kubeconfig of somebody who may do that.".to_owned())
+        }
+        _ => None,
+    };
+    let told = CliError::new(kind, error);
+    hint.into_iter().fold(told, CliError::hint)
 }
 
 impl fmt::Display for CliError {

@@ -25,6 +25,39 @@ pub enum Format {
     Yaml,
 }
 
+/// Whether text is coloured: on a terminal alone, and not where NO_COLOR is set.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Colours(bool);
+
+impl Colours {
+    /// As `text` is to be read: what is wrong, or goes.
+    pub fn bad(self, text: &str) -> String {
+        self.painted("31", text)
+    }
+
+    /// What is well, or comes.
+    pub fn good(self, text: &str) -> String {
+        self.painted("32", text)
+    }
+
+    /// What becomes another.
+    pub fn change(self, text: &str) -> String {
+        self.painted("33", text)
+    }
+
+    /// A heading.
+    pub fn strong(self, text: &str) -> String {
+        self.painted("1", text)
+    }
+
+    fn painted(self, how: &str, text: &str) -> String {
+        match self.0 {
+            true => format!("\u{1b}[{how}m{text}\u{1b}[0m"),
+            false => text.to_owned(),
+        }
+    }
+}
+
 /// Where a verb writes.
 #[derive(Debug)]
 pub struct Output {
@@ -37,6 +70,12 @@ impl Output {
         Self {
             interactive: io::stdin().is_terminal() && io::stderr().is_terminal(),
         }
+    }
+
+    /// Whether what is written to stdout is coloured.
+    pub fn colours(&self) -> Colours {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
+        Colours(io::stdout().is_terminal() && !unwanted)
     }
 
     /// Writes `text` and a newline to stdout.

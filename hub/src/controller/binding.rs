@@ -3,6 +3,7 @@
 //! Decisions, and `sync`, which carries them out.
 
 pub mod condition;
+pub mod facts;
 pub mod overrides;
 pub mod render;
 pub mod sync;

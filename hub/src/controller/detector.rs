@@ -15,6 +15,7 @@ mod holdings;
 pub mod marks;
 mod observe;
 pub mod policies;
+pub mod shown;
 pub mod skip;
 #[cfg(test)]
 mod tests;

@@ -244,7 +244,7 @@ impl Evictions {
 }
 
 /// The clusters that a binding is placed on, and those that it leaves.
-fn clusters_of(held: &world::Binding) -> Vec<Arc<str>> {
+pub(crate) fn clusters_of(held: &world::Binding) -> Vec<Arc<str>> {
     let spec = &held.binding.spec;
     let leaving = spec.graceful_eviction_tasks.iter();
     let all: BTreeSet<&str> = spec
@@ -298,7 +298,7 @@ impl Reconcile for Evictions {
 }
 
 /// A cluster as it counts where its taints make nothing leave.
-fn untainted(around: Around) -> Around {
+pub(crate) fn untainted(around: Around) -> Around {
     if !around.cluster.taints.iter().any(taints::evicts) {
         return around;
     }

@@ -4,7 +4,7 @@
 //! comes that it would go to, and, if that is what it waits for, when a cluster has room.
 //! [`crate::scheduler::needed`] says whether that moves it.
 
-mod decide;
+pub(crate) mod decide;
 mod placing;
 #[cfg(test)]
 mod tests;
@@ -159,7 +159,7 @@ impl Scheduler {
 }
 
 /// Whether a binding is this scheduler's to place.
-fn is_ours(binding: &propagation::Binding) -> bool {
+pub(crate) fn is_ours(binding: &propagation::Binding) -> bool {
     let scheduler = binding.spec.scheduler_name.as_deref().unwrap_or_default();
     let labels = [
         POLICY_PERMANENT_ID,

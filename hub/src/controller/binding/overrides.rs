@@ -283,7 +283,7 @@ fn apply_one(
 }
 
 /// Whether a key of a label or annotation is the system's, and not for policies to set.
-pub(super) fn is_of_the_system(key: &str) -> bool {
+pub(crate) fn is_of_the_system(key: &str) -> bool {
     guard::is_of_the_system(key)
 }
 

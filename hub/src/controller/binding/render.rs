@@ -5,6 +5,7 @@
 use super::overrides::cluster::ClusterFacts;
 use super::overrides::{Applied, OverrideError, Overrides, is_of_the_system};
 use super::targets::targets;
+use crate::propagation;
 use common::api::binding::{GracefulEvictionTask, ResourceBindingSpec, TargetCluster};
 use common::api::policy::{ConflictResolution, PurgeMode, ReplicaSchedulingType};
 use common::api::work::{Work, WorkSpec, WorkloadTemplate};
@@ -51,6 +52,20 @@ impl<'a> Binding<'a> {
         let id = labels.and_then(|labels| labels.get(binding.id_label()));
         binding.id = id.or(metadata.uid.as_ref()).map_or("", String::as_str);
         binding
+    }
+
+    /// The same, from what decisions look at.
+    pub fn of(binding: &'a propagation::Binding) -> Self {
+        let id = match binding.id() {
+            "" => &binding.uid,
+            id => id,
+        };
+        Self {
+            namespace: binding.namespace.as_deref(),
+            name: &binding.name,
+            id,
+            spec: &binding.spec,
+        }
     }
 
     /// The label by which its Works are found.

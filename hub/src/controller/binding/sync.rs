@@ -210,18 +210,7 @@ impl Sync {
             of_hub.iter().map(parts),
             of_namespace.iter().map(parts),
         );
-        let id = if binding.id().is_empty() {
-            &binding.uid
-        } else {
-            binding.id()
-        };
-        let of = render::Binding {
-            namespace: binding.namespace.as_deref(),
-            name: &binding.name,
-            id,
-            spec: &binding.spec,
-        };
-        let renderer = match Renderer::new(&object, of, &overrides) {
+        let renderer = match Renderer::new(&object, render::Binding::of(binding), &overrides) {
             Ok(renderer) => renderer,
             Err(error) => {
                 let text = chain(&error).to_string();

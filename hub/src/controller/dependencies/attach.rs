@@ -3,6 +3,7 @@
 //! Pure. Who may write a workload decides about its namespace and nothing else: what follows it lies there too, and
 //! neither tokens nor namespaces of the system nor what the hub's control plane made follow anything.
 
+use super::sought;
 use crate::propagation::{Binding, Dependent, Notice, Template};
 use common::api::binding::BindingSnapshot;
 use common::api::policy::ConflictResolution;
@@ -32,6 +33,18 @@ pub fn may_follow(template: &Template, namespace: &str) -> bool {
         .is_some_and(|it| TOKENS.contains(&it));
     let unmeant = own || core_secret && token || template.is_of_control_plane();
     template.namespace.as_deref() == Some(namespace) && !unmeant
+}
+
+/// Of some bindings those that take a template along.
+pub fn those_of<'a>(
+    template: &Template,
+    bindings: impl IntoIterator<Item = &'a Binding>,
+) -> Vec<Dependent> {
+    let follow = bindings.into_iter().filter(|binding| {
+        let namespace = binding.namespace.as_deref().unwrap_or_default();
+        may_follow(template, namespace) && sought::refers(binding, template)
+    });
+    follow.filter_map(Dependent::of).collect()
 }
 
 /// The dependents that are somewhere, in the order of their names, each once. Of more than a binding can list,

@@ -1,14 +1,14 @@
 //! From what the views hold to what is decided on.
 
 use super::Detector;
-use super::decide::{Decision, Observed, Write};
+use super::decide::{Decision, Observed};
+use super::shown;
 use super::wake::Edit;
 use crate::controller::bindings::Error;
-use crate::controller::dependencies::{attach, parent, sought};
+use crate::controller::dependencies::{attach, sought};
 use crate::propagation::{Dependent, Policy, PolicyName, Template};
 use crate::world::{ObjectName, TemplateName};
 use common::gvk::Gvk;
-use common::interpreter::dependencies::dependencies;
 use common::interpreter::replicas;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::Api;
@@ -125,37 +125,11 @@ impl Detector {
         seen: &Observed,
         decision: &mut Decision,
     ) -> Result<(), Error> {
-        let wanted = match &decision.binding {
-            Some(Write::Create(wanted) | Write::Update(wanted)) => Some(&**wanted),
-            Some(Write::Delete(_) | Write::Replace(_)) => None,
-            None => seen.binding.as_ref(),
-        };
-        let Some(wanted) = wanted.filter(|it| it.namespace.is_some() && !it.deleting) else {
-            return Ok(());
-        };
         let held = self.world.propagation.templates.get(key);
         let object = held.and_then(|held| Some(held.record?.object()));
-        let gvk = gvk_of(&seen.template);
-        let known = gvk
-            .zip(object)
-            .and_then(|(gvk, object)| dependencies(&gvk, &object));
-        let name = ObjectName::new(wanted.namespace.as_deref(), &wanted.name);
-        let parent = parent::Observed {
-            binding: wanted.clone(),
-            dependencies: known.map(|it| it.map_err(|error| error.to_string())),
-            is_required: self.required.count(&name) > 0,
-        };
-        let shown = parent::decide(&parent);
-        let shown = shown.map_err(|error| Error::Form(wanted.name.clone(), error))?;
-        decision.events.extend(shown.events);
-        if let Some(shown) = shown.binding {
-            let shown = Box::new(shown);
-            decision.binding = Some(match decision.binding.take() {
-                Some(Write::Create(_)) => Write::Create(shown),
-                _ => Write::Update(shown),
-            });
-        }
-        Ok(())
+        let is_required = |name: &ObjectName| self.required.count(name) > 0;
+        let shown = shown::add(seen, object.as_ref(), is_required, decision);
+        shown.map_err(|error| Error::Form(seen.template.binding_name(), error))
     }
 
     /// The bindings that may take a template along.
@@ -166,19 +140,12 @@ impl Detector {
             .iter()
             .flat_map(|key| self.seekers.names(key))
             .collect();
-        let bindings = names.iter().filter_map(|name| world.binding(name));
-        let mut dependents = Vec::new();
-        for held in bindings {
-            let binding = &held.binding;
-            let namespace = binding.namespace.as_deref().unwrap_or_default();
-            if attach::may_follow(template, namespace) && sought::refers(binding, template) {
-                dependents.extend(Dependent::of(binding));
-            }
-        }
-        dependents
+        let held = names.iter().filter_map(|name| world.binding(name));
+        let held: Vec<_> = held.collect();
+        attach::those_of(template, held.iter().map(|held| &held.binding))
     }
 }
 
-fn gvk_of(template: &Template) -> Option<Gvk> {
+pub(super) fn gvk_of(template: &Template) -> Option<Gvk> {
     Gvk::new(&template.api_version, &template.kind)
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// What was seen.
-pub(super) struct Seen<'a> {
+pub(crate) struct Seen<'a> {
     pub held: &'a world::Binding,
     pub snapshot: &'a Snapshot,
     /// Where it was placed by whoever wrote it.
@@ -25,7 +25,7 @@ pub(super) struct Seen<'a> {
 
 /// A placement that was written with the rest of a binding, and that its status does not tell yet.
 #[derive(Debug, Clone)]
-pub(super) struct Ahead {
+pub(crate) struct Ahead {
     pub placement: Placement,
     /// Whether its clusters are others than before.
     pub moves: bool,
@@ -59,7 +59,7 @@ impl Said {
 }
 
 /// What becomes of a binding.
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// Nothing is to be done.
     Nothing,
     /// Its generation is to be noted.
@@ -72,7 +72,7 @@ pub(super) enum Outcome {
 
 /// What is to be written; at rest nothing.
 #[derive(Debug, Default)]
-pub(super) struct Decision {
+pub(crate) struct Decision {
     /// A merge patch of the binding.
     pub patch: Option<Value>,
     /// A merge patch of its status.
@@ -85,7 +85,7 @@ pub(super) struct Decision {
     pub events: Vec<Notice>,
 }
 
-pub(super) fn decide(now: DateTime<Utc>, seen: &Seen<'_>) -> Decision {
+pub(crate) fn decide(now: DateTime<Utc>, seen: &Seen<'_>) -> Decision {
     let held = seen.held;
     if let Some(ahead) = seen.ahead.filter(|ahead| is_as_written(ahead, held)) {
         let mut told = held.clone();
@@ -112,7 +112,7 @@ pub(super) fn decide(now: DateTime<Utc>, seen: &Seen<'_>) -> Decision {
 }
 
 /// Where a binding goes, if that is to be asked.
-pub(super) fn outcome(held: &world::Binding, snapshot: &Snapshot) -> Outcome {
+pub(crate) fn outcome(held: &world::Binding, snapshot: &Snapshot) -> Outcome {
     let (binding, standing) = (&held.binding, standing_of(held, snapshot));
     match needed(&standing) {
         Need::Nothing => return Outcome::Nothing,
@@ -154,9 +154,23 @@ fn is_as_written(ahead: &Ahead, held: &world::Binding) -> bool {
             .differs(&targets(&held.binding.spec.clusters))
 }
 
+/// A binding as it is to be written over what is `seen`: with its placement, if it can be placed at once.
+pub(crate) fn write_over(
+    wanted: &Binding,
+    seen: Option<&world::Binding>,
+    snapshot: &Snapshot,
+) -> (Binding, Option<Ahead>) {
+    let generation = seen.map_or(0, |seen| seen.generation);
+    let status = seen.map(|seen| seen.status.clone()).unwrap_or_default();
+    let mut wanted = world::Binding::new(wanted.clone(), generation, status);
+    wanted.applied = seen.and_then(|seen| seen.applied.clone());
+    let ahead = place(&mut wanted, snapshot);
+    (wanted.binding, ahead)
+}
+
 /// Writes a placement into a binding that is about to be written, and what its status is to tell of that then; none
 /// where it has to be placed as it is, or not at all.
-pub(super) fn place(wanted: &mut world::Binding, snapshot: &Snapshot) -> Option<Ahead> {
+pub(crate) fn place(wanted: &mut world::Binding, snapshot: &Snapshot) -> Option<Ahead> {
     let Outcome::Placed(placement, false) = outcome(wanted, snapshot) else {
         return None;
     };

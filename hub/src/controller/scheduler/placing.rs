@@ -47,16 +47,13 @@ impl Placing {
         if !is_ours(wanted) || !known {
             return wanted.clone();
         }
-        let generation = seen.map_or(0, |seen| seen.generation);
-        let status = seen.map(|seen| seen.status.clone()).unwrap_or_default();
-        let mut wanted = world::Binding::new(wanted.clone(), generation, status);
-        wanted.applied = seen.and_then(|seen| seen.applied.clone());
         let snapshot = self.snapshot();
-        if let Some(ahead) = decide::place(&mut wanted, &snapshot) {
+        let (placed, ahead) = decide::write_over(wanted, seen, &snapshot);
+        if let Some(ahead) = ahead {
             let ahead = (ahead, Arc::downgrade(&snapshot));
-            lock(&self.0.ahead).insert(name_of(&wanted.binding), ahead);
+            lock(&self.0.ahead).insert(name_of(&placed), ahead);
         }
-        wanted.binding
+        placed
     }
 
     /// Where a binding goes that was not written is not told.

@@ -2,7 +2,7 @@
 //! they come.
 
 use super::{Sync, lock};
-use crate::controller::binding::overrides::cluster::ClusterFacts;
+use crate::controller::binding::facts::Facts;
 use crate::controller::binding::render::{RenderError, Renderer};
 use crate::controller::binding::write;
 use crate::controller::bindings::{Error, version_of};
@@ -13,8 +13,6 @@ use common::errors::chain;
 use common::rest::{Call, MERGE_PATCH};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 const API: &str = "/apis/work.karmada.io/v1alpha1";
 /// Works of one binding that are written at once.
@@ -119,39 +117,4 @@ fn object_of(work: &Work) -> Result<Value, serde_json::Error> {
         fields.remove("status");
     }
     Ok(object)
-}
-
-/// What overrides see of a cluster.
-struct Facts {
-    name: Arc<str>,
-    labels: BTreeMap<String, String>,
-    provider: Option<Arc<str>>,
-    region: Option<Arc<str>>,
-    zones: Vec<String>,
-}
-
-impl Facts {
-    fn of(cluster: &crate::scheduler::Cluster) -> Self {
-        let shape = &cluster.shape;
-        let labels = shape.labels.iter();
-        Self {
-            name: Arc::clone(&cluster.name),
-            labels: labels
-                .map(|(key, value)| (key.to_string(), value.to_string()))
-                .collect(),
-            provider: shape.provider.clone(),
-            region: shape.region.clone(),
-            zones: shape.zones.iter().map(ToString::to_string).collect(),
-        }
-    }
-
-    fn borrowed(&self) -> ClusterFacts<'_> {
-        ClusterFacts {
-            name: &self.name,
-            labels: Some(&self.labels),
-            provider: self.provider.as_deref(),
-            region: self.region.as_deref(),
-            zones: &self.zones,
-        }
-    }
 }

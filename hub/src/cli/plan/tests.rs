@@ -1,0 +1,66 @@
+//! Plans as they are shown. Screens that were approved are kept in `screens`; `TOWLINE_APPROVE` writes them anew.
+
+use super::screen::text;
+use crate::cli::Colours;
+use crate::plan::tests::{
+    apply, cluster, delete, deployment, hub, image, planned, policy, tainted, weighed,
+};
+use crate::plan::{Plan, Refused};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::{env, fs};
+
+fn approve(name: &str, plan: &Plan) {
+    let shown = format!("{}\n", text(plan, Colours::default()));
+    let file =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/cli/plan/screens/{name}.txt"));
+    if env::var_os("TOWLINE_APPROVE").is_some() {
+        fs::write(&file, &shown).expect("written");
+    }
+    let approved = fs::read_to_string(&file).expect("approved");
+    assert_eq!(shown, approved, "{name}");
+}
+
+fn web() -> [Value; 2] {
+    [
+        policy("web", weighed(&[("m1", 2), ("m2", 1)])),
+        deployment("web", 6),
+    ]
+}
+
+#[test]
+fn what_moves_is_shown_by_cluster() {
+    let hub = hub(&[
+        apply(web()[0].clone()),
+        apply(web()[1].clone()),
+        apply(image("m2", "2")),
+    ]);
+    let moved = apply(policy("web", weighed(&[("m2", 1), ("m3", 2)])));
+    approve("moved", &planned(&hub, &[moved, apply(image("m2", "3"))]));
+    approve("same", &planned(&hub, &[apply(web()[0].clone())]));
+    approve("released", &planned(&hub, &[delete(&web()[0])]));
+    approve("without", &planned(&hub, &[delete(&cluster("m1"))]));
+    let drain = json!([{"key": "drain", "effect": "NoExecute"}]);
+    approve("drained", &planned(&hub, &[apply(tainted("m1", drain))]));
+}
+
+#[test]
+fn what_cannot_be_known_or_done_is_shown() {
+    let mut new = deployment("web", 3);
+    new["metadata"]
+        .as_object_mut()
+        .expect("an object")
+        .remove("uid");
+    let even = policy("web", weighed(&[("m1", 1), ("m2", 1)]));
+    let mut plan = planned(&hub(&[]), &[apply(even), apply(new)]);
+    plan.unknown
+        .push("m3 has not reported what room it has".to_owned());
+    let refused = Refused::of(&apply(image("m1", "1")), "it is not to be".to_owned());
+    plan.refused.extend(refused);
+    approve("open", &plan);
+    let nowhere = policy("web", json!({"clusterAffinity": {"clusterNames": ["m9"]}}));
+    approve(
+        "nowhere",
+        &planned(&hub(&[]), &[apply(nowhere), apply(deployment("web", 2))]),
+    );
+}

@@ -1,0 +1,128 @@
+//! What a change of policies, overrides, templates or clusters would do, before it is done.
+//!
+//! Pure: from a [`Snapshot`] of a hub and from [`Change`]s it says which clusters each template would come to be in,
+//! with how many replicas, and what would differ there. It decides nothing by itself: `settle` carries out, in memory,
+//! what the hub's own controllers decide, on `state`, until nothing is left to do; `copies` renders what members get of
+//! it, before and after, and this file compares.
+//!
+//! Changes are carried out one after another, as `kubectl apply` sends them. Where they would end otherwise all at once,
+//! and where the UID that a new template will get settles a tie, the plan says so.
+
+mod copies;
+mod difference;
+mod settle;
+mod state;
+#[cfg(test)]
+pub(crate) mod tests;
+mod told;
+
+pub use copies::unmarked;
+pub use difference::{Difference, differences};
+pub use state::{Change, Subject};
+pub use told::{ClusterPlan, Plan, Refused, Share, Step, TemplatePlan, Verdict};
+
+use crate::controller::detector::skip::Skips;
+use crate::controller::eviction;
+use crate::snapshot::Snapshot;
+use chrono::{DateTime, Utc};
+use common::gvk::Gvk;
+use settle::Settling;
+use state::{Sort, State, sort};
+use std::collections::BTreeSet;
+
+/// What a hub was told at its start, as far as it says where templates go.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What is never propagated.
+    pub skips: Skips,
+    /// What leaves clusters with NoExecute taints, and how.
+    pub eviction: eviction::Options,
+}
+
+/// What `changes` of the hub of `snapshot` would do, made at `now`.
+pub fn plan(
+    now: DateTime<Utc>,
+    options: &Options,
+    snapshot: &Snapshot,
+    changes: &[Change],
+) -> Plan {
+    let before = State::of(snapshot);
+    let run = |together, odd| run(now, options, before.clone(), changes, together, odd);
+    let (after, refused) = run(false, false);
+    let mut others = vec![run(true, false).0];
+    if changes.iter().any(|change| is_new(&before, change)) {
+        others.push(run(false, true).0);
+        others.push(run(true, true).0);
+    }
+    let mut told = told::tell(&before, &after, &others);
+    if changes.len() > 1 {
+        let untold = told::untold(&told);
+        told.unknown.extend(untold);
+    }
+    told.refused = refused;
+    told
+}
+
+/// The kinds of templates that decisions after these changes look at and that the snapshot lacks: they are to be read,
+/// and the plan made again.
+pub fn lacks(
+    now: DateTime<Utc>,
+    options: &Options,
+    snapshot: &Snapshot,
+    changes: &[Change],
+) -> BTreeSet<Gvk> {
+    let (after, _) = run(now, options, State::of(snapshot), changes, false, false);
+    let reached = Snapshot {
+        policies: after.state.policies,
+        bindings: after.state.bindings,
+        ..Snapshot::default()
+    };
+    let mut wanted = reached.wanted(&options.skips);
+    wanted.retain(|kind| !snapshot.kinds.contains_key(&kind.group_kind()));
+    wanted
+}
+
+fn is_new(before: &State, change: &Change) -> bool {
+    let Change::Apply(object) = change else {
+        return false;
+    };
+    let subject = Subject::of(object).filter(|it| sort(&it.kind) == Sort::Template);
+    subject.is_some_and(|it| !before.templates.contains_key(&it.template()))
+}
+
+/// A hub after changes, one after another or all `together`, and those that it refused.
+fn run<'a>(
+    now: DateTime<Utc>,
+    options: &'a Options,
+    before: State,
+    changes: &[Change],
+    together: bool,
+    odd: bool,
+) -> (Settling<'a>, Vec<Refused>) {
+    let mut settling = Settling::new(before, &options.skips, &options.eviction, now);
+    let mut refused = Vec::new();
+    for change in changes {
+        if let Change::Delete(subject) = change
+            && sort(&subject.kind) == Sort::Cluster
+        {
+            // It is left before it is gone.
+            let touched = settling.state.begin_to_leave(&subject.name.name, now);
+            settling.touch(touched);
+            settling.settle();
+        }
+        match settling.state.change(change, now, odd) {
+            Ok(touched) => settling.touch(touched),
+            Err(why) => refused.extend(Refused::of(change, why)),
+        }
+        if !together {
+            settling.settle();
+        }
+    }
+    settling.pass();
+    (settling, refused)
+}
+
+/// Whether plans say what objects of a kind do.
+pub fn foretells(kind: &Gvk) -> bool {
+    sort(kind) != Sort::Other
+}

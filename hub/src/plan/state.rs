@@ -1,0 +1,372 @@
+//! A hub in memory, out of a snapshot: what [`super::settle`] decides on and writes into. Pure.
+
+use crate::controller::detector::wake::{self, Edit};
+use crate::propagation::{Binding, Policy, PolicyName, Template};
+use crate::scheduler;
+use crate::snapshot::{self, Snapshot};
+use crate::world::{self, ObjectName, Record as _, TemplateName};
+use chrono::{DateTime, Utc};
+use common::api::cluster::TaintEffect;
+use common::gvk::Gvk;
+use common::names::fnv1a;
+use common::time::to_time;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const POLICIES: &str = "policy.karmada.io";
+const CLUSTERS: &str = "cluster.karmada.io";
+
+/// A change of a hub.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// An object is made, or is this from then on: whole, as the hub would have it.
+    Apply(Box<Value>),
+    /// An object goes.
+    Delete(Subject),
+}
+
+/// Which object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject {
+    /// Its kind.
+    pub kind: Gvk,
+    /// Its namespace and name.
+    pub name: ObjectName,
+}
+
+impl Subject {
+    /// Of an object; none when it lacks apiVersion, kind or name.
+    pub fn of(object: &Value) -> Option<Self> {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        let name = text("/metadata/name").filter(|name| !name.is_empty())?;
+        Some(Self {
+            kind: Gvk::new(text("/apiVersion")?, text("/kind")?)?,
+            name: ObjectName::new(text("/metadata/namespace"), name),
+        })
+    }
+
+    /// As a template.
+    pub fn template(&self) -> TemplateName {
+        TemplateName {
+            kind: self.kind.group_kind(),
+            name: self.name.clone(),
+        }
+    }
+
+    fn policy(&self) -> PolicyName {
+        let namespace = Some(self.name.namespace.to_string());
+        PolicyName {
+            namespace: namespace.filter(|it| !it.is_empty()),
+            name: self.name.name.to_string(),
+        }
+    }
+}
+
+/// What an object is to the hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sort {
+    Policy,
+    Override,
+    Cluster,
+    PriorityClass,
+    Template,
+    /// Its effect is not foretold.
+    Other,
+}
+
+pub(super) fn sort(kind: &Gvk) -> Sort {
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        (POLICIES, "PropagationPolicy" | "ClusterPropagationPolicy") => Sort::Policy,
+        (POLICIES, "OverridePolicy" | "ClusterOverridePolicy") => Sort::Override,
+        (CLUSTERS, "Cluster") => Sort::Cluster,
+        ("scheduling.k8s.io", "PriorityClass") => Sort::PriorityClass,
+        (POLICIES | CLUSTERS | "work.karmada.io" | "config.karmada.io" | "apps.karmada.io", _) => {
+            Sort::Other
+        }
+        _ => Sort::Template,
+    }
+}
+
+/// A template.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub identity: Template,
+    pub object: Value,
+}
+
+/// What is there.
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    pub policies: BTreeMap<PolicyName, Arc<Policy>>,
+    pub overrides: BTreeMap<PolicyName, Arc<world::Override>>,
+    pub templates: BTreeMap<TemplateName, Arc<Held>>,
+    pub bindings: BTreeMap<ObjectName, Arc<world::Binding>>,
+    pub clusters: BTreeMap<String, snapshot::Cluster>,
+    pub priority_classes: BTreeMap<String, i32>,
+    pub unreadable: BTreeSet<(String, ObjectName)>,
+}
+
+/// What a change concerns at first.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    pub templates: BTreeSet<TemplateName>,
+    pub edited: Vec<(TemplateName, Edit)>,
+    /// All bindings, for clusters changed.
+    pub bindings: bool,
+}
+
+impl State {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        let templates = snapshot.templates.iter().map(|(name, template)| {
+            let held = Held {
+                identity: template.identity.clone(),
+                object: template.object(),
+            };
+            (name.clone(), Arc::new(held))
+        });
+        let unreadable = snapshot.unreadable.iter();
+        Self {
+            policies: snapshot.policies.clone(),
+            overrides: snapshot.overrides.clone(),
+            templates: templates.collect(),
+            bindings: snapshot.bindings.clone(),
+            clusters: snapshot.clusters.clone(),
+            priority_classes: snapshot.priority_classes.clone(),
+            unreadable: unreadable
+                .map(|it| (it.kind.clone(), it.name.clone()))
+                .collect(),
+        }
+    }
+
+    /// What placement looks at.
+    pub(super) fn placing(&self) -> scheduler::Snapshot {
+        let clusters = self.clusters.values();
+        scheduler::Snapshot::new(clusters.filter_map(|it| it.record.placing.clone()))
+    }
+
+    /// Changes it at `now`; `odd` says of which parity the UID of a new template is. The error says why an object
+    /// cannot be meant.
+    pub(super) fn change(
+        &mut self,
+        change: &Change,
+        now: DateTime<Utc>,
+        odd: bool,
+    ) -> Result<Touched, String> {
+        match change {
+            Change::Apply(object) => {
+                let subject = Subject::of(object)
+                    .ok_or_else(|| "it has no apiVersion, kind or name".to_owned())?;
+                match sort(&subject.kind) {
+                    Sort::Policy => self.policy(&subject, Some(object)),
+                    Sort::Override => self.override_policy(&subject, Some(object)),
+                    Sort::Cluster => self.cluster(&subject, object, now),
+                    Sort::PriorityClass => {
+                        let value = object["value"].as_i64().unwrap_or_default();
+                        let value = i32::try_from(value).unwrap_or_default();
+                        self.priority_classes
+                            .insert(subject.name.name.to_string(), value);
+                        Ok(self.all_templates())
+                    }
+                    Sort::Template => Ok(self.template(&subject, object, odd)),
+                    Sort::Other => Ok(Touched::default()),
+                }
+            }
+            Change::Delete(subject) => match sort(&subject.kind) {
+                Sort::Policy => self.policy(subject, None),
+                Sort::Override => self.override_policy(subject, None),
+                Sort::Cluster => {
+                    self.clusters.remove(&*subject.name.name);
+                    Ok(Touched {
+                        bindings: true,
+                        ..Touched::default()
+                    })
+                }
+                Sort::PriorityClass => {
+                    self.priority_classes.remove(&*subject.name.name);
+                    Ok(self.all_templates())
+                }
+                Sort::Template => {
+                    let name = subject.template();
+                    self.templates.remove(&name);
+                    Ok(Touched {
+                        templates: [name].into(),
+                        ..Touched::default()
+                    })
+                }
+                Sort::Other => Ok(Touched::default()),
+            },
+        }
+    }
+
+    /// Marks a cluster as one that is being deleted, as it is until it is gone.
+    pub(super) fn begin_to_leave(&mut self, name: &str, now: DateTime<Utc>) -> Touched {
+        if let Some(cluster) = self.clusters.get_mut(name) {
+            cluster.object["metadata"]["deletionTimestamp"] = json!(to_time(now));
+            if let Ok(Some(record)) = world::Cluster::read(&cluster.object.to_string()) {
+                cluster.record = Arc::new(record);
+            }
+        }
+        Touched {
+            bindings: true,
+            ..Touched::default()
+        }
+    }
+
+    fn policy(&mut self, subject: &Subject, object: Option<&Value>) -> Result<Touched, String> {
+        let name = subject.policy();
+        let old = self.policies.remove(&name);
+        let new = match object {
+            Some(object) => {
+                let read = world::Policy::read(&object.to_string());
+                let read = read.map_err(|error| error.to_string())?;
+                read.map(|it| it.policy)
+            }
+            None => None,
+        };
+        let new = new.map(|new| {
+            let known = old.as_ref().map(|old| old.id.clone());
+            let mut new = Policy::clone(&new);
+            if new.id.is_empty() {
+                // It gets one before anything else.
+                new.id = known.unwrap_or_else(|| format!("id of {name}"));
+            }
+            Arc::new(new)
+        });
+        if let Some(new) = &new {
+            self.policies.insert(name, Arc::clone(new));
+        }
+        let templates = self.woken(&wake::woken(old.as_deref(), new.as_deref()));
+        Ok(Touched {
+            templates,
+            ..Touched::default()
+        })
+    }
+
+    fn override_policy(
+        &mut self,
+        subject: &Subject,
+        object: Option<&Value>,
+    ) -> Result<Touched, String> {
+        let name = subject.policy();
+        self.overrides.remove(&name);
+        if let Some(object) = object {
+            let read = world::Override::read(&object.to_string());
+            let read = read.map_err(|error| error.to_string())?;
+            self.overrides
+                .extend(read.map(|it| (name.clone(), Arc::new(it))));
+        }
+        let waiting = self.policies.values();
+        let waiting = waiting.filter(|it| wake::overrides_of(it).contains(&name));
+        let woken: Vec<_> = waiting.map(|it| wake::woken(None, Some(it))).collect();
+        let templates = woken.iter().flat_map(|it| self.woken(it)).collect();
+        Ok(Touched {
+            templates,
+            ..Touched::default()
+        })
+    }
+
+    fn cluster(
+        &mut self,
+        subject: &Subject,
+        object: &Value,
+        now: DateTime<Utc>,
+    ) -> Result<Touched, String> {
+        let mut object = object.clone();
+        // As the hub's own controller does it.
+        let taints = object.pointer_mut("/spec/taints");
+        for taint in taints.and_then(Value::as_array_mut).into_iter().flatten() {
+            let evicts = taint["effect"] == json!(TaintEffect::NoExecute);
+            if evicts && taint.get("timeAdded").is_none_or(Value::is_null) {
+                taint["timeAdded"] = json!(to_time(now));
+            }
+        }
+        let read = world::Cluster::read(&object.to_string());
+        let read = read.map_err(|error| error.to_string())?;
+        if let Some(record) = read {
+            let record = Arc::new(record);
+            let cluster = snapshot::Cluster { object, record };
+            self.clusters.insert(subject.name.name.to_string(), cluster);
+        }
+        Ok(Touched {
+            bindings: true,
+            ..Touched::default()
+        })
+    }
+
+    fn template(&mut self, subject: &Subject, object: &Value, odd: bool) -> Touched {
+        let name = subject.template();
+        let old = self.templates.get(&name).cloned();
+        let mut object = object.clone();
+        let metadata = &mut object["metadata"];
+        match &old {
+            // Neither does a file have one, nor is that of a trial the one that it gets.
+            Some(old) => metadata["uid"] = json!(old.identity.uid),
+            None if metadata["uid"].as_str().is_none_or(str::is_empty) => {
+                metadata["uid"] = json!(made_up(odd));
+            }
+            None => {}
+        }
+        metadata["resourceVersion"] = json!("planned");
+        let Some(identity) = Template::of(&object) else {
+            return Touched::default();
+        };
+        let edit = wake::edit(old.as_ref().map(|it| &it.identity), &identity);
+        let held = Arc::new(Held { identity, object });
+        self.templates.insert(name.clone(), held);
+        Touched {
+            templates: [name.clone()].into(),
+            edited: edit.map(|edit| (name, edit)).into_iter().collect(),
+            bindings: false,
+        }
+    }
+
+    fn all_templates(&self) -> Touched {
+        Touched {
+            templates: self.templates.keys().cloned().collect(),
+            ..Touched::default()
+        }
+    }
+
+    /// The templates that a change of a policy wakes.
+    fn woken(&self, woken: &wake::Woken) -> BTreeSet<TemplateName> {
+        let fits = |given: &Option<String>, is: &str| given.as_deref().is_none_or(|it| it == is);
+        let meant = |name: &TemplateName, held: &Held| {
+            let selected = woken.selected.iter().any(|it| {
+                it.group == name.kind.group
+                    && it.kind == name.kind.kind
+                    && fits(&it.namespace, &name.name.namespace)
+                    && fits(&it.name, &name.name.name)
+            });
+            let held = || woken.held_by.is_some() && wake::holder(&held.identity) == woken.held_by;
+            selected || held()
+        };
+        let all = self.templates.iter();
+        all.filter(|(name, held)| meant(name, held))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// The bindings of a kind of policy or class that cannot be read.
+    pub(super) fn is_unreadable(&self, kind: &str, name: &ObjectName) -> bool {
+        self.unreadable.contains(&(kind.to_owned(), name.clone()))
+    }
+
+    /// The binding of a template.
+    pub(super) fn binding_of(template: &Template) -> ObjectName {
+        ObjectName::new(template.namespace.as_deref(), &template.binding_name())
+    }
+
+    /// All bindings, as decisions see them.
+    pub(super) fn all_bindings(&self) -> impl Iterator<Item = &Binding> {
+        self.bindings.values().map(|held| &held.binding)
+    }
+}
+
+/// A UID that nobody has: it settles ties as those of its parity do.
+fn made_up(odd: bool) -> String {
+    let wanted = u32::from(odd);
+    let mut all = (0..).map(|number: u32| format!("not made yet {number}"));
+    let found = all.find(|uid| fnv1a(uid) % 2 == wanted);
+    found.unwrap_or_default()
+}

@@ -1,0 +1,417 @@
+//! What a plan says: two states of a hub, compared template by template and member by member. Pure.
+
+use super::copies::{self, Copy};
+use super::difference::{Difference, differences};
+use super::settle::Settling;
+use super::state::{Change, State, Subject};
+use crate::controller::detector::wake;
+use crate::propagation::PolicyName;
+use crate::scheduler::Strategy;
+use crate::world::{self, ObjectName, TemplateName};
+use common::api::binding::{ObjectReference, SCHEDULED};
+use common::conditions;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What changes would do.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// Templates of which something changes, or of which something is to be told.
+    pub templates: Vec<TemplatePlan>,
+    /// Templates that are in members, and of which nothing changes.
+    pub unchanged: usize,
+    /// Changes that the hub refuses.
+    pub refused: Vec<Refused>,
+    /// What nobody can know before.
+    pub unknown: Vec<String>,
+}
+
+impl Plan {
+    /// Whether anything changes.
+    pub fn changes(&self) -> bool {
+        self.templates.iter().any(TemplatePlan::changes)
+    }
+}
+
+/// A change that the hub refuses.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refused {
+    /// `group/version` of the object.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub message: String,
+}
+
+impl Refused {
+    /// Of a change.
+    pub fn of(change: &Change, message: String) -> Option<Self> {
+        let subject = match change {
+            Change::Apply(object) => Subject::of(object)?,
+            Change::Delete(subject) => subject.clone(),
+        };
+        let namespace = subject.name.namespace.to_string();
+        Some(Self {
+            api_version: subject.kind.api_version(),
+            kind: subject.kind.kind,
+            namespace: Some(namespace).filter(|it| !it.is_empty()),
+            name: subject.name.name.to_string(),
+            message,
+        })
+    }
+}
+
+/// Something before and after.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Step<T> {
+    /// As it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<T>,
+    /// As it will be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<T>,
+}
+
+impl<T> Step<T> {
+    /// Whether there is nothing before nor after.
+    pub fn is_none(&self) -> bool {
+        self.before.is_none() && self.after.is_none()
+    }
+}
+
+/// One template.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplatePlan {
+    /// `group/version`.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// The policy that holds it; none for what goes along with others.
+    pub policy: Step<String>,
+    /// Each cluster that it is in, or comes to.
+    pub clusters: Vec<ClusterPlan>,
+    /// Why it is placed nowhere, or not as its policy wants it.
+    #[serde(skip_serializing_if = "Step::is_none")]
+    pub unplaced: Step<String>,
+    /// What it waits for before its policy is carried out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
+    /// Seconds until it is so, where that takes its time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_seconds: Option<i64>,
+    /// Where it may go instead; which it is cannot be known before.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub or: Vec<Vec<Share>>,
+}
+
+impl TemplatePlan {
+    /// Whether anything of it changes: in a member, or in why it is not there.
+    pub fn changes(&self) -> bool {
+        self.policy.before != self.policy.after
+            || self.unplaced.before != self.unplaced.after
+            || self.waits.is_some()
+            || !self.or.is_empty()
+            || self.clusters.iter().any(|it| it.verdict != Verdict::Stays)
+    }
+}
+
+/// A cluster and its replicas.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Share {
+    /// The cluster.
+    pub cluster: String,
+    /// Its replicas, of what has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+}
+
+/// What becomes of a template in one cluster.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub enum Verdict {
+    /// Nothing.
+    #[default]
+    Stays,
+    /// It comes there.
+    Gained,
+    /// It goes from there.
+    Lost,
+    /// It goes from there once others serve in its place.
+    Leaves,
+    /// It is another there than before.
+    Changed,
+}
+
+/// One template in one cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterPlan {
+    /// The cluster.
+    pub cluster: String,
+    /// What becomes of it.
+    pub verdict: Verdict,
+    /// Its replicas.
+    pub replicas: Step<i32>,
+    /// In what it differs from what is there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Difference>,
+    /// Override policies that are about it there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<String>,
+    /// In what these make it differ from the template.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overridden: Vec<Difference>,
+    /// Why the cluster is not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// What the cluster is told, without the system's marks.
+    #[serde(skip)]
+    pub manifest: Option<Value>,
+}
+
+/// Compares what was with what comes, and that with what may come as well.
+pub(super) fn tell(before: &State, after: &Settling<'_>, others: &[Settling<'_>]) -> Plan {
+    let mut plan = Plan::default();
+    let same_around = same_around(before, &after.state);
+    let keys: BTreeSet<&ObjectName> = before
+        .bindings
+        .keys()
+        .chain(after.state.bindings.keys())
+        .collect();
+    let mut told: BTreeSet<TemplateName> = BTreeSet::new();
+    for key in keys {
+        let or = alternatives(key, after, others);
+        if same_around && or.is_empty() && is_same(before, &after.state, key) {
+            plan.unchanged += 1;
+            continue;
+        }
+        let Some(mut template) = template(before, after, key) else {
+            continue;
+        };
+        template.or = or;
+        told.extend(names(before, after, key));
+        if template.changes() {
+            plan.unknown.extend(unreported(&after.state, key));
+            plan.templates.push(template);
+        } else {
+            plan.unchanged += 1;
+        }
+    }
+    for (name, problem) in &after.problems {
+        if told.contains(name) {
+            continue;
+        }
+        let held = after.state.templates.get(name);
+        let reference = held.map(|held| held.identity.reference());
+        let mut waiting = reference.map(|it| named(&it)).unwrap_or_default();
+        waiting.waits = Some(problem.to_string());
+        plan.templates.push(waiting);
+    }
+    plan.templates
+        .sort_by(|a, b| (&a.namespace, &a.kind, &a.name).cmp(&(&b.namespace, &b.kind, &b.name)));
+    plan.unknown.extend(after.held.iter().map(|name| {
+        format!("{name} would be left, but too many clusters are lost at once: nothing leaves them until most are heard again")
+    }));
+    if !after.rests || others.iter().any(|it| !it.rests) {
+        let text = "where it ends: some decisions undo each other for ever";
+        plan.unknown.push(text.to_owned());
+    }
+    plan.unknown.sort();
+    plan.unknown.dedup();
+    plan
+}
+
+/// Whether nothing changed that may be about any template.
+fn same_around(before: &State, after: &State) -> bool {
+    let overrides = |state: &State| -> Vec<_> {
+        let all = state.overrides.values();
+        all.map(|it| (it.metadata.clone(), it.spec.clone(), it.problem.clone()))
+            .collect()
+    };
+    let clusters = |state: &State| -> Vec<_> {
+        let all = state.clusters.values();
+        all.map(|it| it.record.placing.as_ref().map(|it| it.shape.clone()))
+            .collect()
+    };
+    overrides(before) == overrides(after)
+        && clusters(before) == clusters(after)
+        && before.clusters.keys().eq(after.clusters.keys())
+}
+
+fn is_same(before: &State, after: &State, key: &ObjectName) -> bool {
+    let (Some(old), Some(new)) = (before.bindings.get(key), after.bindings.get(key)) else {
+        return false;
+    };
+    let object = |state: &State| {
+        let name = TemplateName::of(&old.binding.spec.resource)?;
+        Some(state.templates.get(&name)?.object.clone())
+    };
+    old.binding.spec == new.binding.spec
+        && old.binding.labels == new.binding.labels
+        && object(before) == object(after)
+}
+
+fn names(before: &State, after: &Settling<'_>, key: &ObjectName) -> Option<TemplateName> {
+    let held = after.state.bindings.get(key).or(before.bindings.get(key))?;
+    TemplateName::of(&held.binding.spec.resource)
+}
+
+fn named(resource: &ObjectReference) -> TemplatePlan {
+    TemplatePlan {
+        api_version: resource.api_version.clone(),
+        kind: resource.kind.clone(),
+        namespace: resource.namespace.clone(),
+        name: resource.name.clone(),
+        ..TemplatePlan::default()
+    }
+}
+
+fn template(before: &State, after: &Settling<'_>, key: &ObjectName) -> Option<TemplatePlan> {
+    let (old, new) = (before.bindings.get(key), after.state.bindings.get(key));
+    let mut template = named(&new.or(old)?.binding.spec.resource);
+    let name = names(before, after, key)?;
+    let holder = |state: &State| {
+        let holder = wake::holder(&state.templates.get(&name)?.identity)?;
+        Some(shown(&holder))
+    };
+    template.policy = Step {
+        before: holder(before),
+        after: holder(&after.state),
+    };
+    let (was, will) = (copies::of(before, key), copies::of(&after.state, key));
+    let clusters: BTreeSet<&String> = was.keys().chain(will.keys()).collect();
+    let clusters = clusters.into_iter().map(|cluster| {
+        let (was, will) = (was.get(cluster), will.get(cluster));
+        in_cluster(cluster, was, will)
+    });
+    template.clusters = clusters.collect();
+    template.unplaced = Step {
+        before: old.and_then(|it| unplaced(it)),
+        after: new.and_then(|it| unplaced(it)),
+    };
+    template.waits = after.problems.get(&name).map(ToString::to_string);
+    let moved = after.moved_at.get(key);
+    template.after_seconds = moved.map(|at| (*at - after.start()).num_seconds());
+    Some(template)
+}
+
+fn shown(policy: &PolicyName) -> String {
+    match policy.namespace {
+        Some(_) => format!("PropagationPolicy {policy}"),
+        None => format!("ClusterPropagationPolicy {policy}"),
+    }
+}
+
+/// Why the scheduler does not place it as it should.
+fn unplaced(held: &world::Binding) -> Option<String> {
+    let condition = conditions::get(&held.status.conditions, SCHEDULED)?;
+    (condition.status == "False").then(|| condition.message.clone())
+}
+
+fn in_cluster(cluster: &str, was: Option<&Copy>, will: Option<&Copy>) -> ClusterPlan {
+    let manifest = |copy: Option<&Copy>| copy?.manifest.as_ref()?.as_ref().ok().cloned();
+    let told = manifest(will);
+    let changes = match (manifest(was), &told) {
+        (Some(was), Some(will)) => differences(&was, will),
+        _ => Vec::new(),
+    };
+    let replicas = Step {
+        before: was.and_then(|it| it.replicas),
+        after: will.filter(|it| !it.leaving).and_then(|it| it.replicas),
+    };
+    let problem = will.and_then(|it| it.manifest.as_ref()?.as_ref().err());
+    let stood = was.and_then(|it| it.manifest.as_ref()?.as_ref().err());
+    let verdict = match (was, will) {
+        (None | Some(Copy { leaving: true, .. }), Some(Copy { leaving: false, .. })) => {
+            Verdict::Gained
+        }
+        (_, None) => Verdict::Lost,
+        (Some(Copy { leaving: false, .. }), Some(Copy { leaving: true, .. })) => Verdict::Leaves,
+        (_, Some(Copy { leaving: true, .. })) => Verdict::Stays,
+        _ if replicas.before != replicas.after || !changes.is_empty() || problem != stood => {
+            Verdict::Changed
+        }
+        _ => Verdict::Stays,
+    };
+    ClusterPlan {
+        cluster: cluster.to_owned(),
+        verdict,
+        replicas,
+        changes,
+        overrides: will.map(|it| it.overrides.clone()).unwrap_or_default(),
+        overridden: will.map(|it| it.overridden.clone()).unwrap_or_default(),
+        problem: problem.cloned(),
+        manifest: told,
+    }
+}
+
+/// Clusters that are not told how the last change leaves a template, and may have been told how one before it did.
+pub(super) fn untold(plan: &Plan) -> Vec<String> {
+    let text = |template: &TemplatePlan, one: &ClusterPlan| {
+        let (kind, name) = (&template.kind, &template.name);
+        let cluster = &one.cluster;
+        format!(
+            "what {cluster} has of {kind} {name}: it may be told what the changes came to before the last"
+        )
+    };
+    let templates = plan.templates.iter();
+    let clusters = templates.flat_map(|it| it.clusters.iter().map(move |one| (it, one)));
+    let untold = clusters.filter(|(_, one)| {
+        one.problem.is_some() && matches!(one.verdict, Verdict::Gained | Verdict::Changed)
+    });
+    untold.map(|(it, one)| text(it, one)).collect()
+}
+
+/// Other placements that are as likely, each once.
+fn alternatives(
+    key: &ObjectName,
+    after: &Settling<'_>,
+    others: &[Settling<'_>],
+) -> Vec<Vec<Share>> {
+    let known = shares(&after.state, key);
+    let others: BTreeSet<Vec<Share>> = others.iter().map(|it| shares(&it.state, key)).collect();
+    others.into_iter().filter(|it| *it != known).collect()
+}
+
+fn shares(state: &State, key: &ObjectName) -> Vec<Share> {
+    let copies = copies::placed(state, key);
+    let share = |(cluster, replicas): (String, Option<i32>)| Share { cluster, replicas };
+    copies.into_iter().map(share).collect()
+}
+
+/// Clusters that a divided template might go to and that have not said what room they have.
+fn unreported(state: &State, key: &ObjectName) -> Vec<String> {
+    let Some(held) = state.bindings.get(key) else {
+        return Vec::new();
+    };
+    let Some(placement) = &held.placement else {
+        return Vec::new();
+    };
+    let rules = &placement.rules;
+    if !matches!(rules.strategy, Strategy::Dynamic | Strategy::Aggregated) {
+        return Vec::new();
+    }
+    let clusters = state
+        .clusters
+        .values()
+        .filter_map(|it| it.record.placing.as_ref());
+    let silent = clusters.filter(|it| it.capacity.free.is_none() && rules.concern(it, None));
+    let told: BTreeMap<_, _> = silent.map(|it| (it.name.to_string(), ())).collect();
+    told.into_keys()
+        .map(|name| format!("{name} has not reported what room it has: what is divided by room gives it nothing until it has"))
+        .collect()
+}

@@ -1,0 +1,150 @@
+//! What `hub::plan` foretells, against what then happens: on a hub with all its controllers, under simulated time,
+//! objects and changes of them are drawn from seeds; each change is planned, carried out, and waited for until nothing
+//! moves any more. Placements, replicas, claims and every manifest have to be those of the plan.
+//!
+//! A seed is a walk: each change meets what those before it left. `draw` makes what is applied, `hub` is the hub that it
+//! is applied to, `outcome` compares.
+
+mod draw;
+mod hub;
+mod outcome;
+
+use super::rig::alone;
+use common::chance::Chance;
+use draw::Wanted;
+use hub::Fleet;
+use outcome::Real;
+use rand::Rng as _;
+use std::env;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard};
+
+/// Changes of one walk.
+const STEPS: usize = 26;
+/// Walks of a run that says nothing else. `TOWLINE_SEEDS=0..20` makes 520 changes, in minutes.
+const SEEDS: Range<u64> = 0..3;
+
+/// What came of walks.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Plans that were held against what happened.
+    held: usize,
+    /// Of these, plans by which something changes.
+    changing: usize,
+    /// Plans that named several ends, one of which is settled by a UID, or by which change comes first.
+    open: usize,
+    /// Changes that the hub refused, as was foretold.
+    refused: usize,
+    /// In how many places plans were wrong.
+    wrong: usize,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self, wrong: usize) {
+        self.held += other.held;
+        self.changing += other.changing;
+        self.open += other.open;
+        self.refused += other.refused;
+        self.wrong += wrong;
+    }
+}
+
+async fn walk(seed: u64) -> (Tally, Vec<String>) {
+    let fleet = Fleet::begin(seed).await;
+    let chance = Chance::seeded(seed);
+    let mut tally = Tally::default();
+    let mut wrong = Vec::new();
+    for step in 0..STEPS {
+        let mut rng = chance.stream(&format!("step {step}"));
+        fleet.rejoin().await;
+        let wanted = draw::changes(&mut rng);
+        let wanted = fleet.possible(wanted).await;
+        let one_by_one = rng.random_bool(0.5);
+        let found = one(&fleet, &wanted, one_by_one, &mut tally).await;
+        let shown: Vec<String> = wanted.iter().map(Wanted::shown).collect();
+        wrong.extend(found.into_iter().map(|it| {
+            format!(
+                "seed {seed} step {step}: {it}\n    by {}",
+                shown.join("\n    then ")
+            )
+        }));
+        if !wrong.is_empty() {
+            // What follows meets another hub than was meant.
+            break;
+        }
+    }
+    fleet.end().await;
+    (tally, wrong)
+}
+
+/// Plans changes, makes them, and says in what the plan was wrong.
+async fn one(fleet: &Fleet, wanted: &[Wanted], one_by_one: bool, tally: &mut Tally) -> Vec<String> {
+    let (snapshot, mut changes, refused) = fleet.asked(wanted).await;
+    let plan = fleet.plan(&snapshot, &changes);
+    let before = Real::of(fleet).await;
+    let mut wrong = fleet.carry_out(wanted, &refused, one_by_one).await;
+    let after = Real::of(fleet).await;
+    tally.held += 1;
+    tally.changing += usize::from(plan.changes());
+    tally.refused += refused.len();
+    let open = plan.templates.iter().any(|it| !it.or.is_empty());
+    tally.open += usize::from(open);
+    wrong.extend(outcome::possible(&plan, &before, &after));
+    // With the UIDs that new templates got, ties fall as they fell.
+    after.name_new(&mut changes);
+    let plan = fleet.plan(&snapshot, &changes);
+    let settled = plan.templates.iter().all(|it| it.or.is_empty());
+    if one_by_one || settled {
+        // Where the last change leaves a cluster untold, it has what those before it came to.
+        let earlier = (1..changes.len()).map(|many| fleet.plan(&snapshot, &changes[..many]));
+        wrong.extend(outcome::exact(
+            &plan,
+            &earlier.collect::<Vec<_>>(),
+            &before,
+            &after,
+        ));
+    }
+    wrong
+}
+
+/// `TOWLINE_SEEDS` says which walks are made: `7..9`, or one.
+fn seeds() -> Range<u64> {
+    let Ok(given) = env::var("TOWLINE_SEEDS") else {
+        return SEEDS;
+    };
+    let number = |text: &str| text.parse().expect("a number");
+    match given.split_once("..") {
+        Some((from, to)) => number(from)..number(to),
+        None => number(&given)..number(&given) + 1,
+    }
+}
+
+#[test]
+fn what_is_planned_is_what_happens() {
+    let (next, all) = (Mutex::new(seeds()), Mutex::default());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.lock().expect("held").next();
+                    let Some(seed) = seed else { return };
+                    let (tally, found) = alone(walk(seed));
+                    found.iter().for_each(|it| eprintln!("{it}"));
+                    let mut all: MutexGuard<'_, Tally> = all.lock().expect("held");
+                    all.add(&tally, found.len());
+                }
+            });
+        }
+    });
+    let all = all.into_inner().expect("held");
+    eprintln!("{all:?}");
+    assert_eq!(all.wrong, 0, "{all:?}");
+    assert!(all.held == STEPS * seeds().count(), "{all:?}");
+    assert!(
+        all.changing * 2 > all.held,
+        "too few change anything: {all:?}"
+    );
+    assert!(all.refused > 0, "{all:?}");
+    assert!(all.open * 3 < all.held, "{all:?}");
+}
