@@ -73,13 +73,18 @@ async fn what_is_planned_is_what_then_runs() -> Result<()> {
         file("web-override.yaml"),
     ];
     let named: Vec<&str> = files.iter().flat_map(|it| ["-f", it.as_str()]).collect();
-    let first = told(&planned(&fleet, &named).await?);
     let image = "registry.k8s.io/e2e-test-images/agnhost:2.52".to_owned();
-    let expected = [
+    let expected = BTreeMap::from([
         ("member1".to_owned(), (4, None)),
         ("member2".to_owned(), (2, Some(image))),
-    ];
-    ensure!(first == BTreeMap::from(expected), "{first:?}");
+    ]);
+    // Members that joined just now are not ready yet, and a plan says so.
+    wait_for("a plan for both members", SOON, async || {
+        let first = told(&planned(&fleet, &named).await?);
+        ensure!(first == expected, "{first:?}");
+        Ok(true)
+    })
+    .await?;
     let seen = hub.request_text(http::Request::get("/api/v1/namespaces/shop").body(Vec::new())?);
     ensure!(seen.await.is_err(), "a plan made the namespace");
     let objects = example()?;
