@@ -7,6 +7,7 @@ mod plan;
 mod rig;
 mod stage;
 mod tenants;
+mod why;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;

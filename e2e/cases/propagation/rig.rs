@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 use crate::env::{
-    Answer, Fleet, JSON, MERGE, Parts, Plane, PlaneOptions, Scratch, ask, client, wait_for,
+    Answer, Fleet, JSON, MERGE, Parts, Plane, PlaneOptions, Run, Scratch, ask, client, wait_for,
     wait_for_some,
 };
 
@@ -157,6 +157,11 @@ impl Rig {
         })
         .await?;
         Ok(agent)
+    }
+
+    /// A command of `towline` on the hub, as the administrator.
+    pub(super) async fn cli(&self, args: &[&str]) -> Result<Run> {
+        self.fleet.cli(args).await
     }
 
     /// Creates an object as the administrator.
