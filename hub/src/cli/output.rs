@@ -3,6 +3,7 @@
 //! A pipe that was closed by its reader is no error.
 
 use super::error::{CliError, Kind};
+use common::harmless;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -233,9 +234,11 @@ impl Table {
         self.push(cells.to_vec());
     }
 
-    /// Adds a row of as many cells as there are headings.
+    /// Adds a row of as many cells as there are headings. Cells say what others wrote: each stays on its line, and a
+    /// terminal acts on none.
     pub fn push(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        let cells = cells.iter().map(|it| harmless::line(it, usize::MAX));
+        self.rows.push(cells.collect());
     }
 }
 
@@ -268,5 +271,13 @@ mod tests {
         table.row(["member-1".into(), "True".into()]);
         table.row(["m".into(), String::new()]);
         assert_eq!(table.to_string(), "NAME       READY\nmember-1   True\nm\n");
+    }
+
+    #[test]
+    fn a_cell_is_on_its_line_whatever_it_says() {
+        let mut table = Table::new(["NAME", "MESSAGE"]);
+        table.row(["m1".into(), "no\r\nm2   True\u{1b}[2J\u{202e}".into()]);
+        let shown = "NAME   MESSAGE\nm1     no m2 True\\u{1b}[2J\\u{202e}\n";
+        assert_eq!(table.to_string(), shown);
     }
 }

@@ -8,14 +8,17 @@ use super::works::Delivery;
 use crate::apiserver::table::age;
 use crate::cli::Table;
 use chrono::{DateTime, Utc};
+use common::harmless;
 use std::fmt::Write as _;
 
 /// Clusters that are named in a line.
 const NAMED: usize = 3;
 /// Characters of a message in a table that is not wide.
 const CUT: usize = 100;
-/// Problems of one template that are told in full.
+/// Problems of one template that are told.
 const TOLD: usize = 5;
+/// Characters of a problem.
+const SAID: usize = 2000;
 
 /// How much is shown.
 #[derive(Debug, Clone, Copy, Default)]
@@ -129,7 +132,7 @@ impl View {
         }
         let (told, more) = answer.problems.split_at(TOLD.min(answer.problems.len()));
         for problem in told {
-            let _ = write!(text, "\n! {}\n", problem.what.trim_end());
+            let _ = write!(text, "\n! {}\n", harmless::line(&problem.what, SAID));
             if !problem.hint.is_empty() {
                 let _ = writeln!(text, "  {}", problem.hint);
             }
