@@ -3,6 +3,7 @@
 
 mod anew;
 mod apart;
+mod diagnosis;
 mod kept;
 mod kills;
 mod labels;

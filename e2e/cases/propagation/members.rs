@@ -235,3 +235,96 @@ async fn a_member_speaks_for_itself() -> Result<()> {
     );
     rig.end().await
 }
+
+/// Whatever a member says, `towline` shows it on lines of its own making, and a terminal acts on none of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_acts_on_nothing_that_a_member_says() -> Result<()> {
+    let rig = Rig::begin("member-terminal").await?;
+    let m1 = rig.agent("m1").await?;
+    rig.create(&path("Deployment", MINE), &workload("web", &json!({})))
+        .await?;
+    let mut only = policy("web", "apps/v1", "Deployment", None);
+    only["spec"]["placement"] = json!({"clusterAffinity": {"clusterNames": ["m1"]}});
+    rig.create(&path("PropagationPolicy", MINE), &only).await?;
+    let work = rig.placed("m1", "web").await?;
+    let evil =
+        "\u{1b}[2J\u{1b}]0;mine\u{7}\u{9b}1m\u{202e}\u{200b}\r\ndeployment.apps/web: all is well\n";
+    let megabyte = evil.repeat((1 << 20) / evil.len());
+    let most = evil.repeat(32_000 / evil.len());
+    let running = json!({"readyReplicas": 2});
+    let refused = |message: &str| {
+        let mut report = report(&work, &running);
+        report["conditions"][0]["status"] = json!("False");
+        report["conditions"][0]["message"] = json!(message);
+        report
+    };
+    let sick = |reason: &str, message: &str| {
+        let mut report = report(&work, &json!({"story": evil}));
+        report["manifestStatuses"][0]["health"] = json!("Unhealthy");
+        let mut told = report["conditions"][0].clone();
+        json_patch::merge(
+            &mut told,
+            &json!({"type": "WorkloadHealthy", "status": "False", "reason": reason,
+            "message": message}),
+        );
+        report["conditions"]
+            .as_array_mut()
+            .into_iter()
+            .for_each(|it| it.push(told.clone()));
+        report
+    };
+    let answer = tell(&m1, &work, &refused(&megabyte)).await?;
+    ensure!([400, 413, 422].contains(&answer.code), "{}", answer.code);
+    let mut seen = 0;
+    for (at, said) in [
+        refused(&most),
+        sick("CrashLoopBackOff", &most),
+        sick("ImagePullBackOff", evil),
+    ]
+    .iter()
+    .enumerate()
+    {
+        tell(&m1, &work, said).await?.ok()?;
+        let stage = if at == 0 { "applied" } else { "health" };
+        wait_for("what the member said", SOON, async || {
+            let run = rig
+                .cli(&["why", "deploy/web", "-n", MINE, "-o", "json"])
+                .await?;
+            let said: Value = serde_json::from_str(&run.stdout)?;
+            ensure!(said["broken"]["stage"] == stage, "{said}");
+            Ok(true)
+        })
+        .await?;
+        let name = work["metadata"]["name"].as_str().unwrap_or_default();
+        let of_work = format!("work/karmada-es-m1/{name}");
+        for args in [
+            &["why", "deploy/web", "-n", MINE][..],
+            &["why", "cluster/m1"],
+            &["why", &of_work],
+            &["get", "deploy/web", "-n", MINE],
+            &["get", "deployments", "-n", MINE],
+            &["get", "deployments", "-n", MINE, "-o", "wide"],
+            &["get", "works", "-C", "m1"],
+            &["get", "works", "-C", "m1", "-o", "wide"],
+        ] {
+            let run = rig.cli(args).await?;
+            let acts = |it: char| it.is_control() && it != '\n' || "\u{202e}\u{200b}".contains(it);
+            for shown in [&run.stdout, &run.stderr] {
+                ensure!(!shown.contains(acts), "{args:?}: {shown:?}");
+                let forged = shown
+                    .lines()
+                    .find(|it| it.starts_with("deployment.apps/web: all is well"));
+                ensure!(forged.is_none(), "{args:?}: {shown}");
+            }
+            let is_wide = args.contains(&"wide");
+            ensure!(
+                is_wide || run.stdout.len() < 16 * 1024,
+                "{args:?}: {} bytes",
+                run.stdout.len()
+            );
+            seen += usize::from(run.stdout.contains("\\u{1b}[2J"));
+        }
+    }
+    ensure!(seen >= 8, "it was shown {seen} times");
+    rig.end().await
+}

@@ -164,9 +164,14 @@ pub(super) struct Rig {
 impl Rig {
     /// Starts a lab whose hub knows Works.
     pub(super) async fn start(name: &str) -> Result<Self> {
+        Self::start_with(name, &LabOptions::new(1)).await
+    }
+
+    /// The same, with another hub or member.
+    pub(super) async fn start_with(name: &str, options: &LabOptions) -> Result<Self> {
         let scratch = Scratch::new(name)?;
         let parts = Parts::from_env()?;
-        let lab = Lab::start(&parts, scratch.path(), &LabOptions::new(1)).await?;
+        let lab = Lab::start(&parts, scratch.path(), options).await?;
         let (hub, member) = (lab.hub.client().await?, lab.members[0].client().await?);
         install(&hub).await?;
         // Where the agent keeps what the hub wanted last.
