@@ -4,7 +4,7 @@
 //! and how many keys it works on at once. The runtime owns what is the same for all of them: the queue,
 //! backoff for each key, bounded concurrency, tracing spans, metrics, and an end that waits for what is
 //! under way. An error or a panic, of a reconcile or of a source, is counted, said, and tried again with
-//! backoff.
+//! backoff, other than an error that says that it lasts.
 
 mod metrics;
 #[cfg(test)]
@@ -53,6 +53,10 @@ pub trait Failure: std::error::Error + Send + 'static {
     fn reason(&self) -> &'static str;
     /// A lost race: tried again at once, from a fresh observation, and not worth a warning.
     fn is_conflict(&self) -> bool {
+        false
+    }
+    /// It is so until what wakes the key changes: tried again before, it would be the same.
+    fn lasts(&self) -> bool {
         false
     }
 }
@@ -237,7 +241,10 @@ impl<R: Reconcile> Shell<R> {
             }
             Some(Err(error)) => {
                 let conflict = error.is_conflict();
-                self.again(key, &chain(&error), conflict);
+                let delay = self.failed(&key, &chain(&error), conflict);
+                if !error.lasts() {
+                    self.queue.add_after(key, delay);
+                }
                 let label = if conflict {
                     Outcome::Conflict
                 } else {
@@ -246,7 +253,8 @@ impl<R: Reconcile> Shell<R> {
                 (label, error.reason())
             }
             None => {
-                self.again(key, &"the reconciler panicked", false);
+                let delay = self.failed(&key, &"the reconciler panicked", false);
+                self.queue.add_after(key, delay);
                 (Outcome::Panicked, "Panicked")
             }
         };
@@ -254,7 +262,8 @@ impl<R: Reconcile> Shell<R> {
             .reconciled(R::NAME, label, reason, started.elapsed());
     }
 
-    fn again(&mut self, key: R::Key, error: &dyn Display, conflict: bool) {
+    /// Says what went wrong; how long to wait before it is tried again.
+    fn failed(&mut self, key: &R::Key, error: &dyn Display, conflict: bool) -> Duration {
         let backoff = self
             .backoffs
             .entry(key.clone())
@@ -267,6 +276,6 @@ impl<R: Reconcile> Shell<R> {
         } else {
             tracing::debug!(controller = R::NAME, object.name = %key, %error, "reconcile failed again");
         }
-        self.queue.add_after(key, delay);
+        delay
     }
 }

@@ -351,6 +351,7 @@ mod tests {
     mod foretold;
     mod rig;
     mod simulated;
+    mod stuck;
 
     use super::*;
     use clap::Parser as _;

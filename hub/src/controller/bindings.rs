@@ -39,6 +39,9 @@ pub enum Error {
     /// What was decided cannot be done now.
     #[error("{0}")]
     Undecided(String),
+    /// Nothing can be made of what there is, until that changes.
+    #[error("{0}")]
+    Impossible(String),
 }
 
 impl Error {
@@ -69,11 +72,16 @@ impl Failure for Error {
             Self::Request { .. } => "RequestFailed",
             Self::Form(..) => "FormFailed",
             Self::Undecided(_) => "Undecided",
+            Self::Impossible(_) => "Impossible",
         }
     }
 
     fn is_conflict(&self) -> bool {
         matches!(self, Self::Request { source, .. } if source.code() == Some(409))
+    }
+
+    fn lasts(&self) -> bool {
+        matches!(self, Self::Impossible(_))
     }
 }
 

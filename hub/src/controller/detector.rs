@@ -29,11 +29,12 @@ pub use unsettled::Unsettled;
 use super::bindings::{Bindings, Error, required_by};
 use super::dependencies::sought::{self, Sought};
 use super::scheduler::Placing;
-use crate::propagation::{Binding, Policy, PolicyName, Template};
+use crate::propagation::{Binding, Notice, Policy, PolicyName, Template};
 use crate::world::{Change, Index, ObjectName, TemplateName, Told, World};
 use common::chance::{Chance, SharedStream};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::gvk::{GroupKind, Gvk};
+use common::lock::lock;
 use common::queue::{Priority, Queue};
 use common::uuid::random_uuid;
 use kube::Client;
@@ -56,6 +57,8 @@ pub struct Detector {
     draws: SharedStream,
     /// Templates that their authors changed, and for which that was not carried out yet.
     edited: Mutex<BTreeMap<TemplateName, Edit>>,
+    /// What was told of templates that do not get what their policies say.
+    told: Mutex<BTreeMap<TemplateName, Vec<Notice>>>,
     holdings: Holdings,
     unsettled: Unsettled,
     policies_in: Index<Arc<str>>,
@@ -83,6 +86,7 @@ impl Detector {
             skips,
             draws: chance.shared_stream("detector"),
             edited: Mutex::default(),
+            told: Mutex::default(),
             holdings,
             unsettled,
             policies_in: views
@@ -357,11 +361,20 @@ impl Reconcile for Detector {
 impl Detector {
     async fn settle(&self, key: &TemplateName, edited: Option<Edit>) -> Result<Requeue, Error> {
         let Some(seen) = self.observe(key, edited).await? else {
+            lock(&self.told).remove(key);
             return self.forget(key).await;
         };
         let mut decision = decide(&seen);
         self.add_dependencies(key, &seen, &mut decision)?;
+        let failed = decision.problem.as_ref().map(|_| decision.events.clone());
+        if failed.is_some() && lock(&self.told).get(key) == failed.as_ref() {
+            decision.events.clear();
+        }
         self.apply(&seen, &decision).await?;
+        match failed {
+            Some(events) => lock(&self.told).insert(key.clone(), events),
+            None => lock(&self.told).remove(key),
+        };
         let waits = matches!(decision.binding, Some(Write::Replace(_)));
         if waits || decision.problem.is_some() {
             self.note_edit(key, edited);

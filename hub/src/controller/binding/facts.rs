@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What overrides see of a cluster.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Facts {
     name: Arc<str>,
     labels: BTreeMap<String, String>,

@@ -25,11 +25,11 @@ use common::lock::lock;
 use common::names::EXECUTION_PREFIX;
 use common::queue::Priority;
 use common::time::SharedClock;
-use deliver::{AT_ONCE, IN_ALL};
+use deliver::{AT_ONCE, Fault, IN_ALL};
 use futures::{FutureExt as _, StreamExt as _};
 use kube::Client;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
 use wake::{Kind, binding_changed, kind_of};
@@ -51,6 +51,8 @@ pub struct Sync {
     overrides_in: Index<Arc<str>>,
     /// What is being written into which Work: to hear of that is no news.
     written: Mutex<BTreeMap<ObjectName, u64>>,
+    /// Bindings that are looked at, and those of which nothing can be made for a cluster as it is.
+    stuck: Mutex<BTreeSet<ObjectName>>,
     /// Who has one writes a Work; they are given out in turn.
     turns: Semaphore,
 }
@@ -84,6 +86,7 @@ impl Sync {
                 .overrides
                 .index(|name, _| vec![Arc::clone(&name.namespace)]),
             written: Mutex::default(),
+            stuck: Mutex::default(),
             turns: Semaphore::new(IN_ALL),
         });
         let controller = Controller::new(Arc::clone(&sync));
@@ -97,6 +100,10 @@ impl Sync {
         let (me, to) = (Arc::clone(&sync), queue.clone());
         world.works.on_change(move |change| {
             me.work_changed(change, &to);
+        });
+        let (me, to) = (Arc::clone(&sync), queue.clone());
+        world.clusters.on_change(move |change| {
+            me.cluster_changed(change, &to);
         });
         let to = queue.clone();
         views.on_templates_listed(move |binding| to.add_with(binding, Priority::Backlog));
@@ -125,12 +132,17 @@ impl Reconcile for Sync {
         self.world.propagation.synced().await;
         self.world.works.synced().await;
         self.world.clusters.synced().await;
-        match self.world.propagation.binding(key) {
-            Some(held) if held.binding.deleting => self.end(key, &held.binding).await?,
-            Some(held) => self.sync(key, &held).await?,
-            None => self.sweep(key).await?,
+        // From before anything is read: a cluster that changes meanwhile wakes it too.
+        lock(&self.stuck).insert(key.clone());
+        let done = match self.world.propagation.binding(key) {
+            Some(held) if held.binding.deleting => self.end(key, &held.binding).await,
+            Some(held) => self.sync(key, &held).await,
+            None => self.sweep(key).await,
+        };
+        if !matches!(done, Err(Error::Impossible(_))) {
+            lock(&self.stuck).remove(key);
         }
-        Ok(Requeue::Never)
+        done.map(|()| Requeue::Never)
     }
 }
 
@@ -214,7 +226,7 @@ impl Sync {
             Ok(renderer) => renderer,
             Err(error) => {
                 let text = chain(&error).to_string();
-                return self.failed(held, &[text]).await;
+                return self.failed(held, &[Fault::Lasting(text)]).await;
             }
         };
         let existing = self.works_of(key);
@@ -244,7 +256,7 @@ impl Sync {
             writes.push(self.write(target, &renderer, name, key).boxed());
         }
         let writes = futures::stream::iter(writes).buffer_unordered(AT_ONCE);
-        let written: Vec<Result<Option<u64>, String>> = writes.collect().await;
+        let written: Vec<Result<Option<u64>, Fault>> = writes.collect().await;
         // Those of one collection are told in order: with the last of them all are known.
         let last = written.iter().filter_map(|it| *it.as_ref().ok()?).max();
         if let Some(version) = last {
@@ -252,10 +264,9 @@ impl Sync {
         }
         self.heard_of(decision.targets.into_iter().map(name_in));
         removed?;
-        let mut problems: Vec<String> = written.into_iter().filter_map(Result::err).collect();
-        if !problems.is_empty() {
-            problems.sort();
-            return self.failed(held, &problems).await;
+        let faults: Vec<Fault> = written.into_iter().filter_map(Result::err).collect();
+        if !faults.is_empty() {
+            return self.failed(held, &faults).await;
         }
         self.note(held, None).await?;
         if are_orphans || last.is_some() {
@@ -279,24 +290,31 @@ impl Sync {
         self.world.propagation.templates.get(&name)?.record
     }
 
-    /// Says what went wrong, and has it tried again.
-    async fn failed(&self, held: &world::Binding, problems: &[String]) -> Result<(), Error> {
-        let text = problems.join("; ");
-        let notice = Notice::warning(condition::REASON, text.clone());
-        self.tell(&held.binding, &[notice]);
-        self.note(held, Some(&text)).await?;
-        Err(Error::Undecided(text))
+    /// Says what went wrong, unless the binding says so already, and has it tried again where that may help.
+    async fn failed(&self, held: &world::Binding, faults: &[Fault]) -> Result<(), Error> {
+        let mut texts: Vec<&str> = faults.iter().map(Fault::text).collect();
+        texts.sort_unstable();
+        let text = texts.join("; ");
+        let lasts = faults.iter().all(|it| matches!(it, Fault::Lasting(_)));
+        if self.note(held, Some(&text)).await? {
+            let notice = Notice::warning(condition::REASON, text.clone());
+            self.tell(&held.binding, &[notice]);
+        }
+        Err(match lasts {
+            true => Error::Impossible(text),
+            false => Error::Undecided(text),
+        })
     }
 
-    /// Has the binding show what is wrong, as long as something is.
-    async fn note(&self, held: &world::Binding, problem: Option<&str>) -> Result<(), Error> {
+    /// Has the binding show what is wrong, as long as something is; whether it did not yet.
+    async fn note(&self, held: &world::Binding, problem: Option<&str>) -> Result<bool, Error> {
         let before = &held.status.conditions;
         let Some(conditions) = condition::decide(self.clock.now(), before, problem) else {
-            return Ok(());
+            return Ok(false);
         };
         let patch = json!({ "conditions": conditions });
         self.bindings.patch_status(&held.binding, &patch).await?;
-        Ok(())
+        Ok(true)
     }
 
     fn tell(&self, binding: &Binding, notices: &[Notice]) {

@@ -20,6 +20,23 @@ pub(super) const AT_ONCE: usize = 16;
 /// The same of all bindings.
 pub(super) const IN_ALL: usize = 64;
 
+/// Why a Work is not as it is to be.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// Nothing can be made of the template, its overrides and the cluster, as long as these are what they are.
+    Lasting(String),
+    /// It may well be made when it is tried again.
+    Passing(String),
+}
+
+impl Fault {
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Lasting(text) | Self::Passing(text) => text,
+        }
+    }
+}
+
 impl Sync {
     /// One Work; the version that was written, if there was anything to write.
     pub(super) async fn write(
@@ -28,7 +45,7 @@ impl Sync {
         renderer: &Renderer<'_>,
         name: ObjectName,
         of: &ObjectName,
-    ) -> Result<Option<u64>, String> {
+    ) -> Result<Option<u64>, Fault> {
         // None is ever taken away.
         let _turn = self.turns.acquire().await;
         let cluster = ObjectName::new(None, &target.name);
@@ -38,15 +55,17 @@ impl Sync {
             .get(&cluster)
             .and_then(|held| held.record);
         let Some(cluster) = held.as_ref().and_then(|it| it.placing.as_ref()) else {
-            return Err(format!("there is no Cluster {:?}", target.name));
+            let text = format!("there is no Cluster {:?}", target.name);
+            return Err(Fault::Passing(text));
         };
         let facts = Facts::of(cluster);
         let existing = self.world.works.get(&name).and_then(|held| held.record);
         if let Some(existing) = &existing {
             if existing.binding.as_ref() != Some(of) {
-                return Err(format!(
+                let text = format!(
                     "Work {name} is not of this binding; delete it, or rename the template"
-                ));
+                );
+                return Err(Fault::Passing(text));
             }
             if existing.deleting {
                 // Its end wakes this binding.
@@ -55,8 +74,10 @@ impl Sync {
         }
         let id = existing.as_ref().and_then(|it| it.id.as_deref());
         let work = renderer.render(target, &facts.borrowed(), id);
-        let work = work.map_err(|error: RenderError| chain(&error).to_string())?;
-        let failed = |verb: &str, why: String| format!("failed to {verb} Work {name}: {why}");
+        let work = work.map_err(|error: RenderError| Fault::Lasting(chain(&error).to_string()))?;
+        let failed = |verb: &str, why: String| {
+            Fault::Passing(format!("failed to {verb} Work {name}: {why}"))
+        };
         let content = write::content(&work).map_err(|error| failed("write", error.to_string()))?;
         lock(&self.written).insert(name.clone(), content);
         let namespace = &name.namespace;

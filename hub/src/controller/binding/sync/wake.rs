@@ -1,6 +1,8 @@
 //! Which bindings are looked at when something changes.
 
 use super::{Sync, lock};
+use crate::controller::binding::facts::Facts;
+use crate::controller::binding::targets::targets;
 use crate::controller::bindings::required_by;
 use crate::scheduler::from_api::priority;
 use crate::world::{self, Change, ObjectName, World};
@@ -122,6 +124,38 @@ impl Sync {
                     }
                 }
             }
+        }
+    }
+
+    /// A cluster that is another one to overrides wakes what is in it, and what could not be made as it was.
+    pub(super) fn cluster_changed(
+        &self,
+        change: &Change<world::Cluster>,
+        queue: &Queue<ObjectName>,
+    ) {
+        let facts = |it: Option<&world::Cluster>| it?.placing.as_deref().map(Facts::of);
+        let (before, after) = (facts(change.before()), facts(change.after()));
+        if before == after {
+            return;
+        }
+        for binding in lock(&self.stuck).iter() {
+            queue.add(binding.clone());
+        }
+        // What comes to a cluster is made for it as it is.
+        if before.is_none() || after.is_none() {
+            return;
+        }
+        let views = &self.world.propagation;
+        for view in [&views.bindings, &views.cluster_bindings] {
+            view.for_each(|name, held| {
+                let is_there = |it: &world::Binding| {
+                    let all = targets(&it.binding.spec);
+                    all.iter().any(|it| it.name == *change.name.name)
+                };
+                if held.record.as_deref().is_some_and(is_there) {
+                    queue.add_with(name.clone(), Priority::Backlog);
+                }
+            });
         }
     }
 
