@@ -6,7 +6,8 @@
 //! it, before and after, and this file compares.
 //!
 //! Changes are carried out one after another, as `kubectl apply` sends them. Where they would end otherwise all at once,
-//! and where the UID that a new template will get settles a tie, the plan says so.
+//! where the UID that a new template will get settles a tie, and where it matters whether a template was edited while
+//! its policy waited, which only the hub remembers, the plan says so.
 
 mod copies;
 mod difference;
@@ -24,6 +25,7 @@ pub use told::{ClusterPlan, Plan, Refused, Share, Step, TemplatePlan, Verdict};
 use crate::controller::detector::skip::Skips;
 use crate::controller::eviction;
 use crate::snapshot::Snapshot;
+use crate::world::TemplateName;
 use chrono::{DateTime, Utc};
 use common::gvk::Gvk;
 use settle::Settling;
@@ -47,13 +49,12 @@ pub fn plan(
     changes: &[Change],
 ) -> Plan {
     let before = State::of(snapshot);
-    let run = |together, odd| run(now, options, before.clone(), changes, together, odd);
-    let (after, refused) = run(false, false);
-    let mut others = vec![run(true, false).0];
-    if changes.iter().any(|change| is_new(&before, change)) {
-        others.push(run(false, true).0);
-        others.push(run(true, true).0);
-    }
+    let mut ways = ways(now, options, &before, changes).into_iter();
+    let mut run = || Some(run(now, options, before.clone(), changes, &ways.next()?));
+    let Some((after, refused)) = run() else {
+        return Plan::default();
+    };
+    let others: Vec<_> = std::iter::from_fn(run).map(|(other, _)| other).collect();
     let mut told = told::tell(&before, &after, &others);
     if changes.len() > 1 {
         let untold = told::untold(&told);
@@ -71,7 +72,7 @@ pub fn lacks(
     snapshot: &Snapshot,
     changes: &[Change],
 ) -> BTreeSet<Gvk> {
-    let (after, _) = run(now, options, State::of(snapshot), changes, false, false);
+    let (after, _) = run(now, options, State::of(snapshot), changes, &Way::default());
     let reached = Snapshot {
         policies: after.state.policies,
         bindings: after.state.bindings,
@@ -90,16 +91,70 @@ fn is_new(before: &State, change: &Change) -> bool {
     subject.is_some_and(|it| !before.templates.contains_key(&it.template()))
 }
 
-/// A hub after changes, one after another or all `together`, and those that it refused.
+/// What nobody can know before.
+#[derive(Debug, Clone, Default)]
+struct Way {
+    /// Whether changes come all at once, or one after another.
+    together: bool,
+    /// Of which parity the UIDs of new templates are.
+    odd: bool,
+    /// Templates that were edited, and of which nothing came yet.
+    edited: BTreeSet<TemplateName>,
+}
+
+/// Every way, the likeliest first.
+fn ways(now: DateTime<Utc>, options: &Options, before: &State, changes: &[Change]) -> Vec<Way> {
+    let mut memories = vec![BTreeSet::new()];
+    let settling = Settling::new(before.clone(), &options.skips, &options.eviction, now);
+    let waiting = settling.waiting();
+    if !waiting.is_empty() {
+        memories.push(waiting);
+    }
+    let is_new = changes.iter().any(|change| is_new(before, change));
+    let mut ways = Vec::new();
+    for edited in memories {
+        for odd in [false, true] {
+            for together in [false, true] {
+                if is_new || !odd {
+                    ways.push(Way {
+                        together,
+                        odd,
+                        edited: edited.clone(),
+                    });
+                }
+            }
+        }
+    }
+    ways
+}
+
+/// A plan for each of the ways in which changes are made one after another.
+#[cfg(test)]
+pub(crate) fn each(
+    now: DateTime<Utc>,
+    options: &Options,
+    snapshot: &Snapshot,
+    changes: &[Change],
+) -> Vec<Plan> {
+    let before = State::of(snapshot);
+    let ways = ways(now, options, &before, changes).into_iter();
+    let plan = |way: Way| {
+        let (after, _) = run(now, options, before.clone(), changes, &way);
+        told::tell(&before, &after, &[])
+    };
+    ways.filter(|it| !it.together).map(plan).collect()
+}
+
+/// A hub after changes, in one way, and those that it refused.
 fn run<'a>(
     now: DateTime<Utc>,
     options: &'a Options,
     before: State,
     changes: &[Change],
-    together: bool,
-    odd: bool,
+    way: &Way,
 ) -> (Settling<'a>, Vec<Refused>) {
     let mut settling = Settling::new(before, &options.skips, &options.eviction, now);
+    settling.remember(&way.edited);
     let mut refused = Vec::new();
     for change in changes {
         if let Change::Delete(subject) = change
@@ -110,11 +165,11 @@ fn run<'a>(
             settling.touch(touched);
             settling.settle();
         }
-        match settling.state.change(change, now, odd) {
+        match settling.state.change(change, now, way.odd) {
             Ok(touched) => settling.touch(touched),
             Err(why) => refused.extend(Refused::of(change, why)),
         }
-        if !together {
+        if !way.together {
             settling.settle();
         }
     }

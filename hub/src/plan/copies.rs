@@ -25,6 +25,8 @@ pub(super) struct Copy {
     /// What it is told to run, without the system's own marks; why it cannot be told, and nothing where it stays as it
     /// was.
     pub manifest: Option<Result<Value, String>>,
+    /// What one that was left was told, if it came there as things are.
+    pub left: Option<Value>,
     /// The override policies that change something in it.
     pub overrides: Vec<String>,
     /// What they change.
@@ -36,16 +38,23 @@ pub(super) fn of(state: &State, key: &ObjectName) -> BTreeMap<String, Copy> {
     let Some(held) = state.bindings.get(key) else {
         return BTreeMap::new();
     };
-    let mut copies = rendered(state, held);
+    let mut copies = rendered(state, held, &targets(&held.binding.spec));
     let tasks = held.binding.spec.graceful_eviction_tasks.iter();
     let stays = tasks.filter(|it| it.purge_mode.unwrap_or_default() != PurgeMode::Directly);
     for task in stays {
         // Of a cluster that is gone nothing stays.
         if state.clusters.contains_key(&task.from_cluster) {
+            let target = TargetCluster {
+                name: task.from_cluster.clone(),
+                replicas: task.replicas,
+                ..TargetCluster::default()
+            };
+            let made = || rendered(state, held, &[&target]).remove(&target.name);
             let left = copies.entry(task.from_cluster.clone());
             left.or_insert_with(|| Copy {
                 replicas: task.replicas,
                 leaving: true,
+                left: made().and_then(|it| it.manifest?.ok()),
                 ..Copy::default()
             });
         }
@@ -53,14 +62,17 @@ pub(super) fn of(state: &State, key: &ObjectName) -> BTreeMap<String, Copy> {
     copies
 }
 
-fn rendered(state: &State, held: &world::Binding) -> BTreeMap<String, Copy> {
+fn rendered(
+    state: &State,
+    held: &world::Binding,
+    all: &[&TargetCluster],
+) -> BTreeMap<String, Copy> {
     let binding = &held.binding;
     let failed = |target: &TargetCluster, why: String| Copy {
         replicas: target.replicas,
         manifest: Some(Err(why)),
         ..Copy::default()
     };
-    let all = targets(&binding.spec);
     let each = |copy: &dyn Fn(&TargetCluster) -> Copy| -> BTreeMap<String, Copy> {
         let copies = all.iter().map(|target| (target.name.clone(), copy(target)));
         copies.collect()
@@ -115,6 +127,7 @@ fn rendered(state: &State, held: &world::Binding) -> BTreeMap<String, Copy> {
         Copy {
             replicas: target.replicas,
             leaving: false,
+            left: None,
             overridden: plain.map_or_else(Vec::new, |plain| differences(&plain, &manifest)),
             manifest: Some(Ok(manifest)),
             overrides,

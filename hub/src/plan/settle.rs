@@ -1,7 +1,7 @@
 //! Carries out what the hub's controllers decide, one after another, until nothing is left to do: at once, and then
 //! as time passes. Pure: the decisions are the controllers' own.
 
-use super::state::{State, Touched};
+use super::state::{Held, State, Touched};
 use crate::controller::bindings::required_by;
 use crate::controller::dependencies::{attach, sought};
 use crate::controller::detector::skip::Skips;
@@ -87,6 +87,27 @@ impl<'a> Settling<'a> {
     /// When it began.
     pub(super) fn start(&self) -> DateTime<Utc> {
         self.start
+    }
+
+    /// Templates of which something waits: what was edited of them meanwhile only the hub remembers.
+    pub(super) fn waiting(&self) -> BTreeSet<TemplateName> {
+        let waits = |held: &Held| {
+            let template = &held.identity;
+            !self.skips.template(template) && !self.is_undecided(template) && {
+                let seen = self.observed(template, &held.object, Some(Edit::Content));
+                detector::decide(&seen).problem.is_some()
+            }
+        };
+        let all = self.state.templates.iter();
+        all.filter(|(_, held)| waits(held))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// Templates that were edited before it began.
+    pub(super) fn remember(&mut self, edited: &BTreeSet<TemplateName>) {
+        let edited = edited.iter().map(|name| (name.clone(), Edit::Content));
+        self.edited.extend(edited);
     }
 
     /// Something changed.
@@ -253,7 +274,7 @@ impl<'a> Settling<'a> {
             }
         }
         if let Some(identity) = Template::of(&object) {
-            let held = super::state::Held { identity, object };
+            let held = Held { identity, object };
             self.state.templates.insert(name.clone(), Arc::new(held));
         }
     }

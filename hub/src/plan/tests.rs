@@ -102,7 +102,13 @@ pub(crate) fn hub(changes: &[Change]) -> Snapshot {
 /// A hub as changes leave it.
 pub(crate) fn then(snapshot: &Snapshot, changes: &[Change]) -> Snapshot {
     let options = options();
-    let (after, refused) = run(now(), &options, State::of(snapshot), changes, false, false);
+    let (after, refused) = run(
+        now(),
+        &options,
+        State::of(snapshot),
+        changes,
+        &Way::default(),
+    );
     assert!(refused.is_empty(), "{refused:?}");
     let state = after.state;
     let templates = state.templates.into_iter().map(|(name, held)| {

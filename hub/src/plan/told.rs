@@ -13,6 +13,7 @@ use common::conditions;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What changes would do.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -187,23 +188,22 @@ pub struct ClusterPlan {
 pub(super) fn tell(before: &State, after: &Settling<'_>, others: &[Settling<'_>]) -> Plan {
     let mut plan = Plan::default();
     let same_around = same_around(before, &after.state);
-    let keys: BTreeSet<&ObjectName> = before
-        .bindings
-        .keys()
-        .chain(after.state.bindings.keys())
-        .collect();
+    let others_too = others.iter().flat_map(|it| it.state.bindings.iter());
+    let all = before.bindings.iter().chain(&after.state.bindings);
+    let keys: BTreeMap<&ObjectName, &Arc<world::Binding>> = others_too.chain(all).collect();
     let mut told: BTreeSet<TemplateName> = BTreeSet::new();
-    for key in keys {
+    for (key, held) in keys {
         let or = alternatives(key, after, others);
         if same_around && or.is_empty() && is_same(before, &after.state, key) {
             plan.unchanged += 1;
             continue;
         }
-        let Some(mut template) = template(before, after, key) else {
+        let Some(name) = TemplateName::of(&held.binding.spec.resource) else {
             continue;
         };
+        let mut template = template(before, after, key, &held.binding.spec.resource, &name);
         template.or = or;
-        told.extend(names(before, after, key));
+        told.insert(name);
         if template.changes() {
             plan.unknown.extend(unreported(&after.state, key));
             plan.templates.push(template);
@@ -218,6 +218,7 @@ pub(super) fn tell(before: &State, after: &Settling<'_>, others: &[Settling<'_>]
         let held = after.state.templates.get(name);
         let reference = held.map(|held| held.identity.reference());
         let mut waiting = reference.map(|it| named(&it)).unwrap_or_default();
+        waiting.policy = holders(before, &after.state, name);
         waiting.waits = Some(problem.to_string());
         plan.templates.push(waiting);
     }
@@ -265,11 +266,6 @@ fn is_same(before: &State, after: &State, key: &ObjectName) -> bool {
         && object(before) == object(after)
 }
 
-fn names(before: &State, after: &Settling<'_>, key: &ObjectName) -> Option<TemplateName> {
-    let held = after.state.bindings.get(key).or(before.bindings.get(key))?;
-    TemplateName::of(&held.binding.spec.resource)
-}
-
 fn named(resource: &ObjectReference) -> TemplatePlan {
     TemplatePlan {
         api_version: resource.api_version.clone(),
@@ -280,18 +276,28 @@ fn named(resource: &ObjectReference) -> TemplatePlan {
     }
 }
 
-fn template(before: &State, after: &Settling<'_>, key: &ObjectName) -> Option<TemplatePlan> {
-    let (old, new) = (before.bindings.get(key), after.state.bindings.get(key));
-    let mut template = named(&new.or(old)?.binding.spec.resource);
-    let name = names(before, after, key)?;
+/// The policies that hold a template.
+fn holders(before: &State, after: &State, name: &TemplateName) -> Step<String> {
     let holder = |state: &State| {
-        let holder = wake::holder(&state.templates.get(&name)?.identity)?;
+        let holder = wake::holder(&state.templates.get(name)?.identity)?;
         Some(shown(&holder))
     };
-    template.policy = Step {
+    Step {
         before: holder(before),
-        after: holder(&after.state),
-    };
+        after: holder(after),
+    }
+}
+
+fn template(
+    before: &State,
+    after: &Settling<'_>,
+    key: &ObjectName,
+    resource: &ObjectReference,
+    name: &TemplateName,
+) -> TemplatePlan {
+    let (old, new) = (before.bindings.get(key), after.state.bindings.get(key));
+    let mut template = named(resource);
+    template.policy = holders(before, &after.state, name);
     let (was, will) = (copies::of(before, key), copies::of(&after.state, key));
     let clusters: BTreeSet<&String> = was.keys().chain(will.keys()).collect();
     let clusters = clusters.into_iter().map(|cluster| {
@@ -303,10 +309,10 @@ fn template(before: &State, after: &Settling<'_>, key: &ObjectName) -> Option<Te
         before: old.and_then(|it| unplaced(it)),
         after: new.and_then(|it| unplaced(it)),
     };
-    template.waits = after.problems.get(&name).map(ToString::to_string);
+    template.waits = after.problems.get(name).map(ToString::to_string);
     let moved = after.moved_at.get(key);
     template.after_seconds = moved.map(|at| (*at - after.start()).num_seconds());
-    Some(template)
+    template
 }
 
 fn shown(policy: &PolicyName) -> String {
@@ -324,7 +330,9 @@ fn unplaced(held: &world::Binding) -> Option<String> {
 
 fn in_cluster(cluster: &str, was: Option<&Copy>, will: Option<&Copy>) -> ClusterPlan {
     let manifest = |copy: Option<&Copy>| copy?.manifest.as_ref()?.as_ref().ok().cloned();
-    let told = manifest(will);
+    // What comes and is left again is there as it came.
+    let passing = will.filter(|it| it.leaving && was.is_none());
+    let told = manifest(will).or(passing.and_then(|it| it.left.clone()));
     let changes = match (manifest(was), &told) {
         (Some(was), Some(will)) => differences(&was, will),
         _ => Vec::new(),
@@ -340,7 +348,9 @@ fn in_cluster(cluster: &str, was: Option<&Copy>, will: Option<&Copy>) -> Cluster
             Verdict::Gained
         }
         (_, None) => Verdict::Lost,
-        (Some(Copy { leaving: false, .. }), Some(Copy { leaving: true, .. })) => Verdict::Leaves,
+        (None | Some(Copy { leaving: false, .. }), Some(Copy { leaving: true, .. })) => {
+            Verdict::Leaves
+        }
         (_, Some(Copy { leaving: true, .. })) => Verdict::Stays,
         _ if replicas.before != replicas.after || !changes.is_empty() || problem != stood => {
             Verdict::Changed

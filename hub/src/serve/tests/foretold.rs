@@ -3,7 +3,8 @@
 //! moves any more. Placements, replicas, claims and every manifest have to be those of the plan.
 //!
 //! A seed is a walk: each change meets what those before it left. `draw` makes what is applied, `hub` is the hub that it
-//! is applied to, `outcome` compares.
+//! is applied to, `outcome` compares. A walk of which something was foretold wrong is told as data, and is kept in
+//! `walks` once that is mended.
 
 mod draw;
 mod hub;
@@ -15,8 +16,11 @@ use draw::Wanted;
 use hub::Fleet;
 use outcome::Real;
 use rand::Rng as _;
+use rand::rngs::StdRng;
+use serde::{Deserialize, Serialize};
 use std::env;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
 /// Changes of one walk.
@@ -49,19 +53,54 @@ impl Tally {
     }
 }
 
-async fn walk(seed: u64) -> (Tally, Vec<String>) {
+/// Changes that are planned together.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Step {
+    changes: Vec<Wanted>,
+    /// Whether each is carried out before the next is made.
+    one_by_one: bool,
+}
+
+/// Changes of one hub; of a walk that is kept, these, and of another as many as its seed says.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Walk {
+    seed: u64,
+    steps: Vec<Step>,
+}
+
+/// Changes of a step.
+async fn drawn(fleet: &Fleet, mut rng: StdRng) -> Step {
+    Step {
+        changes: fleet.possible(draw::changes(&mut rng)).await,
+        one_by_one: rng.random_bool(0.5),
+    }
+}
+
+/// Makes a walk: one that is kept, or one that a seed draws; and what it was, where something was wrong.
+async fn walk(kept: &Walk) -> (Tally, Vec<String>) {
+    let seed = kept.seed;
     let fleet = Fleet::begin(seed).await;
     let chance = Chance::seeded(seed);
     let mut tally = Tally::default();
     let mut wrong = Vec::new();
-    for step in 0..STEPS {
-        let mut rng = chance.stream(&format!("step {step}"));
+    let mut made = Walk {
+        seed,
+        steps: Vec::new(),
+    };
+    let steps = match kept.steps.len() {
+        0 => STEPS,
+        many => many,
+    };
+    for step in 0..steps {
         fleet.rejoin().await;
-        let wanted = draw::changes(&mut rng);
-        let wanted = fleet.possible(wanted).await;
-        let one_by_one = rng.random_bool(0.5);
-        let found = one(&fleet, &wanted, one_by_one, &mut tally).await;
-        let shown: Vec<String> = wanted.iter().map(Wanted::shown).collect();
+        let next = match kept.steps.get(step) {
+            Some(kept) => kept.clone(),
+            None => drawn(&fleet, chance.stream(&format!("step {step}"))).await,
+        };
+        made.steps.push(next.clone());
+        let found = one(&fleet, &next.changes, next.one_by_one, &mut tally).await;
+        let shown: Vec<String> = next.changes.iter().map(Wanted::shown).collect();
         wrong.extend(found.into_iter().map(|it| {
             format!(
                 "seed {seed} step {step}: {it}\n    by {}",
@@ -70,6 +109,8 @@ async fn walk(seed: u64) -> (Tally, Vec<String>) {
         }));
         if !wrong.is_empty() {
             // What follows meets another hub than was meant.
+            let made = serde_json::to_string(&made).expect("JSON");
+            wrong.push(format!("seed {seed} was the walk {made}"));
             break;
         }
     }
@@ -96,13 +137,11 @@ async fn one(fleet: &Fleet, wanted: &[Wanted], one_by_one: bool, tally: &mut Tal
     let settled = plan.templates.iter().all(|it| it.or.is_empty());
     if one_by_one || settled {
         // Where the last change leaves a cluster untold, it has what those before it came to.
-        let earlier = (1..changes.len()).map(|many| fleet.plan(&snapshot, &changes[..many]));
-        wrong.extend(outcome::exact(
-            &plan,
-            &earlier.collect::<Vec<_>>(),
-            &before,
-            &after,
-        ));
+        let earlier = (1..changes.len()).flat_map(|many| fleet.each(&snapshot, &changes[..many]));
+        let earlier: Vec<_> = earlier.collect();
+        // Each way is one thing that nobody can know before.
+        let ways = fleet.each(&snapshot, &changes);
+        wrong.extend(outcome::exact(&ways, &earlier, &before, &after));
     }
     wrong
 }
@@ -119,17 +158,17 @@ fn seeds() -> Range<u64> {
     }
 }
 
-#[test]
-fn what_is_planned_is_what_happens() {
-    let (next, all) = (Mutex::new(seeds()), Mutex::default());
+/// Makes walks, on every processor one.
+fn on_all_cores(walks: impl Iterator<Item = Walk> + Send) -> Tally {
+    let (next, all) = (Mutex::new(walks), Mutex::default());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
-                    let seed = next.lock().expect("held").next();
-                    let Some(seed) = seed else { return };
-                    let (tally, found) = alone(walk(seed));
+                    let next = next.lock().expect("held").next();
+                    let Some(next) = next else { return };
+                    let (tally, found) = alone(walk(&next));
                     found.iter().for_each(|it| eprintln!("{it}"));
                     let mut all: MutexGuard<'_, Tally> = all.lock().expect("held");
                     all.add(&tally, found.len());
@@ -137,7 +176,35 @@ fn what_is_planned_is_what_happens() {
             });
         }
     });
-    let all = all.into_inner().expect("held");
+    all.into_inner().expect("held")
+}
+
+#[test]
+fn what_was_foretold_wrong_once_is_what_happens() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/serve/tests/foretold/walks");
+    let files = std::fs::read_dir(folder).expect("a folder");
+    let mut files: Vec<_> = files.map(|it| it.expect("a file").path()).collect();
+    files.sort();
+    let read = |file: &std::path::PathBuf| -> Walk {
+        let text = std::fs::read_to_string(file).expect("a text");
+        let walk: Walk = serde_json::from_str(&text).expect("a walk");
+        assert!(!walk.steps.is_empty(), "{}", file.display());
+        walk
+    };
+    let walks: Vec<Walk> = files.iter().map(read).collect();
+    let steps: usize = walks.iter().map(|it| it.steps.len()).sum();
+    let all = on_all_cores(walks.into_iter());
+    assert_eq!((all.wrong, all.held), (0, steps), "{all:?}");
+    assert!(!files.is_empty());
+}
+
+#[test]
+fn what_is_planned_is_what_happens() {
+    let walks = seeds().map(|seed| Walk {
+        seed,
+        ..Walk::default()
+    });
+    let all = on_all_cores(walks);
     eprintln!("{all:?}");
     assert_eq!(all.wrong, 0, "{all:?}");
     assert!(all.held == STEPS * seeds().count(), "{all:?}");

@@ -3,13 +3,15 @@
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub(super) const SPACES: [&str; 2] = ["a", "b"];
 pub(super) const MEMBERS: [&str; 4] = ["m1", "m2", "m3", "m4"];
 
 /// What somebody wants.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) enum Wanted {
     /// An object of a file.
     Apply(Value),

@@ -191,6 +191,11 @@ impl Fleet {
         plan::plan(self.env.clock.now(), &self.options, snapshot, changes)
     }
 
+    /// The plans of all that nobody can know before, with changes made one after another.
+    pub(super) fn each(&self, snapshot: &Snapshot, changes: &[Change]) -> Vec<Plan> {
+        plan::each(self.env.clock.now(), &self.options, snapshot, changes)
+    }
+
     pub(super) async fn snapshot(&self) -> Snapshot {
         let kinds = [
             ("apps/v1", "Deployment"),
@@ -277,7 +282,7 @@ impl Fleet {
             .is_some_and(|all| all.iter().any(is))
     }
 
-    /// Waits until nothing was decided for so long. What is tried again and fails is an Event each time, for ever.
+    /// Waits until nothing was decided for so long.
     async fn quiet(&self, quiet: Duration) {
         let (mut last, mut since) = (BTreeMap::new(), Instant::now());
         for _ in 0..PATIENCE {

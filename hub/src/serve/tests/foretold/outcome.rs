@@ -107,7 +107,7 @@ fn planned(template: &TemplatePlan) -> Shares {
 }
 
 fn is_target(one: &ClusterPlan) -> bool {
-    one.manifest.is_some() || one.problem.is_some()
+    one.verdict != Verdict::Leaves && (one.manifest.is_some() || one.problem.is_some())
 }
 
 /// Whether everything went to where the plan has it, or may have it.
@@ -143,84 +143,113 @@ pub(super) fn possible(plan: &Plan, before: &Real, after: &Real) -> Vec<String> 
     wrong
 }
 
-/// In what a plan without choices differs from what is there.
-pub(super) fn exact(plan: &Plan, earlier: &[Plan], before: &Real, after: &Real) -> Vec<String> {
+/// In what plans without choices differ from what is there: of each template the one that comes closest.
+pub(super) fn exact(plans: &[Plan], earlier: &[Plan], before: &Real, after: &Real) -> Vec<String> {
     let mut wrong = Vec::new();
-    let told: BTreeMap<ObjectName, &TemplatePlan> =
-        plan.templates.iter().map(|it| (key_of(it), it)).collect();
-    let mut tell = |what: String, planned: Value, really: Value| {
-        if planned != really {
-            wrong.push(format!("{what}: planned {planned}, really {really}"));
-        }
-    };
     for key in before.keys().union(&after.keys()) {
-        let Some(template) = told.get(key) else {
-            tell(
-                format!("{key}, untold"),
-                json!(before.shares(key)),
-                json!(after.shares(key)),
-            );
-            tell(
-                format!("{key}, untold, holder"),
-                json!(before.holder(key)),
-                json!(after.holder(key)),
-            );
-            let had: BTreeSet<&String> = clusters(before, key)
-                .union(&clusters(after, key))
-                .copied()
-                .collect();
-            for cluster in had {
-                let of = |real: &Real| json!(real.manifest(key, cluster));
-                tell(format!("{key} in {cluster}, untold"), of(before), of(after));
+        let each = plans.iter().map(|plan| {
+            let told = plan.templates.iter().find(|it| key_of(it) == *key);
+            match told {
+                Some(template) => of_told(key, template, earlier, before, after),
+                None => of_untold(key, before, after),
             }
-            continue;
-        };
-        tell(
-            format!("{key}"),
-            json!(planned(template)),
-            json!(after.shares(key)),
+        });
+        wrong.extend(each.min_by_key(Vec::len).unwrap_or_default());
+    }
+    wrong
+}
+
+/// Texts of what differs.
+#[derive(Default)]
+struct Differing(Vec<String>);
+
+impl Differing {
+    fn tell(&mut self, what: String, planned: &Value, really: &Value) {
+        if planned != really {
+            self.0
+                .push(format!("{what}: planned {planned}, really {really}"));
+        }
+    }
+}
+
+/// A template of which a plan tells nothing stays as it is.
+fn of_untold(key: &ObjectName, before: &Real, after: &Real) -> Vec<String> {
+    let mut wrong = Differing::default();
+    let what = format!("{key}, untold");
+    wrong.tell(
+        what.clone(),
+        &json!(before.shares(key)),
+        &json!(after.shares(key)),
+    );
+    wrong.tell(
+        format!("{what}, holder"),
+        &json!(before.holder(key)),
+        &json!(after.holder(key)),
+    );
+    let (had, has) = (clusters(before, key), clusters(after, key));
+    for cluster in had.union(&has) {
+        let of = |real: &Real| json!(real.manifest(key, cluster));
+        wrong.tell(
+            format!("{key} in {cluster}, untold"),
+            &of(before),
+            &of(after),
         );
-        let policy = template
-            .policy
-            .after
-            .as_ref()
-            .and_then(|it| it.split_once(' '));
-        tell(
-            format!("{key}, holder"),
-            json!(policy.map(|it| it.1)),
-            json!(after.holder(key)),
-        );
-        tell(
-            format!("{key}, unplaced"),
-            json!(template.unplaced.after),
-            json!(after.unplaced(key)),
-        );
-        let mut seen = BTreeSet::new();
-        for one in &template.clusters {
-            seen.insert(&one.cluster);
-            let really = json!(after.manifest(key, &one.cluster));
-            let what = format!("{key} in {}, {:?}", one.cluster, one.verdict);
-            match (&one.manifest, one.verdict) {
-                (Some(manifest), _) => tell(what, manifest.clone(), really),
-                (None, Verdict::Lost) => tell(what, Value::Null, really),
-                // It stays as it was, or as a change before this one had it.
-                (None, _) => {
-                    let mut manifests = earlier.iter().filter_map(|it| told_to(it, key, one));
-                    if !manifests.any(|it| *it == really) {
-                        tell(what, json!(before.manifest(key, &one.cluster)), really);
-                    }
+    }
+    wrong.0
+}
+
+fn of_told(
+    key: &ObjectName,
+    template: &TemplatePlan,
+    earlier: &[Plan],
+    before: &Real,
+    after: &Real,
+) -> Vec<String> {
+    let mut wrong = Differing::default();
+    wrong.tell(
+        format!("{key}"),
+        &json!(planned(template)),
+        &json!(after.shares(key)),
+    );
+    let policy = template.policy.after.as_ref();
+    let policy = policy.and_then(|it| it.split_once(' '));
+    wrong.tell(
+        format!("{key}, holder"),
+        &json!(policy.map(|it| it.1)),
+        &json!(after.holder(key)),
+    );
+    wrong.tell(
+        format!("{key}, unplaced"),
+        &json!(template.unplaced.after),
+        &json!(after.unplaced(key)),
+    );
+    let mut seen = BTreeSet::new();
+    for one in &template.clusters {
+        seen.insert(&one.cluster);
+        let really = json!(after.manifest(key, &one.cluster));
+        let problem = one.problem.as_deref().unwrap_or_default();
+        let what = format!("{key} in {}, {:?} {problem}", one.cluster, one.verdict);
+        match (&one.manifest, one.verdict) {
+            (Some(manifest), _) => wrong.tell(what, manifest, &really),
+            (None, Verdict::Lost) => wrong.tell(what, &Value::Null, &really),
+            // It stays as it was, or as a change before this one had it.
+            (None, _) => {
+                let mut manifests = earlier.iter().filter_map(|it| told_to(it, key, one));
+                if !manifests.any(|it| *it == really) {
+                    let was = json!(before.manifest(key, &one.cluster));
+                    wrong.tell(what, &was, &really);
                 }
             }
         }
-        for cluster in clusters(after, key).difference(&seen) {
-            tell(
-                format!("{key} in {cluster}, which no plan names"),
-                Value::Null,
-                json!(after.manifest(key, cluster)),
-            );
-        }
     }
-    wrong
+    for cluster in clusters(after, key).difference(&seen) {
+        wrong.tell(
+            format!("{key} in {cluster}, which no plan names"),
+            &Value::Null,
+            &json!(after.manifest(key, cluster)),
+        );
+    }
+    wrong.0
 }
 
 /// What a cluster is told of a template by another plan.
