@@ -16,6 +16,7 @@ mod init_flags;
 mod init_install;
 mod init_policy;
 mod lab;
+mod mends;
 mod network_agents;
 mod network_clients;
 mod pod;

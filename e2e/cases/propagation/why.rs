@@ -2,15 +2,15 @@
 //!
 //! The test plays the members' agents and their kubelets; it carries the commands out as a shell and kubectl would.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kube::Client;
 use serde_json::{Value, json};
 
 use super::rig::{MINE, Rig, SOON, THEIRS, path, policy};
-use crate::env::{Answer, JSON_PATCH, MERGE, ask, wait_for, wait_for_some};
+use crate::cases::mends::carry_out;
+use crate::env::{Answer, MERGE, ask, wait_for, wait_for_some};
 
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
-const API: &str = "/apis/policy.karmada.io/v1alpha1";
 
 /// What `towline why` says, as programs read it.
 async fn why(rig: &Rig, words: &[&str]) -> Result<Value> {
@@ -67,117 +67,21 @@ async fn mends(rig: &Rig, object: &str, stage: &str, cause: &str) -> Result<()> 
     let mend = &said["broken"]["mend"];
     ensure!(mend["member"].is_null(), "{mend}");
     for command in mend["commands"].as_array().context("no commands")? {
-        carry_out(rig, command.as_str().unwrap_or_default()).await?;
+        carry_out(
+            &rig.admin,
+            async |args: &[&str]| rig.cli(args).await,
+            command.as_str().unwrap_or_default(),
+        )
+        .await?;
     }
     no_longer(rig, object, cause).await
 }
 
-/// Words as a shell makes them.
-fn words(command: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut quoted = false;
-    for character in command.chars() {
-        match character {
-            '\'' => quoted = !quoted,
-            ' ' if !quoted => words.push(String::new()),
-            other => {
-                if let Some(word) = words.last_mut() {
-                    word.push(other);
-                }
-            }
-        }
-    }
-    words
-}
-
-/// Where an object lies that a command names by type and name.
-fn place(of: &str, namespace: Option<&str>) -> Result<String> {
-    let (kind, name) = of.split_once('/').context("no name")?;
-    let within = namespace
-        .map(|it| format!("/namespaces/{it}"))
-        .unwrap_or_default();
-    let collection = match kind {
-        "pp" => format!("{API}{within}/propagationpolicies"),
-        "op" => format!("{API}{within}/overridepolicies"),
-        "cpp" => format!("{API}/clusterpropagationpolicies"),
-        "rb" => format!("/apis/work.karmada.io/v1alpha2{within}/resourcebindings"),
-        "work" => format!("/apis/work.karmada.io/v1alpha1{within}/works"),
-        "deployments.apps" => format!("/apis/apps/v1{within}/deployments"),
-        "cluster" => CLUSTERS.to_owned(),
-        other => bail!("no test knows {other}"),
-    };
-    Ok(format!("{collection}/{name}"))
-}
-
-/// Does on the hub what a command says.
-async fn carry_out(rig: &Rig, command: &str) -> Result<()> {
-    if let Some(yaml) = command.strip_prefix("kubectl apply -f - <<'EOF'\n") {
-        let yaml = yaml.strip_suffix("\nEOF").context("no end")?;
-        let object: Value = serde_yaml::from_str(yaml)?;
-        ensure!(object["kind"] == "PropagationPolicy", "{object}");
-        let namespace = object["metadata"]["namespace"]
-            .as_str()
-            .context("no namespace")?;
-        return rig
-            .create(&path("PropagationPolicy", namespace), &object)
-            .await;
-    }
-    let all = words(command);
-    let mut rest: Vec<&str> = all.iter().map(String::as_str).collect();
-    let namespace = (rest.get(1) == Some(&"-n"))
-        .then(|| rest.drain(1..3).nth(1))
-        .flatten();
-    let texts = |pairs: &[&str]| -> Value {
-        let pair = pairs.iter().filter_map(|it| it.split_once('='));
-        pair.map(|(key, value)| (key.to_owned(), json!(value)))
-            .collect::<serde_json::Map<_, _>>()
-            .into()
-    };
-    let send = async |of: &str, form: &str, patch: &str| -> Result<()> {
-        let at = place(of, namespace)?;
-        ask(&rig.admin, "PATCH", &at, Some((form, patch)))
-            .await?
-            .ok()?;
-        Ok(())
-    };
-    match rest[..] {
-        ["kubectl", "patch", of, "--type=merge", "-p", patch] => send(of, MERGE, patch).await,
-        ["kubectl", "patch", of, "--type=json", "-p", patch] => send(of, JSON_PATCH, patch).await,
-        [
-            "kubectl",
-            "patch",
-            "cluster",
-            name,
-            "--type=merge",
-            "-p",
-            patch,
-        ] => send(&format!("cluster/{name}"), MERGE, patch).await,
-        ["kubectl", "annotate", kind, name, ref pairs @ ..] => {
-            let patch = json!({"metadata": {"annotations": texts(pairs)}}).to_string();
-            send(&format!("{kind}/{name}"), MERGE, &patch).await
-        }
-        [
-            "kubectl",
-            "label",
-            kind,
-            name,
-            "--overwrite",
-            ref pairs @ ..,
-        ] => {
-            let patch = json!({"metadata": {"labels": texts(pairs)}}).to_string();
-            send(&format!("{kind}/{name}"), MERGE, &patch).await
-        }
-        ["kubectl", "scale", kind, name, replicas] => {
-            let replicas: i64 = replicas.trim_start_matches("--replicas=").parse()?;
-            let patch = json!({"spec": {"replicas": replicas}}).to_string();
-            send(&format!("{kind}/{name}"), MERGE, &patch).await
-        }
-        ["towline", ref args @ ..] => {
-            rig.cli(args).await?.ok()?;
-            Ok(())
-        }
-        _ => bail!("no test carries out {command}"),
-    }
+/// Carries out the first command of a mend.
+async fn first_mend(rig: &Rig, said: &Value) -> Result<()> {
+    let command = said["broken"]["mend"]["commands"][0].as_str();
+    let towline = async |args: &[&str]| rig.cli(args).await;
+    carry_out(&rig.admin, towline, command.unwrap_or_default()).await
 }
 
 fn workload(name: &str) -> Value {
@@ -307,7 +211,8 @@ async fn what_keeps_a_template_on_the_hub_is_named_and_mended() -> Result<()> {
     mends(&rig, &large, "placement", "LittleRoom").await?;
     cluster_status(&rig, "m1", &json!({"resourceSummary": null})).await?;
 
-    // A kind that no cluster serves, and who may do nothing about it.
+    // A kind that no cluster serves: one of Kubernetes itself, and one that is defined on the hub.
+    widget(&rig).await?;
     let jobs = format!("/apis/batch/v1/namespaces/{MINE}/jobs");
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once"}, "spec": {"template": {"spec":
         {"restartPolicy": "Never", "containers": [{"name": "c", "image": "example.org/c:1"}]}}}});
@@ -332,6 +237,52 @@ async fn what_keeps_a_template_on_the_hub_is_named_and_mended() -> Result<()> {
     rig.create(&path("PropagationPolicy", MINE), &held).await?;
     mends(&rig, "deploy/held", "work", "Suspended").await?;
     rig.end().await
+}
+
+/// Has clusters serve a group version with kinds from now on, beside what they serve.
+async fn serves(rig: &Rig, version: &str, kind: &str) -> Result<()> {
+    for name in ["m1", "m2"] {
+        let cluster = rig.get(&format!("{CLUSTERS}/{name}")).await?;
+        let mut served = cluster.context("no Cluster")?["status"]["apiEnablements"].clone();
+        let more = json!({"groupVersion": version, "resources": [{"kind": kind, "name": kind.to_lowercase() + "s"}]});
+        served.as_array_mut().context("a list")?.push(more);
+        cluster_status(rig, name, &json!({"apiEnablements": served})).await?;
+    }
+    Ok(())
+}
+
+/// A kind of the hub's own: what defines it goes to the clusters, and then so does what is of it.
+async fn widget(rig: &Rig) -> Result<()> {
+    serves(rig, "apiextensions.k8s.io/v1", "CustomResourceDefinition").await?;
+    let names = json!({"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": names, "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}});
+    rig.create(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        &crd,
+    )
+    .await?;
+    let widgets = format!("/apis/example.com/v1/namespaces/{MINE}/widgets");
+    wait_for("the hub to serve widgets", SOON, async || {
+        Ok(rig.get(&widgets).await?.is_some())
+    })
+    .await?;
+    let widget =
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "gear"}});
+    rig.create(&widgets, &widget).await?;
+    let selects = policy("gear", "example.com/v1", "Widget", Some("gear"));
+    rig.create(&path("PropagationPolicy", MINE), &selects)
+        .await?;
+    let said = says(rig, "widgets/gear", "placement", "ApiMissing").await?;
+    first_mend(rig, &said).await?;
+    // What an agent would do: it applies the definition, and says what its member serves.
+    rig.placed("m1", "widgets.example.com").await?;
+    serves(rig, "example.com/v1", "Widget").await?;
+    no_longer(rig, "widgets/gear", "ApiMissing").await?;
+    rig.placed("m1", "gear").await?;
+    Ok(())
 }
 
 /// From the Work to pods: what is wrong lies in a member.
@@ -397,13 +348,7 @@ async fn what_keeps_a_template_from_running_in_a_member_is_named() -> Result<()>
     );
     tell(&agent, &work, &[owned], "Unknown").await?.ok()?;
     let said = says(&rig, &object, "applied", "Conflict").await?;
-    carry_out(
-        &rig,
-        said["broken"]["mend"]["commands"][0]
-            .as_str()
-            .unwrap_or_default(),
-    )
-    .await?;
+    first_mend(&rig, &said).await?;
     wait_for("a Work that takes it over", SOON, async || {
         let work = rig.placed("m1", "web").await?;
         let manifest = &work["spec"]["workload"]["manifests"][0]["metadata"]["annotations"];
@@ -466,13 +411,7 @@ async fn what_keeps_a_template_from_running_in_a_member_is_named() -> Result<()>
     )
     .await?;
     let said = says(&rig, &object, "health", "DependencyMissing").await?;
-    carry_out(
-        &rig,
-        said["broken"]["mend"]["commands"][0]
-            .as_str()
-            .unwrap_or_default(),
-    )
-    .await?;
+    first_mend(&rig, &said).await?;
     rig.placed("m1", "settings").await?;
 
     // Whatever a member says, it is one harmless line.
@@ -517,13 +456,7 @@ async fn what_keeps_a_template_from_running_in_a_member_is_named() -> Result<()>
     let ended = json!({"metadata": {"annotations": {"towline.dev/certificate-end": "2020-01-01T00:00:00Z"}}});
     rig.patch(&format!("{CLUSTERS}/m1"), &ended).await?;
     let said = says(&rig, "cluster/m1", "agent", "CertificateEnded").await?;
-    carry_out(
-        &rig,
-        said["broken"]["mend"]["commands"][0]
-            .as_str()
-            .unwrap_or_default(),
-    )
-    .await?;
+    first_mend(&rig, &said).await?;
     let again = json!({"metadata": {"annotations": {"towline.dev/certificate-end": "2099-01-01T00:00:00Z"}}});
     rig.patch(&format!("{CLUSTERS}/m1"), &again).await?;
     cluster_status(&rig, "m1", &ready("True")).await?;

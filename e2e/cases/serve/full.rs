@@ -7,7 +7,7 @@ use kube::api::{Api, PostParams};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-use super::rig::{Hub, LONG, Side, ask, passed, two_ports};
+use super::rig::{CLUSTER, Hub, LONG, Side, ask, passed, two_ports};
 use crate::env::{Scratch, Towline, repository, wait_for};
 
 /// Builds what stands between the hub and its disk (see `hub/tests/store/powercut.c`): while a file `full`
@@ -91,6 +91,19 @@ async fn a_full_disk_refuses_writes_and_keeps_heartbeats() -> Result<()> {
         .contains("readyz: the API server is not ready: store");
     ensure!(said.code == 7 && found, "{}", said.stderr);
 
+    let why = async || {
+        let of = format!("cluster/{CLUSTER}");
+        let args = ["why", &of, "--kubeconfig", &kubeconfig, "-o", "json"];
+        let said = towline.cli(args).await?;
+        serde_json::from_str::<serde_json::Value>(&said.stdout).with_context(|| said.stderr)
+    };
+    let broken = why().await?["broken"].clone();
+    ensure!(
+        broken["stage"] == "hub" && broken["cause"] == "HubNotReady",
+        "{broken}"
+    );
+    ensure!(broken["mend"]["commands"] == json!(["df -h"]), "{broken}");
+
     // Reads and renewals go on, and nothing of what was refused is there.
     let found = maps.list(&Default::default()).await?;
     let found = found.into_iter().filter_map(|map| map.metadata.name);
@@ -115,5 +128,7 @@ async fn a_full_disk_refuses_writes_and_keeps_heartbeats() -> Result<()> {
     ensure!(hub.process.pid() == process, "it was started anew");
     hub.heartbeat().await?;
     ensure!(hub.ready().await? == before, "Ready has changed meanwhile");
+    let well = why().await?;
+    ensure!(well["well"] == true, "{well}");
     passed(scratch, hub, side).await
 }
