@@ -47,7 +47,8 @@ fn is_label_key(key: &str) -> bool {
     prefix.is_none_or(sound) && !name.is_empty() && is_label_value(name)
 }
 
-fn is_label_value(value: &str) -> bool {
+/// Whether a text may be the value of a label.
+pub fn is_label_value(value: &str) -> bool {
     let bytes = value.as_bytes();
     let inner = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let edge = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);

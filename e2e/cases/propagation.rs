@@ -7,6 +7,7 @@ mod plan;
 mod rig;
 mod stage;
 mod tenants;
+mod unhealthy;
 mod why;
 
 use anyhow::{Context as _, Result, ensure};

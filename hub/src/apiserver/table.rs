@@ -2,15 +2,12 @@
 
 pub(crate) mod age;
 mod custom;
-mod jsonpath;
 mod network;
 mod other;
 mod pods;
 mod storage;
 mod text;
 mod workloads;
-
-pub(crate) use jsonpath::JsonPath;
 
 use super::scheme::{Resource, event_to_core};
 use super::strategies::daemonsets::TEMPLATE;

@@ -1,4 +1,5 @@
-//! Moves what is placed on clusters with NoExecute taints, and ends the copies that it leaves behind.
+//! Moves what is placed on clusters with NoExecute taints, and what its policy does not leave where it is unhealthy; and
+//! ends the copies that it leaves behind.
 //!
 //! A binding is looked at when it changes, when a cluster changes that it is placed on or leaves, and when a time has
 //! come: of a toleration, of a task, of its turn. Where it goes instead is written with that, or the scheduler says it
@@ -12,6 +13,7 @@ pub mod tasks;
 #[cfg(test)]
 mod tests;
 pub mod turns;
+pub mod unhealthy;
 
 use super::bindings::{Bindings, Error, about, about_cluster, about_template_of};
 use super::scheduler::Placing;
@@ -34,6 +36,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use turns::Turns;
+use unhealthy::Since;
 
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 
@@ -68,6 +71,8 @@ pub struct Evictions {
     /// Clusters of which it was told that they are held.
     told: Mutex<BTreeSet<String>>,
     turns: Mutex<Turns<ObjectName>>,
+    /// Since when bindings are not healthy, those whose policies ask for it.
+    unhealthy: Mutex<BTreeMap<ObjectName, Since>>,
     /// Somebody waits for a turn.
     waits: Notify,
 }
@@ -97,6 +102,7 @@ impl Evictions {
             brake: Mutex::new(Brake::new(options.lost_share)),
             told: Mutex::default(),
             turns: Mutex::new(Turns::new(options.rate)),
+            unhealthy: Mutex::default(),
             waits: Notify::new(),
         });
         let controller = Controller::new(Arc::clone(&evictions));
@@ -124,11 +130,16 @@ impl Evictions {
 
     fn binding_changed(&self, change: &Change<world::Binding>, queue: &Queue<ObjectName>) {
         let Some(new) = change.after() else {
+            lock(&self.unhealthy).remove(&change.name);
             return self.needs_no_turn(&change.name);
         };
         let old = change.before();
         let leaves = !new.binding.spec.graceful_eviction_tasks.is_empty();
-        if leaves || old.is_none_or(|old| old.generation != new.generation) {
+        let other = |old: &world::Binding| {
+            let failover = unhealthy::wanted(&new.binding.spec).is_some();
+            old.generation != new.generation || failover && !old.has_answers_of(new)
+        };
+        if leaves || old.is_none_or(other) {
             queue.add_with(change.name.clone(), Priority::Backlog);
         }
     }
@@ -228,6 +239,7 @@ impl Evictions {
         &self,
         held: &world::Binding,
         clusters: &BTreeMap<String, Around>,
+        unhealthy: &Since,
         turn: bool,
     ) -> Decision {
         let options = decide::Options {
@@ -237,9 +249,21 @@ impl Evictions {
         let seen = Seen {
             held,
             clusters,
+            unhealthy,
             turn,
         };
         decide(self.clock.now(), options, seen)
+    }
+
+    /// Since when a binding is not healthy in its members, with what they say now.
+    fn unhealthy(&self, key: &ObjectName, held: &world::Binding) -> Since {
+        let mut all = lock(&self.unhealthy);
+        let before = all.remove(key).unwrap_or_default();
+        let since = unhealthy::since(self.clock.now(), held, &before);
+        if !since.is_empty() {
+            all.insert(key.clone(), since.clone());
+        }
+        since
     }
 }
 
@@ -278,7 +302,8 @@ impl Reconcile for Evictions {
                 clusters.insert(name.to_string(), around);
             }
         }
-        let mut decision = self.decide(&held, &clusters, false);
+        let unhealthy = self.unhealthy(key, &held);
+        let mut decision = self.decide(&held, &clusters, &unhealthy, false);
         if decision.wants_turn {
             if !self.has_turn(key, &held) {
                 // Its tasks may end all the same.
@@ -288,7 +313,7 @@ impl Reconcile for Evictions {
             for around in &mut clusters {
                 self.look(around).await?;
             }
-            decision = self.decide(&held, &clusters, true);
+            decision = self.decide(&held, &clusters, &unhealthy, true);
         }
         self.tell_held(&decision);
         self.apply(&held, &decision).await?;
@@ -337,6 +362,7 @@ impl Evictions {
     }
 
     async fn apply(&self, held: &world::Binding, decision: &Decision) -> Result<(), Error> {
+        self.bindings.tell(&about(&held.binding), &decision.blocked);
         let Some(wanted) = &decision.binding else {
             return Ok(());
         };

@@ -9,6 +9,7 @@ use crate::controller::detector::wake::{self, Edit};
 use crate::controller::detector::{self, Observed, Problem, Write};
 use crate::controller::eviction::brake::{Brake, SETTLE, Sight};
 use crate::controller::eviction::decide::{Around, Seen as Leaving};
+use crate::controller::eviction::unhealthy::Since;
 use crate::controller::eviction::{self, clusters_of, untainted};
 use crate::controller::scheduler::decide::{self as placing, Ahead, Seen};
 use crate::controller::scheduler::is_ours;
@@ -405,6 +406,8 @@ impl<'a> Settling<'a> {
         let seen = Leaving {
             held: &held,
             clusters: &clusters,
+            // Only time shows what will not be healthy.
+            unhealthy: &Since::new(),
             turn: true,
         };
         let decision = eviction::decide::decide(self.now, options, seen);

@@ -160,6 +160,11 @@ impl Binding {
         }
     }
 
+    /// Whether members say the same of both.
+    pub fn has_answers_of(&self, other: &Self) -> bool {
+        self.answers == other.answers
+    }
+
     /// What is said of it, with what members say.
     pub fn whole_status(&self) -> ResourceBindingStatus {
         let answers = self.answers.as_deref().map(serde_json::from_str);

@@ -1,7 +1,8 @@
 //! Rows of custom resources: their columns say where the values stand.
 
-use super::{JsonPath, age, text_at};
+use super::{age, text_at};
 use crate::apiserver::scheme::Resource;
+use crate::go::JsonPath;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 

@@ -3,6 +3,7 @@
 use super::brake::Word;
 use super::taints::{Stay, evicts, stay};
 use super::tasks::{Fate, Replacement, TAINT_MANAGER, TAINT_UNTOLERATED, fate};
+use super::unhealthy::{self, APPLICATION_FAILURE, Since};
 use crate::propagation::{Binding, Notice};
 use crate::world;
 use chrono::{DateTime, Utc};
@@ -39,6 +40,8 @@ pub struct Seen<'a> {
     pub held: &'a world::Binding,
     /// The clusters that it is about, those that are there.
     pub clusters: &'a BTreeMap<String, Around>,
+    /// Since when it is not healthy in them.
+    pub unhealthy: &'a Since,
     /// Whether it has its turn to leave.
     pub turn: bool,
 }
@@ -56,6 +59,8 @@ pub struct Decision {
     pub held: Vec<String>,
     /// Events, once it is written.
     pub events: Vec<Notice>,
+    /// Clusters that it would leave, could what it says there be told to the next copy.
+    pub blocked: Vec<Notice>,
     /// When to look again.
     pub again: Option<Duration>,
 }
@@ -170,6 +175,21 @@ fn end_tasks(
     wanted.spec.graceful_eviction_tasks = kept;
 }
 
+/// A cluster that a binding has to leave.
+struct Due<'a> {
+    target: &'a TargetCluster,
+    cluster: &'a world::Cluster,
+    cause: Cause,
+    /// What the next copy is told.
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Copy)]
+enum Cause {
+    Taints,
+    Health,
+}
+
 fn leave(
     now: DateTime<Utc>,
     options: Options,
@@ -177,20 +197,28 @@ fn leave(
     wanted: &mut Binding,
     decision: &mut Decision,
 ) {
+    let held = seen.held;
     let mut due = Vec::new();
-    for target in &seen.held.binding.spec.clusters {
+    for target in &held.binding.spec.clusters {
         let Some(around) = seen.clusters.get(&target.name) else {
             continue;
         };
-        let stays = stays(&seen.held.binding, &around.cluster);
-        if !stays.is_over(now) {
-            if let Stay::Until(end) = stays {
-                decision.look_at(now, end);
+        let by_taints = stays(&held.binding, &around.cluster);
+        let by_health = unhealthy::stay(&held.binding.spec, seen.unhealthy, &target.name);
+        let cause = match (by_taints.is_over(now), by_health.is_over(now)) {
+            (true, _) => Cause::Taints,
+            (false, true) => Cause::Health,
+            (false, false) => {
+                for stays in [by_taints, by_health] {
+                    if let Stay::Until(end) = stays {
+                        decision.look_at(now, end);
+                    }
+                }
+                continue;
             }
-            continue;
-        }
+        };
         match around.word {
-            Word::Go => due.push((target, &around.cluster)),
+            Word::Go => due.extend(due_by(cause, held, target, around, decision)),
             Word::Wait(wait) => decision.look_in(wait),
             Word::Held => decision.held.push(target.name.clone()),
         }
@@ -202,25 +230,94 @@ fn leave(
         decision.wants_turn = true;
         return;
     }
-    let purge_mode = purge_mode(options, &seen.held.binding);
-    for (target, cluster) in due {
+    for due in due {
+        let name = &due.target.name;
         let spec = &mut wanted.spec;
-        spec.clusters.retain(|it| it.name != target.name);
-        decision.events.push(why(&target.name, cluster));
-        decision.left.push(target.name.clone());
+        spec.clusters.retain(|it| it.name != *name);
+        decision.events.push(why(&due));
+        decision.left.push(name.clone());
         let tasks = &mut spec.graceful_eviction_tasks;
-        if tasks.iter().any(|it| it.from_cluster == target.name) {
-            continue;
+        if !tasks.iter().any(|it| it.from_cluster == *name) {
+            tasks.push(task(now, options, &held.binding, due));
         }
-        tasks.push(GracefulEvictionTask {
-            from_cluster: target.name.clone(),
-            purge_mode: Some(purge_mode),
-            replicas: target.replicas.filter(|replicas| *replicas > 0),
+    }
+}
+
+/// What a copy says is lost with it: one that fails waits until all of it can be told, one whose cluster is lost goes
+/// with what is known.
+fn due_by<'a>(
+    cause: Cause,
+    held: &world::Binding,
+    target: &'a TargetCluster,
+    around: &'a Around,
+    decision: &mut Decision,
+) -> Option<Due<'a>> {
+    let failover = held.binding.spec.failover.as_ref();
+    let rules = failover.and_then(|it| match cause {
+        Cause::Taints => it.cluster.as_ref()?.state_preservation.as_ref(),
+        Cause::Health => it.application.as_ref()?.state_preservation.as_ref(),
+    });
+    let (labels, problems) = unhealthy::preserved(rules, held, &target.name);
+    if matches!(cause, Cause::Health) && !problems.is_empty() {
+        let text = format!(
+            "Stays in cluster {}, where it is not healthy: failover.application.statePreservation of its policy asks for what is not there ({}).",
+            target.name,
+            problems.join("; ")
+        );
+        let notice = Notice::warning("EvictWorkloadFromClusterFailed", text);
+        decision.blocked.push(notice);
+        return None;
+    }
+    Some(Due {
+        target,
+        cluster: &around.cluster,
+        cause,
+        labels,
+    })
+}
+
+fn task(
+    now: DateTime<Utc>,
+    options: Options,
+    binding: &Binding,
+    due: Due<'_>,
+) -> GracefulEvictionTask {
+    let spec = &binding.spec;
+    let targets = spec.clusters.iter();
+    let all = targets.map(|it| it.name.clone()).collect();
+    let task = GracefulEvictionTask {
+        from_cluster: due.target.name.clone(),
+        replicas: due.target.replicas.filter(|replicas| *replicas > 0),
+        creation_timestamp: Some(to_time(now)),
+        clusters_before_failover: Some(all)
+            .filter(|_| !due.labels.is_empty())
+            .unwrap_or_default(),
+        preserved_label_state: due.labels,
+        ..GracefulEvictionTask::default()
+    };
+    match (due.cause, unhealthy::wanted(spec)) {
+        (Cause::Health, Some(application)) => GracefulEvictionTask {
+            purge_mode: Some(application.purge_mode),
+            reason: APPLICATION_FAILURE.to_owned(),
+            producer: application_failover(binding).to_owned(),
+            grace_period_seconds: application.grace_period_seconds,
+            suppress_deletion: (application.purge_mode == PurgeMode::Never).then_some(true),
+            ..task
+        },
+        _ => GracefulEvictionTask {
+            purge_mode: Some(purge_mode(options, binding)),
             reason: TAINT_UNTOLERATED.to_owned(),
             producer: TAINT_MANAGER.to_owned(),
-            creation_timestamp: Some(to_time(now)),
-            ..GracefulEvictionTask::default()
-        });
+            ..task
+        },
+    }
+}
+
+/// Karmada's name of who moves workloads that fail.
+fn application_failover(binding: &Binding) -> &'static str {
+    match binding.namespace {
+        Some(_) => "resource-binding-application-failover-controller",
+        None => "cluster-resource-binding-application-failover-controller",
     }
 }
 
@@ -233,10 +330,21 @@ fn purge_mode(options: Options, binding: &Binding) -> PurgeMode {
     }
 }
 
-fn why(name: &str, cluster: &world::Cluster) -> Notice {
-    let taints = cluster.taints.iter().filter(|it| evicts(it));
-    let taints: Vec<&str> = taints.map(|it| it.key.as_str()).collect();
-    let taints = taints.join(", ");
-    let text = format!("Leaves cluster {name}, which has NoExecute taints ({taints}).");
-    Notice::warning(TAINT_UNTOLERATED, text)
+fn why(due: &Due<'_>) -> Notice {
+    let name = &due.target.name;
+    match due.cause {
+        Cause::Taints => {
+            let taints = due.cluster.taints.iter().filter(|it| evicts(it));
+            let taints: Vec<&str> = taints.map(|it| it.key.as_str()).collect();
+            let taints = taints.join(", ");
+            let text = format!("Leaves cluster {name}, which has NoExecute taints ({taints}).");
+            Notice::warning(TAINT_UNTOLERATED, text)
+        }
+        Cause::Health => {
+            let text = format!(
+                "Leaves cluster {name}, where it was not healthy for longer than its policy tolerates."
+            );
+            Notice::warning(APPLICATION_FAILURE, text)
+        }
+    }
 }

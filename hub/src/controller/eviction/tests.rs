@@ -2,6 +2,7 @@
 
 use super::brake::Word;
 use super::decide::{Around, Decision, Options, Seen, decide};
+use super::unhealthy::Since;
 use crate::world::{Binding, Cluster, Record as _};
 use chrono::{DateTime, Utc};
 use common::api::policy::ClusterPurgeMode;
@@ -70,6 +71,7 @@ fn at_ten(held: &Binding, clusters: &BTreeMap<String, Around>, turn: bool) -> De
     let seen = Seen {
         held,
         clusters,
+        unhealthy: &Since::new(),
         turn,
     };
     decide(at(10), OPTIONS, seen)
@@ -274,6 +276,95 @@ fn what_found_no_other_place_returns_when_the_taint_goes() {
     };
     clusters.insert("m1".to_owned(), silent);
     assert_eq!(at_ten(&held, &clusters, true), Decision::default());
+}
+
+/// What is decided of a binding with this `failover.application` that m1 calls unhealthy since 0, as many seconds later.
+fn failing(application: &Value, status: &Value, seconds: i64) -> Decision {
+    let mut spec = placed();
+    spec["propagateDeps"] = json!(true);
+    spec["failover"] = json!({"application": application});
+    let items = json!([{"clusterName": "m1", "health": "Unhealthy", "status": status}]);
+    let held = binding(&spec, &json!({"aggregatedStatus": items}));
+    let mut clusters = fleet(Word::Go);
+    let well = cluster("m1", "True", &json!([]));
+    clusters.insert(
+        "m1".to_owned(),
+        Around {
+            cluster: Arc::new(well),
+            word: Word::Go,
+        },
+    );
+    let seen = Seen {
+        held: &held,
+        clusters: &clusters,
+        unhealthy: &Since::from([("m1".to_owned(), at(0))]),
+        turn: true,
+    };
+    decide(at(seconds), OPTIONS, seen)
+}
+
+#[test]
+fn what_is_unhealthy_for_too_long_leaves_as_its_policy_says() {
+    let tolerates = json!({"decisionConditions": {"tolerationSeconds": 30}});
+    let waits = failing(&tolerates, &json!(null), 10);
+    assert_eq!(
+        (waits.binding, waits.again),
+        (None, Some(Duration::from_millis(20_001)))
+    );
+    // What the policy says of the way in which it leaves, and what the task says.
+    let cases = [
+        (
+            json!({"purgeMode": "Directly"}),
+            json!({"purgeMode": "Directly"}),
+        ),
+        (
+            json!({"purgeMode": "Gracefully", "gracePeriodSeconds": 60}),
+            json!({"purgeMode": "Gracefully", "gracePeriodSeconds": 60}),
+        ),
+        (
+            json!({"purgeMode": "Never"}),
+            json!({"purgeMode": "Never", "suppressDeletion": true}),
+        ),
+        (
+            json!({"purgeMode": "Directly",
+                "statePreservation": {"rules": [{"aliasLabelName": "job", "jsonPath": "{.id}"}]}}),
+            json!({"purgeMode": "Directly", "preservedLabelState": {"job": "a1"},
+                "clustersBeforeFailover": ["m1", "m2"]}),
+        ),
+    ];
+    for (says, mut want) in cases {
+        let mut application = tolerates.clone();
+        json_patch::merge(&mut application, &says);
+        let decision = failing(&application, &json!({"id": "a1"}), 31);
+        let spec = spec_of(&decision);
+        let common = json!({"fromCluster": "m1", "replicas": 3, "reason": "ApplicationFailure",
+            "producer": "resource-binding-application-failover-controller",
+            "creationTimestamp": "2026-01-01T00:00:31Z"});
+        json_patch::merge(&mut want, &common);
+        assert_eq!(spec["gracefulEvictionTasks"], json!([want]), "{says}");
+        assert_eq!(spec["clusters"], json!([{"name": "m2", "replicas": 1}]));
+        assert_eq!(decision.events[0].reason, "ApplicationFailure");
+    }
+}
+
+#[test]
+fn what_cannot_be_told_to_the_next_copy_holds_a_failing_one_and_no_lost_one() {
+    let rules = json!({"rules": [{"aliasLabelName": "job", "jsonPath": "{.id}"},
+        {"aliasLabelName": "n", "jsonPath": "{.n}"}]});
+    let application =
+        json!({"decisionConditions": {"tolerationSeconds": 0}, "statePreservation": rules});
+    let held = failing(&application, &json!({"n": 1}), 1);
+    assert_eq!(held.binding, None);
+    assert!(
+        held.blocked[0].message.contains("{.id}: leads to nothing"),
+        "{held:?}"
+    );
+    let mut spec = placed();
+    spec["failover"] = json!({"cluster": {"statePreservation": rules}});
+    let status = json!({"aggregatedStatus": [{"clusterName": "m1", "status": {"n": 1}}]});
+    let lost = at_ten(&binding(&spec, &status), &fleet(Word::Go), true);
+    let task = &spec_of(&lost)["gracefulEvictionTasks"][0];
+    assert_eq!(task["preservedLabelState"], json!({"n": "1"}));
 }
 
 #[test]

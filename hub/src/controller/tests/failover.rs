@@ -229,6 +229,7 @@ impl Hub {
         let seen = Seen {
             held: &held,
             clusters: &around.collect(),
+            unhealthy: &BTreeMap::new(),
             turn: true,
         };
         let decision = decide(self.now, options, seen);
