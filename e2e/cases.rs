@@ -9,6 +9,7 @@ mod check;
 mod churn;
 mod demo;
 mod failover;
+mod guides;
 mod helm;
 mod hostile;
 mod hub;

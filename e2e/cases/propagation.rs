@@ -8,6 +8,7 @@ mod rig;
 mod stage;
 mod tenants;
 mod unhealthy;
+mod verbs;
 mod why;
 
 use anyhow::{Context as _, Result, ensure};

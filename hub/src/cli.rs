@@ -3,27 +3,36 @@
 //! One file per verb, each with an `Args` and a `run`. A verb returns [`CliError`], whose kind decides
 //! the exit code; results go to stdout, progress and errors to stderr.
 
+mod apply;
+#[cfg(test)]
+mod approved;
 mod check;
+mod complete;
 mod cordon;
 mod demo;
 mod error;
+mod events;
 mod files;
 mod get;
 mod init;
 mod orphans;
 mod output;
 mod plan;
+#[cfg(test)]
+mod refusals;
 pub(crate) mod register;
+mod status;
 mod taint;
 mod token;
 mod unregister;
 mod why;
+mod work;
 
 pub(crate) use error::advice;
 pub use error::{CliError, Kind};
-pub use output::{Colours, Format, Output, Progress, Table};
+pub use output::{Colours, Done, Format, Named, Output, Progress, Table};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -58,10 +67,18 @@ enum Verb {
     Taint(taint::Args),
     /// Show what a change would do, before it is made: which clusters gain, lose and change what.
     Plan(plan::Args),
+    /// Put objects on the hub and say which clusters they go to.
+    Apply(apply::Args),
+    /// Show the whole fleet on one screen, the worst first.
+    Status(status::Args),
     /// Show templates, bindings and Works with what members say, and why not.
     Get(get::Args),
     /// Find out why something is not where it should be, and what mends it.
     Why(why::Args),
+    /// Show what the hub's controllers say of templates and clusters.
+    Events(events::Args),
+    /// Have objects applied in single members, without a policy.
+    Work(work::Args),
     /// See what Works left behind in a member without having been deleted, and settle it.
     Orphans(orphans::Args),
     /// Walk from this machine to a hub or a member, and name the first thing that is wrong.
@@ -74,6 +91,10 @@ enum Verb {
     /// An agent of the demo.
     #[command(hide = true)]
     DemoAgent(Box<demo::AgentArgs>),
+    /// Print what a shell completes.
+    Completion(complete::CompletionArgs),
+    /// Print the manual page, or write those of all verbs.
+    Man(complete::ManArgs),
     /// Print the version.
     Version,
 }
@@ -114,9 +135,25 @@ impl ConnectArgs {
     }
 }
 
+/// The command line.
+fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// The command line as kubectl calls it, when it does: `kubectl towline` runs a program of the name kubectl-towline.
+fn named(called: Option<&std::ffi::OsStr>) -> clap::Command {
+    let file = called.and_then(|it| std::path::Path::new(it).file_stem());
+    match file.and_then(|it| it.to_str()) {
+        Some("kubectl-towline") => command().bin_name("kubectl towline"),
+        _ => command(),
+    }
+}
+
 /// Parses the arguments of this process, runs the verb and returns the process's exit code.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let called = std::env::args_os().next();
+    let parsed = named(called.as_deref()).try_get_matches();
+    let cli = match parsed.and_then(|it| Cli::from_arg_matches(&it)) {
         Ok(cli) => cli,
         // Of a plan the code 2 says that something changes.
         Err(error)
@@ -154,13 +191,19 @@ async fn run(verb: Verb, output: &Output) -> Result<ExitCode, CliError> {
         Verb::Uncordon(args) => cordon::uncordon(args, output).await,
         Verb::Taint(args) => taint::run(args, output).await,
         Verb::Plan(args) => return Ok(plan::run(args, output).await),
+        Verb::Apply(args) => apply::run(args, output).await,
+        Verb::Status(args) => status::run(args, output).await,
         Verb::Get(args) => get::run(args, output).await,
         Verb::Why(args) => why::run(args, output).await,
+        Verb::Events(args) => events::run(args, output).await,
+        Verb::Work(args) => work::run(args, output).await,
         Verb::Orphans(args) => orphans::run(args, output).await,
         Verb::Check(args) => check::run(args, output).await,
         Verb::Demo(args) => demo::run(args, output).await,
         Verb::DemoWorkloads(args) => demo::workloads(&args).await,
         Verb::DemoAgent(args) => demo::agent(*args).await,
+        Verb::Completion(args) => complete::completion(&args, command(), output),
+        Verb::Man(args) => complete::man(&args, command(), output),
         Verb::Version => output.print(concat!("towline ", env!("CARGO_PKG_VERSION"))),
     };
     done.map(|()| ExitCode::SUCCESS)
@@ -168,11 +211,26 @@ async fn run(verb: Verb, output: &Output) -> Result<ExitCode, CliError> {
 
 #[cfg(test)]
 mod tests {
-    use super::Cli;
+    use super::{Cli, named};
     use clap::CommandFactory as _;
+    use std::ffi::OsStr;
 
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn called_by_kubectl_it_names_itself_so() {
+        for (called, name) in [
+            ("/usr/local/bin/kubectl-towline", "kubectl towline"),
+            ("towline", "towline"),
+        ] {
+            let usage = named(Some(OsStr::new(called)))
+                .try_get_matches_from([called, "get"])
+                .expect_err("refused")
+                .to_string();
+            assert!(usage.contains(&format!("Usage: {name} get")), "{usage}");
+        }
     }
 }

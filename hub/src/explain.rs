@@ -266,6 +266,13 @@ pub struct Report {
     pub unseen: Vec<String>,
 }
 
+impl Report {
+    /// What was asked about, as TYPE/NAME.
+    pub fn name(&self) -> &str {
+        self.subject.split(' ').next().unwrap_or_default()
+    }
+}
+
 /// A way that is being walked.
 #[derive(Debug, Default)]
 struct Walk {

@@ -4,9 +4,9 @@
 //! One request over the very client that everything else uses shows how far the way is open; the rest
 //! is read from the hub.
 
-mod clusters;
+pub(super) mod clusters;
 pub(super) mod health;
-mod rights;
+pub(super) mod rights;
 mod way;
 
 use super::{CliError, ConnectArgs, Format, Kind, Output};
@@ -40,17 +40,17 @@ pub(super) struct Args {
 
 /// What one step found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Finding {
+pub(super) struct Finding {
     /// What was looked at.
-    step: String,
+    pub(super) step: String,
     /// What was seen: right, or wrong with a hint.
-    seen: Result<String, Wrong>,
+    pub(super) seen: Result<String, Wrong>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Wrong {
-    what: String,
-    hint: String,
+pub(super) struct Wrong {
+    pub(super) what: String,
+    pub(super) hint: String,
 }
 
 impl Finding {
@@ -153,9 +153,22 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// The clusters with which something is wrong.
+    fn wrong(&self) -> Vec<String> {
+        let wrong = self.shown.iter().filter(|it| !it.ok);
+        let names = wrong.filter_map(|it| it.cluster.as_deref());
+        let mut names: Vec<String> = names
+            .map(|name| format!("cluster.cluster.karmada.io/{name}"))
+            .collect();
+        names.dedup();
+        names
+    }
+
     fn end(self) -> Result<(), CliError> {
-        if self.format != Format::Table {
-            self.output.print_value(self.format, &self.shown)?;
+        match self.format {
+            Format::Table => {}
+            Format::Name => self.output.print(self.wrong().join("\n"))?,
+            format => self.output.print_value(format, &self.shown)?,
         }
         let Some(Finding {
             step,
@@ -196,7 +209,9 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     walk.take(rights)?;
     if may_look {
         let now = SystemClock.now();
+        let progress = output.progress("looking at clusters");
         let found = clusters::look(&client, args.cluster.as_ref(), now).await?;
+        drop(progress);
         walk.take_clusters(found, args.cluster.is_some())?;
     }
     walk.end()

@@ -1,8 +1,9 @@
 //! `towline cordon` and `towline uncordon`: whether policies place anything new in a cluster.
 
+use super::output::Done;
 use super::taint::change::Change;
-use super::taint::{Edit, connect, say};
-use super::{CliError, ConnectArgs, Output};
+use super::taint::{Edit, connect};
+use super::{CliError, ConnectArgs, Format, Output};
 use common::api::cluster::{Taint, TaintEffect};
 use common::labels::TAINT_UNSCHEDULABLE;
 use common::names::ClusterName;
@@ -16,6 +17,9 @@ pub(super) struct Args {
     /// Say what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
+    /// How what was done is shown.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -43,15 +47,15 @@ async fn run(args: Args, output: &Output, change: Change, done: &str) -> Result<
         dry_run: args.dry_run,
     };
     let clusters = connect(&args.connect, "cli cordon").await?;
+    let mut all = Vec::new();
     for name in args.clusters {
-        let changed = edit.apply(&clusters, &name).await?;
-        let already = format!("already {done}");
-        say(
-            output,
-            &name,
-            if changed { done } else { &already },
-            args.dry_run,
-        )?;
+        let changed = edit.apply(&clusters, &name).await;
+        let changed = output.or_done(changed, args.output, &all)?;
+        let already = if changed { "" } else { "already " };
+        all.push(Done {
+            dry_run: args.dry_run,
+            ..Done::cluster(name.as_str(), format!("{already}{done}"))
+        });
     }
-    Ok(())
+    output.print_done(args.output, &all)
 }

@@ -108,23 +108,36 @@ impl CliError {
 
 /// An error of reading a hub.
 pub(super) fn rest_error(error: snapshot::Error) -> CliError {
-    let kind = match error.source.code() {
-        Some(401 | 403) => Kind::Denied,
+    let (kind, hint) = judge(&error.source);
+    let told = CliError::new(kind, error);
+    hint.into_iter().fold(told, CliError::hint)
+}
+
+/// An error of a request, with what was attempted.
+pub(super) fn request_error(attempt: String, error: rest::Error) -> CliError {
+    let (kind, hint) = judge(&error);
+    let told = CliError::new(kind, anyhow::Error::new(error).context(attempt));
+    hint.into_iter().fold(told, CliError::hint)
+}
+
+/// Of which kind a failed request is, and what helps.
+fn judge(error: &rest::Error) -> (Kind, Option<String>) {
+    let kind = match error.code() {
+        Some(400 | 401 | 403 | 409 | 422) => Kind::Denied,
         Some(404) => Kind::NotFound,
         Some(408 | 429 | 503 | 504) => Kind::Unavailable,
         Some(_) => Kind::Internal,
-        None if error.source.is_outage() => Kind::Unavailable,
+        None if error.is_outage() => Kind::Unavailable,
         None => Kind::Internal,
     };
-    let hint = match &*error.source {
+    let hint = match error {
         rest::Error::Transport(error) => advice(&classify(error)),
         rest::Error::Refused { code: 403, .. } => {
             Some("Use the kubeconfig of somebody who may do that.".to_owned())
         }
         _ => None,
     };
-    let told = CliError::new(kind, error);
-    hint.into_iter().fold(told, CliError::hint)
+    (kind, hint)
 }
 
 impl fmt::Display for CliError {

@@ -3,22 +3,25 @@
 //! What `kubectl get` shows of a template is one object on the hub. This follows it: which policy holds it, where
 //! it was placed, what each member answered, and, when something is wrong, where to look next.
 
-mod answer;
+pub(super) mod answer;
+mod follow;
 pub(super) mod names;
 pub(super) mod read;
-mod share;
+pub(super) mod share;
 mod table;
 #[cfg(test)]
 mod tests;
 mod works;
 
-use super::{CliError, ConnectArgs, Format, Kind, Output};
+use super::output::Named;
+use super::{CliError, ConnectArgs, Format, Kind, Output, Table};
 use answer::Answer;
 use common::mapper::Resource;
 use common::names::ClusterName;
 use common::time::{Clock as _, SystemClock};
 use names::Asked;
 use read::{Hub, Scope};
+use std::collections::BTreeSet;
 use table::View;
 use works::Delivery;
 
@@ -29,6 +32,7 @@ use works::Delivery;
   towline get deployments -A             every Deployment on a line: where, how many are ready, why not
   towline get deploy/web cm/web -n shop  several, by type and name
   towline get bindings -n shop           whatever is propagated from a namespace
+  towline get deploy -n shop -w          those of a namespace, and from then on what changes
   towline get works -C member1           what a member was told to run, and what it says")]
 pub(super) struct Args {
     /// TYPE, TYPE NAME... or TYPE/NAME..., as kubectl takes them; types by plural, singular or short name, with
@@ -47,6 +51,9 @@ pub(super) struct Args {
     /// Only what is in these clusters.
     #[arg(short = 'C', long, value_name = "CLUSTER", value_delimiter = ',')]
     clusters: Vec<ClusterName>,
+    /// Go on showing what changes.
+    #[arg(short, long)]
+    watch: bool,
     /// How they are shown.
     #[arg(short, long, value_enum, default_value_t)]
     output: Shape,
@@ -88,6 +95,18 @@ struct Found {
     one_namespace: bool,
 }
 
+impl Named for Answer {
+    fn named(&self) -> String {
+        format!("{}/{}", self.resource(), self.name)
+    }
+}
+
+impl Named for Delivery {
+    fn named(&self) -> String {
+        format!("work.work.karmada.io/{}", self.name)
+    }
+}
+
 /// Runs the verb.
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     let usage = |message: &str| CliError::message(Kind::Usage, message);
@@ -106,33 +125,56 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     let (client, config) = args.connect.connect("cli get").await?;
     let hub = Hub::discover(client).await?;
     let namespace = args.namespace.clone().unwrap_or(config.default_namespace);
-    let mut found = match &asked {
-        Asked::All(types) => all(&hub, types, &args, &namespace).await?,
-        Asked::Named(pairs) => each(&hub, pairs, &namespace).await?,
-    };
-    found.only(&args.clusters);
-    if found.answers.is_empty()
-        && found.works.is_empty()
-        && args.output != Shape::Json
-        && args.output != Shape::Yaml
-    {
+    let progress = output.progress("reading the hub");
+    let found = read_all(&hub, &asked, &args, &namespace).await?;
+    drop(progress);
+    if found.is_empty() && !matches!(args.output, Shape::Json | Shape::Yaml) {
         let place = match found.one_namespace {
             true => format!(" in namespace {namespace}"),
             false => String::new(),
         };
         output.note(format!("nothing was found{place}"));
-        return Ok(());
+    } else {
+        found.show(&args, Shown::First { named }, output)?;
     }
-    let view = View {
-        wide: args.output == Shape::Wide,
-        namespaces: args.all_namespaces,
-        types: found.types > 1,
-        now: SystemClock.now(),
+    match args.watch {
+        true => follow::follow(&hub, &asked, &args, &namespace, found, output).await,
+        false => Ok(()),
+    }
+}
+
+/// All that was asked for, as it is.
+async fn read_all(
+    hub: &Hub,
+    asked: &Asked,
+    args: &Args,
+    namespace: &str,
+) -> Result<Found, CliError> {
+    let mut found = match asked {
+        Asked::All(types) => all(hub, types, args, namespace).await?,
+        Asked::Named(pairs) => each(hub, pairs, namespace).await?,
     };
-    show(&found, args.output, named, &view, output)
+    found.only(&args.clusters);
+    Ok(found)
+}
+
+/// Which time something is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// With headings; one template by its name with all that is known of it.
+    First {
+        /// Whether it was asked for by name.
+        named: bool,
+    },
+    /// What changed of it, a line each.
+    Again,
 }
 
 impl Found {
+    fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.works.is_empty()
+    }
+
     fn only(&mut self, clusters: &[ClusterName]) {
         if clusters.is_empty() {
             return;
@@ -144,38 +186,63 @@ impl Found {
         }
         self.answers.retain(|it| !it.clusters.is_empty());
     }
-}
 
-fn show(
-    found: &Found,
-    shape: Shape,
-    named: bool,
-    view: &View,
-    output: &Output,
-) -> Result<(), CliError> {
-    let Found { answers, works, .. } = found;
-    let format = match shape {
-        Shape::Json => Format::Json,
-        Shape::Yaml => Format::Yaml,
-        Shape::Table | Shape::Wide | Shape::Name => Format::Table,
-    };
-    if shape == Shape::Name {
-        let answers = answers
-            .iter()
-            .map(|it| format!("{}/{}", it.resource(), it.name));
-        let works = works
-            .iter()
-            .map(|it| format!("work.work.karmada.io/{}", it.name));
-        return output.print(answers.chain(works).collect::<Vec<_>>().join("\n"));
+    /// What is another than it was, or new.
+    fn since(&self, last: &Self) -> Self {
+        let answers = self.answers.iter().filter(|it| !last.answers.contains(it));
+        let works = self.works.iter().filter(|it| !last.works.contains(it));
+        Self {
+            answers: answers.cloned().collect(),
+            works: works.cloned().collect(),
+            types: self.types,
+            one_namespace: self.one_namespace,
+        }
     }
-    if !works.is_empty() {
-        return output.print_values(format, works, |works| view.works(works));
+
+    /// What is in this and not in `later`, by name.
+    fn gone(&self, later: &Self) -> Vec<String> {
+        let places = |found: &Self| -> BTreeSet<(String, String)> {
+            let answers = found.answers.iter();
+            let answers = answers.map(|it| (it.namespace.clone().unwrap_or_default(), it.named()));
+            let works = found
+                .works
+                .iter()
+                .map(|it| (it.cluster.clone(), it.named()));
+            answers.chain(works).collect()
+        };
+        let (before, after) = (places(self), places(later));
+        before.difference(&after).map(|it| it.1.clone()).collect()
     }
-    if named && format == Format::Table {
-        let details: Vec<String> = answers.iter().map(|it| view.detail(it)).collect();
-        return output.print(details.join("\n"));
+
+    fn show(&self, args: &Args, time: Shown, output: &Output) -> Result<(), CliError> {
+        let view = View {
+            wide: args.output == Shape::Wide,
+            namespaces: args.all_namespaces,
+            types: self.types > 1,
+            now: SystemClock.now(),
+            width: output.width(),
+            colours: output.colours(),
+        };
+        let Self { answers, works, .. } = self;
+        let format = match args.output {
+            Shape::Json => Format::Json,
+            Shape::Yaml => Format::Yaml,
+            Shape::Name => Format::Name,
+            Shape::Table | Shape::Wide => Format::Table,
+        };
+        if time == (Shown::First { named: true }) && format == Format::Table {
+            let details: Vec<String> = answers.iter().map(|it| view.detail(it)).collect();
+            return output.print(details.join("\n"));
+        }
+        let headed = |table: Table| match time {
+            Shown::First { .. } => table,
+            Shown::Again => table.without_headings(),
+        };
+        match works.is_empty() {
+            true => output.print_values(format, answers, |all| headed(view.list(all))),
+            false => output.print_values(format, works, |all| headed(view.works(all))),
+        }
     }
-    output.print_values(format, answers, |answers| view.list(answers))
 }
 
 /// Every object of some types.

@@ -7,6 +7,7 @@
 
 mod settle;
 
+use super::output::Named;
 use super::{CliError, ConnectArgs, Format, Kind, Output, Table};
 use common::api::cluster::{Cluster, OrphanReport, OrphanedObject, READY};
 use common::duration;
@@ -42,6 +43,16 @@ pub(super) struct Args {
     /// How the objects are shown.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
+}
+
+impl Named for OrphanedObject {
+    fn named(&self) -> String {
+        let kind = self.kind.to_lowercase();
+        match self.group.as_str() {
+            "" => format!("{kind}/{}", self.name),
+            group => format!("{kind}.{group}/{}", self.name),
+        }
+    }
 }
 
 /// Runs the verb.

@@ -24,6 +24,52 @@ pub enum Format {
     Json,
     /// YAML for programs and files.
     Yaml,
+    /// TYPE/NAME alone.
+    Name,
+}
+
+/// What commands take by a name.
+pub trait Named {
+    /// `TYPE/NAME`, or what else its commands take.
+    fn named(&self) -> String;
+}
+
+/// Something that a verb did to an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Done {
+    /// `TYPE/NAME`.
+    pub object: String,
+    /// The object's namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// What was done.
+    pub done: String,
+    /// Whether it was only tried.
+    pub dry_run: bool,
+}
+
+impl Named for Done {
+    fn named(&self) -> String {
+        self.object.clone()
+    }
+}
+
+impl Done {
+    /// Something done to an object.
+    pub fn new(object: impl Into<String>, done: impl Into<String>) -> Self {
+        Self {
+            object: object.into(),
+            namespace: None,
+            done: done.into(),
+            dry_run: false,
+        }
+    }
+
+    /// To a Cluster.
+    pub fn cluster(name: &str, done: impl Into<String>) -> Self {
+        Self::new(format!("cluster.cluster.karmada.io/{name}"), done)
+    }
 }
 
 /// Whether text is coloured: on a terminal alone, and not where NO_COLOR is set.
@@ -31,6 +77,12 @@ pub enum Format {
 pub struct Colours(bool);
 
 impl Colours {
+    /// Colours wherever it is written.
+    #[cfg(test)]
+    pub fn always() -> Self {
+        Self(true)
+    }
+
     /// As `text` is to be read: what is wrong, or goes.
     pub fn bad(self, text: &str) -> String {
         self.painted("31", text)
@@ -49,6 +101,17 @@ impl Colours {
     /// A heading.
     pub fn strong(self, text: &str) -> String {
         self.painted("1", text)
+    }
+
+    /// A cell of a table, by the word that it is.
+    fn cell(self, cell: &str) -> String {
+        match cell {
+            "False" | "Unknown" | "Unhealthy" | "Warning" | "not Ready" | "not placed"
+            | "not applied" | "unhealthy" | "unheard" => self.bad(cell),
+            "True" | "Healthy" | "Ready" => self.good(cell),
+            "never Ready" | "suspended" | "pending" => self.change(cell),
+            other => other.to_owned(),
+        }
     }
 
     fn painted(self, how: &str, text: &str) -> String {
@@ -93,7 +156,7 @@ impl Output {
     }
 
     /// Writes values: as `table` shows them, or whole as JSON or YAML.
-    pub fn print_values<T: Serialize>(
+    pub fn print_values<T: Serialize + Named>(
         &self,
         format: Format,
         values: &[T],
@@ -101,7 +164,15 @@ impl Output {
     ) -> Result<(), CliError> {
         let internal = |error: anyhow::Error| CliError::new(Kind::Internal, error);
         match format {
-            Format::Table => self.print(table(values).to_string()),
+            Format::Table => {
+                let table = table(values).coloured(self.colours());
+                self.print(table.within(self.width()))
+            }
+            Format::Name if values.is_empty() => Ok(()),
+            Format::Name => {
+                let names: Vec<String> = values.iter().map(Named::named).collect();
+                self.print(names.join("\n"))
+            }
             Format::Json => {
                 self.print(serde_json::to_string_pretty(values).map_err(|e| internal(e.into()))?)
             }
@@ -111,11 +182,39 @@ impl Output {
         }
     }
 
-    /// Writes one value as JSON or YAML; as a table it would be no table.
+    /// Writes what was done: a line for each, as kubectl does.
+    pub fn print_done(&self, format: Format, done: &[Done]) -> Result<(), CliError> {
+        if format != Format::Table {
+            return self.print_values(format, done, |_| Table::default());
+        }
+        for one in done {
+            let dry_run = if one.dry_run { " (dry run)" } else { "" };
+            let (object, done) = (&one.object, &one.done);
+            let place = one.namespace.as_ref().map(|it| format!(" in {it}"));
+            let place = place.unwrap_or_default();
+            self.print(format!("{object} {done}{place}{dry_run}"))?;
+        }
+        Ok(())
+    }
+
+    /// What came of one object; where it failed, what was done to others before is shown first.
+    pub fn or_done<T>(
+        &self,
+        result: Result<T, CliError>,
+        format: Format,
+        before: &[Done],
+    ) -> Result<T, CliError> {
+        if result.is_err() && !before.is_empty() {
+            self.print_done(format, before)?;
+        }
+        result
+    }
+
+    /// Writes one value as JSON or YAML; as a table it would be no table, and names are of many.
     pub fn print_value<T: Serialize>(&self, format: Format, value: &T) -> Result<(), CliError> {
         let internal = |error: anyhow::Error| CliError::new(Kind::Internal, error);
         match format {
-            Format::Table | Format::Json => {
+            Format::Table | Format::Name | Format::Json => {
                 self.print(serde_json::to_string_pretty(value).map_err(|e| internal(e.into()))?)
             }
             Format::Yaml => {
@@ -210,10 +309,20 @@ impl Drop for Progress {
     }
 }
 
+/// Between columns.
+const GAP: &str = "   ";
+/// Behind a text that was cut.
+const CUT: &str = "...";
+/// Characters that a last column keeps on a narrow terminal.
+const LEAST: usize = 20;
+
 /// Rows of text under headings, as kubectl prints them.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
+    headless: bool,
+    uncut: bool,
+    colours: Colours,
 }
 
 impl Table {
@@ -226,6 +335,7 @@ impl Table {
     pub fn of(headings: Vec<&str>) -> Self {
         Self {
             rows: vec![headings.into_iter().map(str::to_owned).collect()],
+            ..Self::default()
         }
     }
 
@@ -242,6 +352,59 @@ impl Table {
     }
 }
 
+impl Table {
+    /// Its lines alone, each column as wide as under its heading.
+    #[must_use]
+    pub fn without_headings(mut self) -> Self {
+        self.headless = true;
+        self
+    }
+
+    /// Whole, however narrow the terminal is.
+    #[must_use]
+    pub fn uncut(mut self) -> Self {
+        self.uncut = true;
+        self
+    }
+
+    /// Headings and words of states in colours.
+    #[must_use]
+    pub fn coloured(mut self, colours: Colours) -> Self {
+        self.colours = colours;
+        self
+    }
+
+    /// The table with its last column cut to what fits; that column keeps some of its text whatever the width.
+    pub fn within(mut self, width: Option<usize>) -> String {
+        let Some(width) = width.filter(|_| !self.uncut) else {
+            return self.to_string();
+        };
+        let last = self
+            .rows
+            .iter()
+            .map(Vec::len)
+            .max()
+            .unwrap_or(0)
+            .saturating_sub(1);
+        let widest = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let before: usize = (0..last).map(|column| widest(column) + GAP.len()).sum();
+        let left = width.saturating_sub(before).max(LEAST);
+        for row in &mut self.rows {
+            let Some(cell) = row.get_mut(last) else {
+                continue;
+            };
+            if cell.chars().count() > left {
+                let cut: String = cell.chars().take(left - CUT.len()).collect();
+                *cell = cut.trim_end().to_owned() + CUT;
+            }
+        }
+        self.to_string()
+    }
+}
+
 impl std::fmt::Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -250,10 +413,19 @@ impl std::fmt::Display for Table {
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
-        for row in &self.rows {
+        for (place, row) in self.rows.iter().enumerate().skip(self.headless.into()) {
             let mut line = String::new();
+            let mut blank = 0;
             for (cell, width) in row.iter().zip(&widths) {
-                write!(line, "{cell:<width$}   ")?;
+                if !cell.is_empty() {
+                    let painted = match place {
+                        0 => self.colours.strong(cell),
+                        _ => self.colours.cell(cell),
+                    };
+                    write!(line, "{:blank$}{painted}", "")?;
+                    blank = 0;
+                }
+                blank += width - cell.chars().count() + GAP.len();
             }
             writeln!(f, "{}", line.trim_end())?;
         }
@@ -263,7 +435,7 @@ impl std::fmt::Display for Table {
 
 #[cfg(test)]
 mod tests {
-    use super::Table;
+    use super::{Colours, Table};
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
@@ -279,5 +451,30 @@ mod tests {
         table.row(["m1".into(), "no\r\nm2   True\u{1b}[2J\u{202e}".into()]);
         let shown = "NAME   MESSAGE\nm1     no m2 True\\u{1b}[2J\\u{202e}\n";
         assert_eq!(table.to_string(), shown);
+    }
+
+    #[test]
+    fn colours_take_no_room() {
+        let mut table = Table::new(["NAME", "READY", "WHY"]);
+        table.row(["m1".into(), "Unknown".into(), "silent".into()]);
+        table.row(["m2".into(), "True".into(), String::new()]);
+        let plain = table.to_string();
+        let coloured = table.coloured(Colours::always()).to_string();
+        assert!(coloured.contains("\u{1b}[31mUnknown\u{1b}[0m   silent"));
+        assert_eq!(console::strip_ansi_codes(&coloured), plain);
+    }
+
+    #[test]
+    fn the_last_column_is_cut_to_the_terminal() {
+        let mut table = Table::new(["NAME", "WHY"]);
+        table.row(["m1".into(), "0123456789".repeat(4)]);
+        let cut = |width| table.clone().within(width);
+        assert_eq!(table.clone().uncut().within(Some(30)), table.to_string());
+        assert_eq!(cut(None), table.to_string());
+        assert_eq!(cut(Some(80)), table.to_string());
+        let line = format!("m1     {}...", "0123456789".repeat(2));
+        assert_eq!(cut(Some(30)), format!("NAME   WHY\n{line}\n"));
+        let least = "NAME   WHY\nm1     01234567890123456...\n";
+        assert_eq!(cut(Some(5)), least);
     }
 }

@@ -113,6 +113,7 @@ pub(super) async fn run(args: Args, output: &Output) -> ExitCode {
             };
             let shown = match args.output {
                 Format::Table => output.print(screen::text(&plan, output.colours())),
+                Format::Name => output.print(screen::names(&plan)),
                 format => output.print_value(format, &plan),
             };
             shown.map_or_else(|error| failed(output, &error), |()| code.into())
@@ -126,8 +127,17 @@ fn failed(output: &Output, error: &CliError) -> ExitCode {
     FAILED.into()
 }
 
-async fn planned(args: &Args, output: &Output) -> Result<Plan, CliError> {
+/// Makes the plan.
+pub(super) async fn planned(args: &Args, output: &Output) -> Result<Plan, CliError> {
     let options = Options::of_flags(&args.hub_flag)?;
+    if args.is_empty() {
+        return Err(CliError::message(Kind::Usage, "nothing is to be planned")
+            .hint("-f FILE, --cordon, --taint or --without says what is to change."));
+    }
+    for word in &args.taint {
+        let (_, taint) = split(word)?;
+        Taints::parse([taint]).map_err(|error| CliError::new(Kind::Usage, error))?;
+    }
     let objects = match args.files.is_empty() {
         true => Vec::new(),
         false => files::objects(&args.files)?,
@@ -148,13 +158,28 @@ async fn planned(args: &Args, output: &Output) -> Result<Plan, CliError> {
             .await?;
     }
     asked.clusters(args, &snapshot)?;
-    if asked.changes.is_empty() && asked.refused.is_empty() {
-        return Err(CliError::message(Kind::Usage, "nothing is to be planned")
-            .hint("-f FILE, --cordon, --taint or --without says what is to change."));
-    }
     progress.step("planning");
     let plan = asked.plan(SystemClock.now(), &options, &reader, &mut snapshot);
     plan.await
+}
+
+impl Args {
+    fn is_empty(&self) -> bool {
+        self.files.is_empty()
+            && self.cordon.is_empty()
+            && self.uncordon.is_empty()
+            && self.taint.is_empty()
+            && self.without.is_empty()
+    }
+}
+
+/// A cluster and the taint that is put on it or taken off.
+fn split(word: &str) -> Result<(&str, &str), CliError> {
+    word.split_once(':').ok_or_else(|| {
+        let text = format!("{word:?} names no taint of a cluster");
+        CliError::message(Kind::Usage, text)
+            .hint("It is CLUSTER:KEY=VALUE:EFFECT, or CLUSTER:KEY- to take it off.")
+    })
 }
 
 fn kind(object: &Value) -> Option<Gvk> {
@@ -252,11 +277,7 @@ impl Asked {
             self.taints(name.as_str(), taints, snapshot)?;
         }
         for word in &args.taint {
-            let Some((name, taint)) = word.split_once(':') else {
-                let text = format!("{word:?} names no taint of a cluster");
-                return Err(CliError::message(Kind::Usage, text)
-                    .hint("It is CLUSTER:KEY=VALUE:EFFECT, or CLUSTER:KEY- to take it off."));
-            };
+            let (name, taint) = split(word)?;
             self.taints(name, Taints::parse([taint]), snapshot)?;
         }
         for name in &args.without {

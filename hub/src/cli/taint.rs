@@ -2,7 +2,8 @@
 
 pub(super) mod change;
 
-use super::{CliError, ConnectArgs, Kind, Output};
+use super::output::Done;
+use super::{CliError, ConnectArgs, Format, Kind, Output};
 use change::{Change, Unfit};
 use common::api::cluster::Cluster;
 use common::names::ClusterName;
@@ -22,7 +23,7 @@ const ATTEMPTS: usize = 5;
   towline taint m1 dedicated-")]
 pub(super) struct Args {
     /// Clusters, then taints: KEY=VALUE:EFFECT or KEY:EFFECT to put on, KEY:EFFECT- or KEY- to take off.
-    #[arg(value_name = "CLUSTER... TAINT", required = true, num_args = 2.., allow_hyphen_values = true)]
+    #[arg(value_name = "CLUSTER... TAINT", required = true, num_args = 2..)]
     words: Vec<String>,
     /// Replace the value of a taint that is there.
     #[arg(long)]
@@ -30,6 +31,9 @@ pub(super) struct Args {
     /// Say what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
+    /// How what was done is shown.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -44,11 +48,16 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     };
     let done = edit.change.done(args.overwrite);
     let clusters = connect(&args.connect, "cli taint").await?;
+    let mut all = Vec::new();
     for name in names {
-        edit.apply(&clusters, &name).await?;
-        say(output, &name, done, args.dry_run)?;
+        let changed = edit.apply(&clusters, &name).await;
+        output.or_done(changed, args.output, &all)?;
+        all.push(Done {
+            dry_run: args.dry_run,
+            ..Done::cluster(name.as_str(), done)
+        });
     }
-    Ok(())
+    output.print_done(args.output, &all)
 }
 
 /// The words before the first taint are clusters; the kind may stand before them.
@@ -95,17 +104,6 @@ pub(super) async fn connect(
 ) -> Result<Api<Cluster>, CliError> {
     let (client, _) = connect.connect(purpose).await?;
     Ok(Api::all(client))
-}
-
-/// One line for each Cluster, in kubectl's form.
-pub(super) fn say(
-    output: &Output,
-    name: &ClusterName,
-    done: &str,
-    dry_run: bool,
-) -> Result<(), CliError> {
-    let dry_run = if dry_run { " (dry run)" } else { "" };
-    output.print(format!("cluster.cluster.karmada.io/{name} {done}{dry_run}"))
 }
 
 /// One change of the taints of a Cluster.
@@ -176,6 +174,17 @@ mod tests {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let (names, change) = read(&words).map_err(|error| error.to_string())?;
         Ok((names.iter().map(ToString::to_string).collect(), change))
+    }
+
+    #[test]
+    fn flags_may_follow_taints() {
+        let line = "towline taint m1 a:NoSchedule b- --kubeconfig X --dry-run -o name";
+        let read = crate::cli::command().try_get_matches_from(line.split(' '));
+        let read = read.expect("read");
+        let (_, read) = read.subcommand().expect("a verb");
+        let words: Vec<&String> = read.get_many("words").expect("words").collect();
+        assert_eq!(words, ["m1", "a:NoSchedule", "b-"]);
+        assert!(read.get_flag("dry_run") && read.contains_id("kubeconfig"));
     }
 
     #[test]

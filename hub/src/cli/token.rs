@@ -6,9 +6,11 @@
 
 mod create;
 mod list;
+pub(super) use list::remaining;
 mod placement;
 
-use super::{CliError, Kind, Output};
+use super::output::Done;
+use super::{CliError, Format, Kind, Output};
 use crate::token_secret::{TOKEN_NAMESPACE, Token, Unusable};
 use common::token::{BootstrapToken, secret_name};
 use k8s_openapi::api::core::v1::Secret;
@@ -38,6 +40,9 @@ struct DeleteArgs {
     /// Ids of the tokens, as `towline token list` shows them. A whole token is understood too.
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
+    /// How what was done is shown.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
 }
 
 /// Runs the verb.
@@ -76,7 +81,10 @@ async fn delete(args: DeleteArgs, output: &Output) -> Result<(), CliError> {
             .delete(&name, &kube::api::DeleteParams::default())
             .await;
         deleted.map_err(|e| CliError::api(format!("failed to delete token {id:?}"), e))?;
-        output.print(format!("bootstrap token {id:?} deleted"))?;
+        output.print_done(
+            args.output,
+            &[Done::new(format!("secret/{name}"), "deleted")],
+        )?;
     }
     Ok(())
 }

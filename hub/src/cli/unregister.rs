@@ -6,7 +6,8 @@
 mod member;
 mod plan;
 
-use super::{CliError, ConnectArgs, Kind, Output};
+use super::output::Done;
+use super::{CliError, ConnectArgs, Format, Kind, Output};
 use common::api::cluster::Cluster;
 use common::api::work::Work;
 use common::duration;
@@ -40,6 +41,9 @@ pub(super) struct Args {
     /// The member is gone, or never comes back: do not wait for its agent.
     #[arg(long)]
     force: bool,
+    /// How what was done is shown.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
     /// Go ahead without asking.
     #[arg(long)]
     yes: bool,
@@ -98,14 +102,14 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     confirm(&args, output, &format!("Unregister cluster {name:?}?"))?;
     announce(&clusters, &cluster, mode).await?;
     if args.wait.is_zero() {
-        output.print(format!("cluster {name:?} is being unregistered"))?;
-        return Ok(());
+        let done = Done::cluster(name, "is being unregistered");
+        return output.print_done(args.output, &[done]);
     }
     wait(&client, &clusters, &args, output).await?;
     if let Some(member) = member {
         member.remove(output).await?;
     }
-    output.print(format!("cluster {name:?} is unregistered"))
+    output.print_done(args.output, &[Done::cluster(name, "is unregistered")])
 }
 
 fn confirm(args: &Args, output: &Output, question: &str) -> Result<(), CliError> {

@@ -48,6 +48,7 @@ enum Asked {
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     let asked = Asked::read(&args.words)?;
     let (client, config) = args.connect.connect("cli why").await?;
+    let progress = output.progress("reading the hub");
     let report = match asked {
         Asked::Cluster(name) => read::cluster(&client, &name).await?,
         Asked::Work(namespace, name) => {
@@ -65,6 +66,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
             read::template(&hub, &word, &namespace, &name).await?
         }
     };
+    drop(progress);
     show(&report, args.output, output)?;
     match report.well {
         true => Ok(()),
@@ -75,6 +77,8 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
 fn show(report: &Report, format: Format, output: &Output) -> Result<(), CliError> {
     match format {
         Format::Table => output.print(text::render(report, output.width())),
+        Format::Name if report.well => Ok(()),
+        Format::Name => output.print(report.name()),
         Format::Json | Format::Yaml => output.print_value(format, report),
     }
 }

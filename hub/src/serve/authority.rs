@@ -128,6 +128,10 @@ pub async fn status(args: &StatusArgs) -> anyhow::Result<String> {
     };
     Ok(match args.output {
         Format::Table => table(&status),
+        Format::Name => {
+            let names = status.authorities.iter().map(|it| it.name.as_str());
+            names.collect::<Vec<_>>().join("\n")
+        }
         Format::Json => serde_json::to_string_pretty(&status)?,
         Format::Yaml => serde_yaml::to_string(&status)?,
     })

@@ -91,7 +91,8 @@ impl Reader {
         }
     }
 
-    pub(super) fn client(&self) -> &Client {
+    /// The client of the hub.
+    pub fn client(&self) -> &Client {
         &self.client
     }
 

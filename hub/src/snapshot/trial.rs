@@ -139,6 +139,17 @@ impl Trial {
         self.resource.object(&self.name.namespace, &self.name.name)
     }
 
+    /// Whether it lies in a namespace.
+    pub fn is_namespaced(&self) -> bool {
+        self.resource.namespaced
+    }
+
+    /// `TYPE/NAME`, as commands take it.
+    pub fn shown(&self) -> String {
+        let kind = self.resource.gvk.group_kind().to_string().to_lowercase();
+        format!("{kind}/{}", self.name.name)
+    }
+
     /// The object as its file has it, where the hub cannot say what it makes of it.
     pub fn as_written(&self) -> Value {
         self.file.clone()

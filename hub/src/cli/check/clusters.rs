@@ -12,20 +12,67 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// An agent that renews every 10 s is late after this many seconds.
 const LEASE_LATE: i64 = 40;
+/// The step that is about the certificate.
+const CERTIFICATE: &str = "certificate";
 /// A certificate renewed at a third of its life is late when so little is left.
 const CERTIFICATE_LATE_DAYS: i64 = 7;
 
 /// What was found of one cluster.
-#[derive(Debug)]
-pub(super) struct Found {
+#[derive(Debug, Clone)]
+pub(in crate::cli) struct Found {
     /// Its name.
-    pub(super) name: String,
+    pub(in crate::cli) name: String,
+    /// Whether its agent says that it is well.
+    pub(in crate::cli) ready: Ready,
+    /// Since when.
+    pub(in crate::cli) since: Option<DateTime<Utc>>,
+    /// When its agent's certificate ends.
+    pub(in crate::cli) certificate: Option<DateTime<Utc>>,
+    /// How many objects in the member have no Work.
+    pub(in crate::cli) orphans: i64,
     /// Step by step.
-    pub(super) findings: Vec<Finding>,
+    pub(in crate::cli) findings: Vec<Finding>,
+}
+
+/// The condition Ready, the worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(in crate::cli) enum Ready {
+    /// Nobody hears of it.
+    Unknown,
+    /// Its agent says that it is not well.
+    False,
+    /// Its agent has not said anything yet.
+    Never,
+    /// Its agent says that it is well.
+    True,
+}
+
+impl Ready {
+    pub(in crate::cli) const ALL: [Self; 4] = [Self::Unknown, Self::False, Self::Never, Self::True];
+
+    /// As people read it.
+    pub(in crate::cli) fn shown(self) -> &'static str {
+        match self {
+            Self::Unknown => "Unknown",
+            Self::False => "not Ready",
+            Self::Never => "never Ready",
+            Self::True => "Ready",
+        }
+    }
+
+    fn of(cluster: &Cluster) -> Self {
+        match cluster.condition(READY).map(|it| it.status.as_str()) {
+            Some("True") => Self::True,
+            Some("False") => Self::False,
+            Some(_) => Self::Unknown,
+            None => Self::Never,
+        }
+    }
 }
 
 /// What is known of a cluster beside its object.
@@ -48,7 +95,7 @@ enum Works {
 }
 
 /// Looks at one cluster, or at all of them.
-pub(super) async fn look(
+pub(in crate::cli) async fn look(
     client: &Client,
     only: Option<&ClusterName>,
     now: DateTime<Utc>,
@@ -125,6 +172,12 @@ fn renewed(lease: &Lease) -> Option<DateTime<Utc>> {
 }
 
 impl Found {
+    /// Whether the certificate should have been renewed.
+    pub(in crate::cli) fn is_certificate_late(&self) -> bool {
+        let mut findings = self.findings.iter();
+        findings.any(|it| it.step == CERTIFICATE && it.seen.is_err())
+    }
+
     /// One line for the cluster: the first thing that is wrong stands for it.
     pub(super) fn summary(self) -> Finding {
         let step = format!("cluster {}", self.name);
@@ -147,8 +200,14 @@ impl Found {
 }
 
 fn found(cluster: &Cluster, around: &Around, now: DateTime<Utc>) -> Found {
+    let orphaned = agent(cluster).and_then(|it| it.orphans.as_ref());
+    let since = cluster.condition(READY).map(|it| &it.last_transition_time);
     Found {
         name: cluster.metadata.name.clone().unwrap_or_default(),
+        ready: Ready::of(cluster),
+        since: since.and_then(from_time),
+        certificate: certificate_ends(cluster),
+        orphans: orphaned.map_or(0, |it| it.count),
         findings: vec![
             registration(cluster),
             works(cluster, around.works),
@@ -276,11 +335,13 @@ fn ready(cluster: &Cluster) -> Finding {
     }
 }
 
+fn certificate_ends(cluster: &Cluster) -> Option<DateTime<Utc>> {
+    from_time(agent(cluster)?.certificate_expiration_time.as_ref()?)
+}
+
 fn certificate(cluster: &Cluster, now: DateTime<Utc>) -> Finding {
-    const STEP: &str = "certificate";
-    let ends =
-        agent(cluster).and_then(|agent| from_time(agent.certificate_expiration_time.as_ref()?));
-    let Some(ends) = ends else {
+    const STEP: &str = CERTIFICATE;
+    let Some(ends) = certificate_ends(cluster) else {
         return Finding::right(STEP, "not reported");
     };
     let days = (ends - now).num_days();

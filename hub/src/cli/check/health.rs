@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(15);
 const MAX_BODY: usize = 64 << 10;
 
 /// Asks for the page with every check by name.
-pub(super) async fn look(client: &Client) -> Finding {
+pub(in crate::cli) async fn look(client: &Client) -> Finding {
     const HINT: &str = "The API server is stuck; look at its log.";
     match tokio::time::timeout(DEADLINE, ask(client)).await {
         Ok(Ok((status, page))) => judge(status, &page),

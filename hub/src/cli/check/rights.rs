@@ -15,13 +15,15 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
+/// The step that is about the hub's process.
+pub(in crate::cli) const HUB: &str = "towline-hub";
 /// The Lease by which hub processes elect their leader.
 const HUB_LEASE: &str = "towline-hub";
 /// The leader renews every two seconds.
 const HUB_SILENT: i64 = 30;
 
 /// Looks at rights, then at the hub's process.
-pub(super) async fn look(client: &Client) -> Vec<Finding> {
+pub(in crate::cli) async fn look(client: &Client) -> Vec<Finding> {
     let wanted = [
         ("list", "cluster.karmada.io", "clusters", None),
         (
@@ -93,13 +95,13 @@ async fn hub(client: &Client) -> Finding {
     // A marker that cannot be read is no reason to doubt: the Lease tells then.
     let marker = maps.get_opt(install::MARKER).await.ok().flatten();
     if marker.is_some_and(|marker| install::is_built_in(&marker)) {
-        return Finding::right("towline-hub", "part of this API server");
+        return Finding::right(HUB, "part of this API server");
     }
     let leases: Api<Lease> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     match leases.get_opt(HUB_LEASE).await {
         Ok(lease) => judge_hub(lease.as_ref(), SystemClock.now()),
         Err(error) => Finding::wrong(
-            "towline-hub",
+            HUB,
             classify(&error).to_string(),
             "Look at the API server's log.",
         ),
@@ -107,7 +109,7 @@ async fn hub(client: &Client) -> Finding {
 }
 
 fn judge_hub(lease: Option<&Lease>, now: DateTime<Utc>) -> Finding {
-    const STEP: &str = "towline-hub";
+    const STEP: &str = HUB;
     const HINT: &str = "Start `towline-hub run`, or look at its log.";
     let spec = lease.and_then(|lease| lease.spec.as_ref());
     let renewed = spec.and_then(|spec| from_micro_time(spec.renew_time.as_ref()?));

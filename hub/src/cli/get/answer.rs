@@ -18,68 +18,68 @@ use std::collections::BTreeMap;
 
 /// What is known beside the template and its binding, as far as this kubeconfig may see it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Around {
+pub(in crate::cli) struct Around {
     /// Why a cluster's words may be old, by clusters that are not Ready.
-    pub(super) silent: BTreeMap<String, String>,
+    pub(in crate::cli) silent: BTreeMap<String, String>,
     /// When the binding's Work was made, by clusters.
-    pub(super) works: BTreeMap<String, DateTime<Utc>>,
+    pub(in crate::cli) works: BTreeMap<String, DateTime<Utc>>,
 }
 
 /// What was read of one template.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen<'a> {
+pub(in crate::cli) struct Seen<'a> {
     /// The object; none when only its binding is asked for.
-    pub(super) template: Option<&'a Value>,
+    pub(in crate::cli) template: Option<&'a Value>,
     /// Its binding, if there is one.
-    pub(super) binding: Option<&'a Bound>,
+    pub(in crate::cli) binding: Option<&'a Bound>,
     /// The rest.
-    pub(super) around: &'a Around,
+    pub(in crate::cli) around: &'a Around,
 }
 
 /// Something wrong, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Problem {
+pub(in crate::cli) struct Problem {
     /// What is wrong.
-    pub(super) what: String,
+    pub(in crate::cli) what: String,
     /// The next thing to look at.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) hint: String,
+    pub(in crate::cli) hint: String,
 }
 
 /// A template, and what became of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Answer {
-    pub(super) api_version: String,
-    pub(super) kind: String,
+pub(in crate::cli) struct Answer {
+    pub(in crate::cli) api_version: String,
+    pub(in crate::cli) kind: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) namespace: Option<String>,
-    pub(super) name: String,
+    pub(in crate::cli) namespace: Option<String>,
+    pub(in crate::cli) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) created: Option<DateTime<Utc>>,
+    pub(in crate::cli) created: Option<DateTime<Utc>>,
     /// The policy that holds it, as `pp/NAME` or `cpp/NAME`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) policy: Option<String>,
+    pub(in crate::cli) policy: Option<String>,
     /// Bindings whose templates refer to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) follows: Vec<String>,
+    pub(in crate::cli) follows: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) binding: Option<String>,
+    pub(in crate::cli) binding: Option<String>,
     /// Absent until somebody said so or so.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) scheduled: Option<bool>,
+    pub(in crate::cli) scheduled: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) fully_applied: Option<bool>,
+    pub(in crate::cli) fully_applied: Option<bool>,
     /// Replicas that are wanted in all.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) replicas: Option<i64>,
-    pub(super) clusters: Vec<Share>,
-    pub(super) problems: Vec<Problem>,
+    pub(in crate::cli) replicas: Option<i64>,
+    pub(in crate::cli) clusters: Vec<Share>,
+    pub(in crate::cli) problems: Vec<Problem>,
 }
 
 impl Answer {
     /// What follows from what was read; none without both template and binding.
-    pub(super) fn of(seen: &Seen<'_>) -> Option<Self> {
+    pub(in crate::cli) fn of(seen: &Seen<'_>) -> Option<Self> {
         let template = seen.template.and_then(Template::of);
         let reference = match (&template, seen.binding) {
             (Some(template), _) => template.reference(),
@@ -131,7 +131,7 @@ impl Answer {
     }
 
     /// `deployment.apps`, as kubectl writes it before a name.
-    pub(super) fn resource(&self) -> String {
+    pub(in crate::cli) fn resource(&self) -> String {
         let group_kind = self.group_kind();
         group_kind.to_string().to_lowercase()
     }
@@ -147,19 +147,19 @@ impl Answer {
     }
 
     /// Replicas that are ready in all; none when no member counts any.
-    pub(super) fn ready(&self) -> Option<i64> {
+    pub(in crate::cli) fn ready(&self) -> Option<i64> {
         let counted: Vec<i64> = self.clusters.iter().filter_map(|it| it.ready).collect();
         (!counted.is_empty()).then(|| counted.iter().sum())
     }
 
     /// How many clusters have applied it.
-    pub(super) fn applied(&self) -> usize {
+    pub(in crate::cli) fn applied(&self) -> usize {
         let applied = |it: &&Share| it.applied == Some(true);
         self.clusters.iter().filter(applied).count()
     }
 
     /// How many clusters say that it does what it should.
-    pub(super) fn healthy(&self) -> usize {
+    pub(in crate::cli) fn healthy(&self) -> usize {
         self.clusters.iter().filter(|it| it.is_healthy()).count()
     }
 
@@ -247,7 +247,7 @@ impl Answer {
 }
 
 /// Something wrong.
-pub(super) fn problem(what: impl Into<String>, hint: impl Into<String>) -> Problem {
+pub(in crate::cli) fn problem(what: impl Into<String>, hint: impl Into<String>) -> Problem {
     Problem {
         what: what.into(),
         hint: hint.into(),

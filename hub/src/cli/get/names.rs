@@ -18,7 +18,7 @@ const ALIASES: [(&str, &str); 4] = [
 
 /// What the words ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(in crate::cli) enum Asked {
     /// Every object of these types.
     All(Vec<String>),
     /// Objects by type and name.
@@ -27,7 +27,7 @@ pub(super) enum Asked {
 
 /// Words that cannot mean anything.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unfit {
+pub(in crate::cli) enum Unfit {
     /// `TYPE/NAME` beside something else.
     #[error(
         "there is no need to specify a resource type as a separate argument when passing arguments in resource/name \
@@ -47,7 +47,7 @@ pub(super) enum Unfit {
 
 impl Asked {
     /// Reads the words of the command line.
-    pub(super) fn read(words: &[String]) -> Result<Self, Unfit> {
+    pub(in crate::cli) fn read(words: &[String]) -> Result<Self, Unfit> {
         if words.iter().any(|word| word.contains('/')) {
             let pair = |word: &String| match word.split_once('/') {
                 None => Err(Unfit::Mixed),
@@ -94,7 +94,7 @@ struct Groups {
 }
 
 /// The types that aggregated discovery tells and that can be listed: groups and versions in the server's order.
-pub(super) fn types(discovery: &Value) -> Vec<Type> {
+pub(in crate::cli) fn types(discovery: &Value) -> Vec<Type> {
     let groups = Groups::deserialize(discovery).map_or(Vec::new(), |it| it.items);
     groups.iter().flat_map(of_group).collect()
 }
@@ -144,7 +144,7 @@ fn text(value: &Value, pointer: &str) -> String {
 }
 
 /// The type that a word means; the first that is served, and names before short names.
-pub(super) fn resolve<'t>(types: &'t [Type], word: &str) -> Option<&'t Type> {
+pub(in crate::cli) fn resolve<'t>(types: &'t [Type], word: &str) -> Option<&'t Type> {
     let word = word.to_lowercase();
     let (name, rest) = match word.split_once('.') {
         Some((name, rest)) => (name, Some(rest)),

@@ -59,6 +59,11 @@ impl Hub {
         Ok(Self { client, types })
     }
 
+    /// A client of it.
+    pub(in crate::cli) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// The type that a word means.
     pub(in crate::cli) fn resolve(&self, word: &str) -> Result<Resource, CliError> {
         let found = names::resolve(&self.types, word).map(|it| it.resource.clone());
@@ -70,7 +75,7 @@ impl Hub {
     }
 
     /// Every template of a type, with its binding.
-    pub(super) async fn templates(
+    pub(in crate::cli) async fn templates(
         &self,
         resource: &Resource,
         scope: &Scope,
@@ -115,7 +120,7 @@ impl Hub {
     }
 
     /// One template with all that is known of it.
-    pub(super) async fn template(
+    pub(in crate::cli) async fn template(
         &self,
         resource: &Resource,
         namespace: &str,
@@ -139,7 +144,7 @@ impl Hub {
     }
 
     /// Every binding: of one namespace, or of all with those of cluster-scoped templates.
-    pub(super) async fn every_binding(
+    pub(in crate::cli) async fn every_binding(
         &self,
         resource: &Resource,
         scope: &Scope,
@@ -163,8 +168,24 @@ impl Hub {
             .collect())
     }
 
+    /// Whatever is propagated, as its bindings tell.
+    pub(in crate::cli) async fn propagated(&self) -> Result<Vec<Answer>, CliError> {
+        let everywhere = Scope::default();
+        let mut bindings = self.bindings(&everywhere).await?;
+        bindings.extend(self.cluster_bindings(&everywhere).await?);
+        let around = self.around().await?;
+        let of = |binding| {
+            Answer::of(&Seen {
+                template: None,
+                binding: Some(binding),
+                around: &around,
+            })
+        };
+        Ok(bindings.iter().filter_map(of).collect())
+    }
+
     /// One binding.
-    pub(super) async fn binding(
+    pub(in crate::cli) async fn binding(
         &self,
         resource: &Resource,
         namespace: &str,
@@ -178,7 +199,7 @@ impl Hub {
     }
 
     /// Works: of one execution namespace, or of all.
-    pub(super) async fn works(
+    pub(in crate::cli) async fn works(
         &self,
         resource: &Resource,
         scope: &Scope,

@@ -14,34 +14,34 @@ use std::collections::BTreeMap;
 /// What a cluster was given, and what its member says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Share {
-    pub(super) cluster: String,
+pub(in crate::cli) struct Share {
+    pub(in crate::cli) cluster: String,
     /// Replicas it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) replicas: Option<i64>,
+    pub(in crate::cli) replicas: Option<i64>,
     /// Replicas that are ready there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ready: Option<i64>,
+    pub(in crate::cli) ready: Option<i64>,
     /// Absent until its member said so or so.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) applied: Option<bool>,
+    pub(in crate::cli) applied: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) health: Option<ResourceHealth>,
+    pub(in crate::cli) health: Option<ResourceHealth>,
     /// When its Work was made.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) since: Option<DateTime<Utc>>,
+    pub(in crate::cli) since: Option<DateTime<Utc>>,
     /// The member's words, or why there are none.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) message: String,
+    pub(in crate::cli) message: String,
     /// Whether it was given to the cluster no longer.
     #[serde(skip_serializing_if = "is_false")]
-    pub(super) leaving: bool,
+    pub(in crate::cli) leaving: bool,
     /// Whether its policy suspends the way there.
     #[serde(skip_serializing_if = "is_false")]
-    pub(super) held_back: bool,
+    pub(in crate::cli) held_back: bool,
     /// Why what its member said may be old.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) silent: Option<String>,
+    pub(in crate::cli) silent: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
@@ -51,7 +51,7 @@ fn is_false(value: &bool) -> bool {
 
 /// The shares of a template, by the names of their clusters: of all that it was given to, by its own policy or
 /// along with others, and of all that it has not left yet.
-pub(super) fn all(binding: &Bound, around: &Around) -> Vec<Share> {
+pub(in crate::cli) fn all(binding: &Bound, around: &Around) -> Vec<Share> {
     let spec = &binding.spec;
     let mut given: BTreeMap<&str, Option<i64>> = BTreeMap::new();
     for target in spec.required_by.iter().flat_map(|it| &it.clusters) {
@@ -113,7 +113,7 @@ fn ready(kind: &str, item: &AggregatedStatusItem) -> Option<i64> {
 }
 
 impl Share {
-    pub(super) fn is_healthy(&self) -> bool {
+    pub(in crate::cli) fn is_healthy(&self) -> bool {
         self.health == Some(ResourceHealth::Healthy)
     }
 
@@ -142,7 +142,7 @@ impl Share {
     }
 
     /// What is wrong with it, if anything is.
-    pub(super) fn problem(&self, answer: &Answer) -> Option<Problem> {
+    pub(in crate::cli) fn problem(&self, answer: &Answer) -> Option<Problem> {
         let name = &self.cluster;
         if let Some(why) = &self.silent {
             let what = format!("{name} {why}; what is shown of it is what it said last");

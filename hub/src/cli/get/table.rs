@@ -6,7 +6,7 @@ use super::answer::{Answer, Problem};
 use super::share::Share;
 use super::works::Delivery;
 use crate::apiserver::table::age;
-use crate::cli::Table;
+use crate::cli::{Colours, Table};
 use chrono::{DateTime, Utc};
 use common::harmless;
 use std::fmt::Write as _;
@@ -31,9 +31,18 @@ pub(super) struct View {
     pub(super) types: bool,
     /// The time of day.
     pub(super) now: DateTime<Utc>,
+    /// How wide the terminal is, if it is one.
+    pub(super) width: Option<usize>,
+    /// Whether it is coloured.
+    pub(super) colours: Colours,
 }
 
 impl View {
+    fn table(&self, headings: Vec<&str>) -> Table {
+        let table = Table::of(headings);
+        if self.wide { table.uncut() } else { table }
+    }
+
     /// A line for each template.
     pub(super) fn list(&self, answers: &[Answer]) -> Table {
         let mut headings = vec![
@@ -46,7 +55,7 @@ impl View {
             headings.extend(["BINDING", "HEALTHY"]);
         }
         headings.push("WHY NOT");
-        let mut table = Table::of(headings);
+        let mut table = self.table(headings);
         for answer in answers {
             table.push(self.line(answer));
         }
@@ -128,11 +137,19 @@ impl View {
         let _ = writeln!(text, "  policy    {}", held(answer));
         let _ = writeln!(text, "  binding   {}", binding(answer));
         if !answer.clusters.is_empty() {
-            let _ = write!(text, "\n{}", self.shares(&answer.clusters));
+            let shares = self.shares(&answer.clusters).coloured(self.colours);
+            let _ = write!(text, "\n{}", shares.within(self.width));
         }
         let (told, more) = answer.problems.split_at(TOLD.min(answer.problems.len()));
         for problem in told {
-            let _ = write!(text, "\n! {}\n", harmless::line(&problem.what, SAID));
+            let what = format!("! {}", harmless::line(&problem.what, SAID));
+            let _ = write!(
+                text,
+                "
+{}
+",
+                self.colours.bad(&what)
+            );
             if !problem.hint.is_empty() {
                 let _ = writeln!(text, "  {}", problem.hint);
             }
@@ -144,7 +161,7 @@ impl View {
     }
 
     fn shares(&self, shares: &[Share]) -> Table {
-        let mut table = Table::new([
+        let mut table = self.table(vec![
             "CLUSTER", "REPLICAS", "READY", "APPLIED", "HEALTH", "AGE", "MESSAGE",
         ]);
         for share in shares {
@@ -168,7 +185,7 @@ impl View {
             headings.push("BINDING");
         }
         headings.push("MESSAGE");
-        let mut table = Table::of(headings);
+        let mut table = self.table(headings);
         for work in works {
             let mut cells = vec![
                 work.cluster.clone(),

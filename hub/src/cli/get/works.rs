@@ -14,7 +14,7 @@ use serde_json::Value;
 /// A Work, and what became of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Delivery {
+pub(in crate::cli) struct Delivery {
     /// The cluster in whose execution namespace it lies; the namespace, when it is none.
     pub(super) cluster: String,
     pub(super) name: String,

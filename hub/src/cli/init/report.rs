@@ -1,5 +1,6 @@
 //! How `towline init` shows what it did, what it refuses, and what it found.
 
+use crate::cli::output::Named;
 use crate::cli::{CliError, Format, Kind, Output, Table};
 use crate::install::foreign::Offence;
 use crate::install::plan::{Action, Step};
@@ -13,6 +14,12 @@ struct Row {
     object: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     details: Vec<String>,
+}
+
+impl Named for Row {
+    fn named(&self) -> String {
+        self.object.clone()
+    }
 }
 
 /// How far the steps were taken.

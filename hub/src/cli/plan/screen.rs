@@ -39,6 +39,17 @@ pub(super) fn text(plan: &Plan, colours: Colours) -> String {
     text
 }
 
+/// What changes, by name.
+pub(super) fn names(plan: &Plan) -> String {
+    let changing = plan.templates.iter().filter(|it| it.changes());
+    let names = changing.map(|it| {
+        let group = it.api_version.split_once('/').map(|it| it.0);
+        let group = group.map(|group| format!(".{group}")).unwrap_or_default();
+        format!("{}{group}/{}", it.kind.to_lowercase(), it.name)
+    });
+    names.collect::<Vec<_>>().join("\n")
+}
+
 fn summary(plan: &Plan) -> String {
     let count = |verdict: Verdict| {
         let clusters = plan.templates.iter().flat_map(|it| &it.clusters);

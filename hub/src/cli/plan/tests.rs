@@ -1,24 +1,15 @@
-//! Plans as they are shown. Screens that were approved are kept in `screens`; `TOWLINE_APPROVE` writes them anew.
+//! Plans as they are shown.
 
 use super::screen::text;
-use crate::cli::Colours;
+use crate::cli::{Colours, approved};
 use crate::plan::tests::{
     apply, cluster, delete, deployment, hub, image, planned, policy, tainted, weighed,
 };
 use crate::plan::{Plan, Refused};
 use serde_json::{Value, json};
-use std::path::Path;
-use std::{env, fs};
 
 fn approve(name: &str, plan: &Plan) {
-    let shown = format!("{}\n", text(plan, Colours::default()));
-    let file =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/cli/plan/screens/{name}.txt"));
-    if env::var_os("TOWLINE_APPROVE").is_some() {
-        fs::write(&file, &shown).expect("written");
-    }
-    let approved = fs::read_to_string(&file).expect("approved");
-    assert_eq!(shown, approved, "{name}");
+    approved::approve("plan", name, &text(plan, Colours::default()));
 }
 
 fn web() -> [Value; 2] {

@@ -275,6 +275,8 @@ fn show(
                 &created.token
             })
         }
+        // Its name without the secret would be worth nothing.
+        Format::Name => output.print(&created.token),
         Format::Json | Format::Yaml => output.print_value(format, &created),
     }
 }

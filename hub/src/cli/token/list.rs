@@ -1,9 +1,11 @@
 //! `towline token list`.
 
+use crate::cli::output::Named;
 use crate::cli::{CliError, ConnectArgs, Format, Output, Table};
 use crate::token_secret::{Placement, TOKEN_NAMESPACE, TOKEN_TYPE, Token, Unusable};
 use chrono::{DateTime, Utc};
 use common::time::{Clock as _, SystemClock};
+use common::token::secret_name;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
@@ -37,6 +39,12 @@ struct Row {
     /// Why nobody can register with it, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     unusable: Option<String>,
+}
+
+impl Named for Row {
+    fn named(&self) -> String {
+        format!("secret/{}", secret_name(&self.id))
+    }
 }
 
 /// Runs the verb.
@@ -129,7 +137,7 @@ fn table(rows: &[Row], now: DateTime<Utc>) -> Table {
 }
 
 /// The time that is left, in its two largest units.
-pub(super) fn remaining(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
+pub(in crate::cli) fn remaining(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
     let seconds = (at - now).num_seconds();
     if seconds <= 0 {
         return "expired".to_owned();

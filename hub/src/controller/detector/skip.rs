@@ -32,6 +32,18 @@ pub struct Skips {
     namespaces: Vec<Regex>,
 }
 
+impl Default for Skips {
+    /// What is passed over whatever flags say.
+    fn default() -> Self {
+        Self {
+            groups: GROUPS.map(str::to_owned).into(),
+            versions: ["coordination.k8s.io/v1".to_owned()].into(),
+            kinds: [("v1".to_owned(), ["Event".to_owned()].into())].into(),
+            namespaces: Vec::new(),
+        }
+    }
+}
+
 /// A flag that cannot be meant.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSkip {
@@ -50,12 +62,7 @@ impl Skips {
         apis: &str,
         namespaces: impl IntoIterator<Item = S>,
     ) -> Result<Self, InvalidSkip> {
-        let mut skips = Self {
-            groups: GROUPS.map(str::to_owned).into(),
-            versions: ["coordination.k8s.io/v1".to_owned()].into(),
-            kinds: [("v1".to_owned(), ["Event".to_owned()].into())].into(),
-            namespaces: Vec::new(),
-        };
+        let mut skips = Self::default();
         for api in apis.split(';').map(str::trim).filter(|api| !api.is_empty()) {
             skips.add(api)?;
         }
