@@ -3,12 +3,16 @@
 //! replicas, how they are divided, what it refers to, what of it belongs to the hub alone, and how the statuses of
 //! many members become its own.
 //!
-//! Pure. Rules never fail: a live object is data of the member, and whatever it lacks counts as absent.
+//! Pure. Rules of built-in kinds never fail: a live object is data of the member, and whatever it lacks counts as absent.
+//! Those of [`custom`] are scripts, which may; [`layers`] says whose word counts.
 
 pub mod aggregate;
 pub mod completions;
+pub mod custom;
 pub mod dependencies;
+pub mod guard;
 pub mod health;
+pub mod layers;
 pub mod prune;
 pub mod reflect;
 pub mod replicas;

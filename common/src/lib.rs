@@ -1,8 +1,8 @@
 //! What hub and agent share: API types, names, pure rules, and the client layer.
 //!
 //! Pure (no clock, no I/O, no tokio): `api`, `names`, `labels`, `identity`, `conditions`, `backoff`,
-//! `duration`, `errors`, `gvk`, `harmless`, `interpreter`, `merge`, `quantity`, `reserved`, `secret`, `selector`, `token`,
-//! `unregister`, `yaml`.
+//! `duration`, `errors`, `gvk`, `harmless`, `interpreter`, `lua`, `merge`, `quantity`, `reserved`, `secret`, `selector`,
+//! `token`, `unregister`, `yaml`.
 //! Edges: `admin`, `chance`, `client`, `controller`, `discovery`, `env`, `leader`, `mapper`, `proxy`, `queue`,
 //! `rest`, `telemetry`, `time`, `tls`, `watch`.
 
@@ -26,6 +26,7 @@ pub mod interpreter;
 pub mod labels;
 pub mod leader;
 pub mod lock;
+pub mod lua;
 pub mod mapper;
 pub mod merge;
 pub mod names;

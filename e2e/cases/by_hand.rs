@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use common::api::cluster::Cluster;
-use common::api::interpreter::UNREAD;
+use common::api::interpreter::{PARTLY, UNREAD};
 use common::api::work::{APPLIED, Work};
 use common::conditions::is_true;
 use common::names::{AGENT_NAMESPACE, CLUSTER_NAMESPACE};
@@ -196,7 +196,7 @@ async fn rights_as_karmada_gives_them_are_enough() -> Result<()> {
     Ok(())
 }
 
-/// The kinds that Karmada's agent lists at its start are there, and say that nobody here reads them.
+/// The kinds that Karmada's agent lists at its start are there, and say what of them nobody here reads.
 async fn interpreters_are_there(admin: &Client) -> Result<()> {
     let group = "/apis/config.karmada.io/v1alpha1";
     let customization = json!({"apiVersion": "config.karmada.io/v1alpha1",
@@ -210,9 +210,9 @@ async fn interpreters_are_there(admin: &Client) -> Result<()> {
             "interpreterContextVersions": ["v1alpha1"], "timeoutSeconds": 3,
             "rules": [{"operations": ["InterpretReplica"], "apiGroups": ["apps.example.com"],
                 "apiVersions": ["v1"], "kinds": ["Thing"]}]}]});
-    for (plural, object) in [
-        ("resourceinterpretercustomizations", customization),
-        ("resourceinterpreterwebhookconfigurations", webhook),
+    for (plural, object, text) in [
+        ("resourceinterpretercustomizations", customization, PARTLY),
+        ("resourceinterpreterwebhookconfigurations", webhook, UNREAD),
     ] {
         let path = format!("{group}/{plural}");
         let request = http::Request::post(&path)
@@ -223,7 +223,7 @@ async fn interpreters_are_there(admin: &Client) -> Result<()> {
         let warned = answer.headers().get_all("warning").iter();
         let warned = warned
             .filter_map(|w| w.to_str().ok())
-            .any(|w| w.contains(UNREAD));
+            .any(|w| w.contains(text));
         ensure!(warned, "{plural}: {:?}", answer.headers());
         let listed = ask(admin, "GET", &path, None).await?.ok()?.json()?;
         ensure!(

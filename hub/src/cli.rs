@@ -15,6 +15,7 @@ mod events;
 mod files;
 mod get;
 mod init;
+mod interpret;
 mod orphans;
 mod output;
 mod plan;
@@ -79,6 +80,8 @@ enum Verb {
     Events(events::Args),
     /// Have objects applied in single members, without a policy.
     Work(work::Args),
+    /// Try the scripts of a ResourceInterpreterCustomization on objects, with no cluster.
+    Interpret(interpret::Args),
     /// See what Works left behind in a member without having been deleted, and settle it.
     Orphans(orphans::Args),
     /// Walk from this machine to a hub or a member, and name the first thing that is wrong.
@@ -197,6 +200,7 @@ async fn run(verb: Verb, output: &Output) -> Result<ExitCode, CliError> {
         Verb::Why(args) => why::run(args, output).await,
         Verb::Events(args) => events::run(args, output).await,
         Verb::Work(args) => work::run(args, output).await,
+        Verb::Interpret(args) => interpret::run(args, output).await,
         Verb::Orphans(args) => orphans::run(args, output).await,
         Verb::Check(args) => check::run(args, output).await,
         Verb::Demo(args) => demo::run(args, output).await,

@@ -14,6 +14,7 @@ use crate::controller::detector::skip::Skips;
 use crate::propagation::{Policy, PolicyName};
 use crate::world::{self, ObjectName, TemplateName};
 use common::gvk::{GroupKind, Gvk};
+use common::interpreter::layers::Interpreter;
 use common::mapper::Resource;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,6 +82,8 @@ pub struct Snapshot {
     pub priority_classes: BTreeMap<String, i32>,
     /// Kinds that were looked for, and how each is served; none where it is not.
     pub kinds: BTreeMap<GroupKind, Option<Arc<Resource>>>,
+    /// ResourceInterpreterCustomizations, by name.
+    pub customizations: BTreeMap<String, Arc<world::Customization>>,
     /// What could not be read.
     pub unreadable: Vec<Unreadable>,
 }
@@ -104,6 +107,11 @@ impl Snapshot {
             .chain(bound)
             .filter(|it| !skips.kind(&it.api_version(), &it.kind))
             .collect()
+    }
+
+    /// What is known of kinds.
+    pub fn interpreter(&self) -> Interpreter {
+        world::interpreter_of(&self.customizations)
     }
 
     /// Whether an object of this kind and name is there and cannot be read.

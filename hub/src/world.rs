@@ -7,6 +7,7 @@
 mod cluster;
 mod held;
 mod index;
+mod interpreter;
 mod metrics;
 mod placements;
 mod propagation;
@@ -23,6 +24,7 @@ pub mod writers;
 pub use cluster::Cluster;
 pub use held::{Change, Object, ObjectName, Told};
 pub use index::Index;
+pub use interpreter::{Customization, Kinds, interpreter_of};
 pub use metrics::Sizes;
 pub use placements::Shared as SharedPlacement;
 pub use propagation::{Binding, Override, Policy, Propagation, Rebalancer};

@@ -1,8 +1,8 @@
 //! ResourceInterpreterCustomization and ResourceInterpreterWebhookConfiguration: how Karmada's parts learn
 //! about kinds that they do not know.
 //!
-//! Karmada's agent lists both at its start and follows them. Nothing of Towline reads them: whoever uses
-//! them is told so, by [`UNREAD`].
+//! The hub carries customizations out, agents do not yet; nothing of Towline asks webhooks. Whoever uses them is told so,
+//! by [`PARTLY`] and [`UNREAD`].
 
 use super::schema;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -11,9 +11,14 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What every answer about these kinds warns of.
-pub const UNREAD: &str = "config.karmada.io: Towline's hub and agents do not carry this out; only Karmada's \
-                          own agents read it";
+/// What every answer about customizations warns of.
+pub const PARTLY: &str = "config.karmada.io: Towline carries out replicaResource, replicaRevision, statusAggregation and \
+                          dependencyInterpretation; its agents do not read retention, statusReflection and \
+                          healthInterpretation, and nothing reads componentResource";
+
+/// What every answer about webhooks warns of.
+pub const UNREAD: &str =
+    "config.karmada.io: nothing of Towline asks webhooks; write a ResourceInterpreterCustomization";
 
 /// How objects of one kind are interpreted.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,7 +27,7 @@ pub const UNREAD: &str = "config.karmada.io: Towline's hub and agents do not car
     version = "v1alpha1",
     kind = "ResourceInterpreterCustomization",
     plural = "resourceinterpretercustomizations",
-    doc = "Scripts by which Karmada's parts understand objects of one kind.",
+    doc = "Scripts by which objects of one kind are understood.",
     derive = "Default",
     derive = "PartialEq",
     shortname = "ric",
@@ -256,7 +261,7 @@ fn ca_bundle(_: &mut SchemaGenerator) -> Schema {
 
 /// The definition of customizations.
 pub(super) fn customizations() -> CustomResourceDefinition {
-    unread(ResourceInterpreterCustomization::crd())
+    warning(ResourceInterpreterCustomization::crd(), PARTLY)
 }
 
 /// The definition of webhooks; an object of it has them beside its metadata, in no spec.
@@ -271,7 +276,7 @@ pub(super) fn webhooks() -> CustomResourceDefinition {
         properties.extend(spec.properties.unwrap_or_default());
         root.required = Some(vec!["webhooks".to_owned()]);
     }
-    unread(crd)
+    warning(crd, UNREAD)
 }
 
 /// As derived; [`webhooks`] puts it in its place.
@@ -296,10 +301,10 @@ struct WebhooksSpec {
 }
 
 /// With a warning in every answer.
-fn unread(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+fn warning(mut crd: CustomResourceDefinition, text: &str) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         version.deprecated = Some(true);
-        version.deprecation_warning = Some(UNREAD.to_owned());
+        version.deprecation_warning = Some(text.to_owned());
     }
     crd
 }

@@ -62,6 +62,11 @@ pub fn dependencies(gvk: &Gvk, object: &Value) -> Option<Result<Vec<Dependency>,
     }
 }
 
+/// What pods of a template refer to; in this namespace.
+pub fn of_pod_template(template: &Value, namespace: &str) -> Vec<Dependency> {
+    listed(of_pod(template.get("spec")), namespace)
+}
+
 const CONFIG_MAP: &str = "ConfigMap";
 const SECRET: &str = "Secret";
 const SERVICE_ACCOUNT: &str = "ServiceAccount";

@@ -58,7 +58,7 @@ pub fn get(gvk: &Gvk, template: &Value) -> Option<Replicas> {
     };
     Some(Replicas {
         replicas,
-        requirements: template.pointer(pod).and_then(requirements),
+        requirements: template.pointer(pod).and_then(of_pod_template),
     })
 }
 
@@ -89,7 +89,7 @@ pub fn revise(gvk: &Gvk, manifest: &mut Value, replicas: i32) {
 }
 
 /// What a pod of this spec needs; none when nothing in particular.
-fn requirements(pod: &Value) -> Option<ReplicaRequirements> {
+pub fn of_pod_template(pod: &Value) -> Option<ReplicaRequirements> {
     let node_claim = NodeClaim {
         hard_node_affinity: read(
             pod,

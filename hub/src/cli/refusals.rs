@@ -208,6 +208,7 @@ const ROWS: &[Row] = &[
         "unexpected argument '--clusters'",
     ),
     ("why", USAGE, "required arguments were not provided"),
+    ("interpret", USAGE, "required arguments were not provided"),
     ("completion tcsh", USAGE, "invalid value 'tcsh'"),
     (
         "man --dir DIR/map.yaml",

@@ -119,6 +119,13 @@ impl Detector {
                 me.policy_changed(old, new, &to);
             });
         }
+        let (templates, to) = (views.templates.clone(), queue.clone());
+        views.kinds.on_change(move |kind| {
+            templates.for_each(kind, |name, _| {
+                let (kind, name) = (kind.clone(), name.clone());
+                to.add_with(TemplateName { kind, name }, Priority::Backlog);
+            });
+        });
         for bindings in [&views.bindings, &views.cluster_bindings] {
             let (me, to) = (Arc::clone(self), queue.clone());
             bindings.on_change(move |change| {

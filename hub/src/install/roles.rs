@@ -32,6 +32,7 @@ pub fn desired() -> Vec<Desired> {
             &READ
         ),
         rule("cluster.karmada.io", &["clusters"], &READ),
+        customizations(),
     ]);
     let edit = json!([
         rule("policy.karmada.io", policies, &WRITE),
@@ -72,6 +73,7 @@ fn operator() -> Desired {
             &["resourcebindings", "clusterresourcebindings"],
             &READ
         ),
+        customizations(),
     ]);
     Desired::new(json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -79,6 +81,12 @@ fn operator() -> Desired {
         "metadata": {"name": "towline-operator"},
         "rules": rules,
     }))
+}
+
+/// What says how kinds are understood: plans follow it.
+fn customizations() -> Value {
+    let resources = &["resourceinterpretercustomizations"];
+    rule("config.karmada.io", resources, &READ)
 }
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {

@@ -91,9 +91,10 @@ fn rendered(
     };
     let overrides = Overrides::of(object, of(false), of(true));
     let none = Overrides::of(object, [], []);
+    let interpreter = &state.interpreter;
     let (with, without) = (
-        Renderer::new(object, Binding::of(binding), &overrides),
-        Renderer::new(object, Binding::of(binding), &none),
+        Renderer::new(object, Binding::of(binding), &overrides, interpreter),
+        Renderer::new(object, Binding::of(binding), &none, interpreter),
     );
     let (with, without) = match (with, without) {
         (Ok(with), Ok(without)) => (with, without),

@@ -19,7 +19,6 @@ use crate::world::{self, ObjectName, TemplateName};
 use chrono::{DateTime, Utc};
 use common::api::binding::{ResourceBindingStatus, TargetCluster};
 use common::gvk::{GroupKind, Gvk};
-use common::interpreter::replicas;
 use common::labels::APPLIED_PLACEMENT;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,7 +193,13 @@ impl<'a> Settling<'a> {
             self.state.all_bindings().flat_map(required_by).collect();
         let is_required = |it: &ObjectName| required.contains(it);
         // What has no form in JSON is no binding; the hub says so itself.
-        let _ = detector::shown::add(&seen, Some(&held.object), is_required, &mut decision);
+        let _ = detector::shown::add(
+            &seen,
+            Some(&held.object),
+            &self.state.interpreter,
+            is_required,
+            &mut decision,
+        );
         if let Some(claim) = &decision.claim {
             self.claim(name, &held.object, &claim.body(None));
         }
@@ -242,11 +247,12 @@ impl<'a> Settling<'a> {
             .filter(|it| self.state.overrides.contains_key(it))
             .collect();
         let kind = Gvk::new(&template.api_version, &template.kind);
+        let replicas = kind.map(|kind| self.state.interpreter.replicas(&kind, object));
         let binding = self.state.bindings.get(&State::binding_of(template));
         Observed {
             edited,
             overrides,
-            replicas: Ok(kind.and_then(|kind| replicas::get(&kind, object))),
+            replicas: replicas.map_or(Ok(None), |it| it.map_err(|failed| failed.to_string())),
             priority_classes: self.state.priority_classes.clone(),
             binding: binding.map(|held| held.binding.clone()),
             dependents: attach::those_of(template, self.state.all_bindings()),

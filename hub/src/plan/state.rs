@@ -8,6 +8,7 @@ use crate::world::{self, ObjectName, Record as _, TemplateName};
 use chrono::{DateTime, Utc};
 use common::api::cluster::TaintEffect;
 use common::gvk::Gvk;
+use common::interpreter::layers::Interpreter;
 use common::names::fnv1a;
 use common::time::to_time;
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 const POLICIES: &str = "policy.karmada.io";
 const CLUSTERS: &str = "cluster.karmada.io";
+const CONFIG: &str = "config.karmada.io";
 
 /// A change of a hub.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,6 +72,7 @@ pub(super) enum Sort {
     Override,
     Cluster,
     PriorityClass,
+    Customization,
     Template,
     /// Its effect is not foretold.
     Other,
@@ -81,9 +84,8 @@ pub(super) fn sort(kind: &Gvk) -> Sort {
         (POLICIES, "OverridePolicy" | "ClusterOverridePolicy") => Sort::Override,
         (CLUSTERS, "Cluster") => Sort::Cluster,
         ("scheduling.k8s.io", "PriorityClass") => Sort::PriorityClass,
-        (POLICIES | CLUSTERS | "work.karmada.io" | "config.karmada.io" | "apps.karmada.io", _) => {
-            Sort::Other
-        }
+        (CONFIG, "ResourceInterpreterCustomization") => Sort::Customization,
+        (POLICIES | CLUSTERS | CONFIG | "work.karmada.io" | "apps.karmada.io", _) => Sort::Other,
         _ => Sort::Template,
     }
 }
@@ -104,6 +106,9 @@ pub(super) struct State {
     pub bindings: BTreeMap<ObjectName, Arc<world::Binding>>,
     pub clusters: BTreeMap<String, snapshot::Cluster>,
     pub priority_classes: BTreeMap<String, i32>,
+    pub customizations: BTreeMap<String, Arc<world::Customization>>,
+    /// What is known of kinds.
+    pub interpreter: Interpreter,
     pub unreadable: BTreeSet<(String, ObjectName)>,
 }
 
@@ -133,6 +138,8 @@ impl State {
             bindings: snapshot.bindings.clone(),
             clusters: snapshot.clusters.clone(),
             priority_classes: snapshot.priority_classes.clone(),
+            customizations: snapshot.customizations.clone(),
+            interpreter: snapshot.interpreter(),
             unreadable: unreadable
                 .map(|it| (it.kind.clone(), it.name.clone()))
                 .collect(),
@@ -168,6 +175,7 @@ impl State {
                             .insert(subject.name.name.to_string(), value);
                         Ok(self.all_templates())
                     }
+                    Sort::Customization => self.customization(&subject, Some(object)),
                     Sort::Template => Ok(self.template(&subject, object, odd)),
                     Sort::Other => Ok(Touched::default()),
                 }
@@ -186,6 +194,7 @@ impl State {
                     self.priority_classes.remove(&*subject.name.name);
                     Ok(self.all_templates())
                 }
+                Sort::Customization => self.customization(subject, None),
                 Sort::Template => {
                     let name = subject.template();
                     self.templates.remove(&name);
@@ -262,6 +271,32 @@ impl State {
         let templates = woken.iter().flat_map(|it| self.woken(it)).collect();
         Ok(Touched {
             templates,
+            ..Touched::default()
+        })
+    }
+
+    fn customization(
+        &mut self,
+        subject: &Subject,
+        object: Option<&Value>,
+    ) -> Result<Touched, String> {
+        let name = subject.name.name.to_string();
+        let old = self.customizations.remove(&name);
+        let read = object.map(|it| world::Customization::read(&it.to_string()));
+        let new = read
+            .transpose()
+            .map_err(|error| error.to_string())?
+            .flatten();
+        let new = new.map(Arc::new);
+        if let Some(new) = &new {
+            self.customizations.insert(name, Arc::clone(new));
+        }
+        self.interpreter = world::interpreter_of(&self.customizations);
+        let kinds: BTreeSet<_> = old.iter().chain(&new).filter_map(|it| it.kind()).collect();
+        let templates = self.templates.keys();
+        let meant = templates.filter(|it| kinds.iter().any(|kind| kind.group_kind() == it.kind));
+        Ok(Touched {
+            templates: meant.cloned().collect(),
             ..Touched::default()
         })
     }

@@ -120,6 +120,7 @@ pub(crate) fn then(snapshot: &Snapshot, changes: &[Change]) -> Snapshot {
         overrides: state.overrides,
         bindings: state.bindings,
         clusters: state.clusters,
+        customizations: state.customizations,
         templates: templates.collect(),
         ..snapshot.clone()
     }

@@ -6,6 +6,7 @@ use crate::controller::detector::skip::Skips;
 use crate::propagation::PolicyName;
 use crate::world::{self, ObjectName, Record, TemplateName};
 use common::api::binding::{ClusterResourceBinding, ResourceBinding};
+use common::api::interpreter::ResourceInterpreterCustomization;
 use common::api::override_policy::{ClusterOverridePolicy, OverridePolicy};
 use common::api::policy::{ClusterPropagationPolicy, PropagationPolicy};
 use common::gvk::Gvk;
@@ -104,6 +105,7 @@ impl Reader {
         self.clusters(&mut found).await?;
         self.namespaces(&mut found).await?;
         self.classes(&mut found).await?;
+        self.customizations(&mut found).await?;
         self.works(scope.works, &mut found).await?;
         let mut kinds = found.wanted(&self.skips);
         kinds.extend(scope.kinds.iter().cloned());
@@ -232,6 +234,22 @@ impl Reader {
             Ok(())
         };
         let wrong = self.each::<PriorityClass>(JSON, one).await?;
+        into.unreadable.extend(wrong);
+        Ok(())
+    }
+
+    async fn customizations(&self, into: &mut Snapshot) -> Result<(), Error> {
+        let customizations = &mut into.customizations;
+        let one = |text: &str| {
+            let Named { metadata } = serde_json::from_str(text)?;
+            if let Some(read) = world::Customization::read(text)? {
+                customizations.insert(metadata.name, Arc::new(read));
+            }
+            Ok(())
+        };
+        let wrong = self
+            .each::<ResourceInterpreterCustomization>(JSON, one)
+            .await?;
         into.unreadable.extend(wrong);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The collections that only propagation looks at: policies, overrides, bindings and templates.
 
 use super::held::{ObjectName, Told};
+use super::interpreter::Kinds;
 use super::placements::{self, Shared};
 use super::templates::{TemplateName, Templates};
 use super::view::{Record, View};
@@ -10,6 +11,7 @@ use crate::propagation;
 use common::api::binding::{
     ClusterResourceBinding, ResourceBinding, ResourceBindingSpec, ResourceBindingStatus,
 };
+use common::api::interpreter::ResourceInterpreterCustomization;
 use common::api::override_policy::{ClusterOverridePolicy, OverridePolicy, OverrideSpec};
 use common::api::policy::{
     ClusterPropagationPolicy, PropagationPolicy, PropagationSpec, ResourceSelector,
@@ -232,6 +234,8 @@ pub struct Propagation {
     pub cluster_bindings: View<Binding>,
     /// What asks for templates to be placed afresh.
     pub rebalancers: View<Rebalancer>,
+    /// What is known of kinds.
+    pub kinds: Kinds,
     /// The templates of every kind that a policy selects or a binding refers to.
     pub templates: Templates,
 }
@@ -265,6 +269,14 @@ impl Propagation {
                 config(),
             ),
             rebalancers: all::<WorkloadRebalancer, _>(client, "workloadrebalancers", config()),
+            kinds: Kinds::new(
+                all::<ResourceInterpreterCustomization, _>(
+                    client,
+                    "resourceinterpretercustomizations",
+                    config(),
+                ),
+                Arc::default(),
+            ),
             templates: Templates::new(client, chance, definitions),
         }
     }
@@ -294,6 +306,14 @@ impl Propagation {
         });
     }
 
+    /// Calls `each` with every binding whose template is of a kind that a customization was about, or is now.
+    pub fn on_kinds_changed(&self, each: impl Fn(ObjectName) + Send + 'static) {
+        let me = self.clone();
+        self.kinds.on_change(move |kind| {
+            me.bindings_of_kind(kind).into_iter().for_each(&each);
+        });
+    }
+
     /// The bindings whose templates are of a kind.
     fn bindings_of_kind(&self, kind: &GroupKind) -> Vec<ObjectName> {
         let mut found = Vec::new();
@@ -311,6 +331,7 @@ impl Propagation {
     pub async fn synced(&self) {
         self.policies.synced().await;
         self.cluster_policies.synced().await;
+        self.kinds.view.synced().await;
         self.overrides.synced().await;
         self.cluster_overrides.synced().await;
         self.bindings.synced().await;
@@ -321,7 +342,7 @@ impl Propagation {
         &self,
         metrics: &Metrics,
         chance: &Chance,
-    ) -> [BoxFuture<'static, ()>; 9] {
+    ) -> [BoxFuture<'static, ()>; 10] {
         let templates = self.templates.clone();
         [
             watched(&self.policies, metrics, chance),
@@ -332,6 +353,7 @@ impl Propagation {
             watched(&self.bindings, metrics, chance),
             watched(&self.cluster_bindings, metrics, chance),
             watched(&self.rebalancers, metrics, chance),
+            watched(&self.kinds.view, metrics, chance),
             templates.run(metrics.clone(), chance.clone()).boxed(),
         ]
     }

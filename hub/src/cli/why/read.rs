@@ -9,6 +9,7 @@ use crate::explain::{Report, SeenCluster, SeenTemplate, cluster, template, work}
 use crate::propagation::{Policy, PolicyName, Template};
 use chrono::{DateTime, Utc};
 use common::api::cluster::Cluster;
+use common::api::interpreter::ResourceInterpreterCustomization;
 use common::api::override_policy::{ClusterOverridePolicy, OverridePolicy};
 use common::api::policy::{ClusterPropagationPolicy, PropagationPolicy};
 use common::api::work::{
@@ -16,7 +17,8 @@ use common::api::work::{
 };
 use common::conditions;
 use common::gvk::Gvk;
-use common::interpreter::dependencies::dependencies;
+use common::interpreter::custom::Customizations;
+use common::interpreter::layers::Interpreter;
 use common::labels::{BINDING_PERMANENT_ID, CLUSTER_BINDING_PERMANENT_ID};
 use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX};
 use common::time::{Clock as _, SystemClock, from_micro_time};
@@ -27,6 +29,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// References that are looked after.
 const REFERRED: usize = 32;
@@ -172,7 +175,10 @@ pub(super) async fn template(
         None => Vec::new(),
     };
     let referred = match needs_referred(&works) {
-        true => referred(hub, &object).await?,
+        true => {
+            let known = interpreter(hub, &mut unseen).await?;
+            referred(hub, &object, &known).await?
+        }
         false => Vec::new(),
     };
     let skips = Skips::parse("", SKIPPED_NAMESPACES)
@@ -330,12 +336,31 @@ fn needs_referred(works: &[Work]) -> bool {
     })
 }
 
+/// What is known of kinds.
+async fn interpreter(hub: &Hub, unseen: &mut Unseen) -> Result<Interpreter, CliError> {
+    let customizations: Api<ResourceInterpreterCustomization> = Api::all(hub.client.clone());
+    let found = unseen.or_none(
+        "ResourceInterpreterCustomizations",
+        all(&customizations).await,
+    )?;
+    let found = found.unwrap_or_default();
+    let named = found
+        .iter()
+        .map(|it| (it.metadata.name.as_deref().unwrap_or_default(), &it.spec));
+    let customized = Arc::new(Customizations::new(named));
+    Ok(Interpreter::new(customized, Arc::default()))
+}
+
 /// What a template refers to by name, and whether the hub has it.
-async fn referred(hub: &Hub, object: &Value) -> Result<Vec<Referred>, CliError> {
+async fn referred(
+    hub: &Hub,
+    object: &Value,
+    interpreter: &Interpreter,
+) -> Result<Vec<Referred>, CliError> {
     let text = |key: &str| object[key].as_str().unwrap_or_default();
     let gvk = Gvk::new(text("apiVersion"), text("kind"));
     let known = gvk
-        .and_then(|it| dependencies(&it, object)?.ok())
+        .and_then(|it| interpreter.dependencies(&it, object)?.ok())
         .unwrap_or_default();
     let mut found: BTreeMap<(String, String), bool> = BTreeMap::new();
     for dependency in known.into_iter().take(REFERRED) {

@@ -7,7 +7,6 @@ pub mod cluster;
 mod containers;
 mod document;
 mod field;
-mod guard;
 mod image;
 mod patch;
 mod select;
@@ -15,9 +14,10 @@ mod select;
 mod tests;
 mod yaml;
 
+pub use common::interpreter::guard::Forbidden;
+pub(crate) use common::interpreter::guard::is_of_the_system;
 pub use containers::PredicateError;
 pub use field::FieldError;
-pub use guard::Forbidden;
 pub use image::ImageError;
 pub use patch::PatchError;
 pub use yaml::YamlError;
@@ -27,8 +27,8 @@ use common::api::override_policy::{
     LabelAnnotationOverrider, OverrideSpec, OverriderOperator, Overriders,
 };
 use common::api::policy::ClusterAffinity;
+use common::interpreter::guard::Guarded;
 use document::Node;
-use guard::Guarded;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use patch::Operation;
 use select::{Interest, Rank, Subject};
@@ -280,11 +280,6 @@ fn apply_one(
         *manifest = document.into_value();
     }
     Ok(())
-}
-
-/// Whether a key of a label or annotation is the system's, and not for policies to set.
-pub(crate) fn is_of_the_system(key: &str) -> bool {
-    guard::is_of_the_system(key)
 }
 
 /// Changes the labels or annotations of the object itself.

@@ -10,7 +10,9 @@ use common::api::binding::{GracefulEvictionTask, ResourceBindingSpec, TargetClus
 use common::api::policy::{ConflictResolution, PurgeMode, ReplicaSchedulingType};
 use common::api::work::{Work, WorkSpec, WorkloadTemplate};
 use common::gvk::Gvk;
-use common::interpreter::{completions, prune, replicas};
+use common::interpreter::custom::Failed;
+use common::interpreter::layers::Interpreter;
+use common::interpreter::{completions, prune};
 use common::labels::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_NAME, BINDING_NAMESPACE,
     BINDING_PERMANENT_ID, CLUSTER_BINDING_NAME, CLUSTER_BINDING_PERMANENT_ID, CONFLICT_RESOLUTION,
@@ -106,6 +108,9 @@ pub enum RenderError {
     /// The Job's completions were divided among others.
     #[error("no completions found for cluster {0}")]
     Completions(String),
+    /// The script that writes a member's share does not.
+    #[error(transparent)]
+    Share(#[from] Box<Failed>),
     /// An override does not apply.
     #[error(transparent)]
     Override(#[from] OverrideError),
@@ -117,6 +122,7 @@ pub struct Renderer<'a> {
     template: &'a Value,
     binding: Binding<'a>,
     overrides: &'a Overrides<'a>,
+    interpreter: &'a Interpreter,
     gvk: Gvk,
     work_name: String,
     is_revised: bool,
@@ -134,6 +140,7 @@ impl<'a> Renderer<'a> {
         template: &'a Value,
         binding: Binding<'a>,
         overrides: &'a Overrides<'a>,
+        interpreter: &'a Interpreter,
     ) -> Result<Self, RenderError> {
         let text = |pointer| template.pointer(pointer).and_then(Value::as_str);
         let kind = text("/kind").unwrap_or_default();
@@ -160,7 +167,7 @@ impl<'a> Renderer<'a> {
         let suspended = suspended.flat_map(|it| &it.dispatching_on_clusters);
         Ok(Self {
             work_name: work_name(kind, namespace, name),
-            is_revised: is_workload && replicas::is_revised(&gvk),
+            is_revised: is_workload && interpreter.is_revised(&gvk),
             completions: divided_completions(template, kind, spec),
             suspended: suspended
                 .flat_map(|it| &it.cluster_names)
@@ -170,6 +177,7 @@ impl<'a> Renderer<'a> {
             template,
             binding,
             overrides,
+            interpreter,
             gvk,
         })
     }
@@ -189,7 +197,8 @@ impl<'a> Renderer<'a> {
         let mut manifest = self.template.clone();
         if self.is_revised {
             let replicas = target.replicas.unwrap_or(0);
-            replicas::revise(&self.gvk, &mut manifest, replicas);
+            let revised = self.interpreter.revise(&self.gvk, &mut manifest, replicas);
+            revised.map_err(Box::new)?;
         }
         if let Some(shares) = &self.completions
             && let Some(completions) = manifest.pointer_mut("/spec/completions")

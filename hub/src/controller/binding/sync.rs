@@ -108,6 +108,8 @@ impl Sync {
         let to = queue.clone();
         views.on_templates_listed(move |binding| to.add_with(binding, Priority::Backlog));
         let to = queue.clone();
+        views.on_kinds_changed(move |binding| to.add_with(binding, Priority::Backlog));
+        let to = queue.clone();
         sync.unsettled.on_settled(move |binding, urgency| {
             to.add_with(binding, urgency);
         });
@@ -222,7 +224,9 @@ impl Sync {
             of_hub.iter().map(parts),
             of_namespace.iter().map(parts),
         );
-        let renderer = match Renderer::new(&object, render::Binding::of(binding), &overrides) {
+        let interpreter = views.kinds.interpreter();
+        let of = render::Binding::of(binding);
+        let renderer = match Renderer::new(&object, of, &overrides, &interpreter) {
             Ok(renderer) => renderer,
             Err(error) => {
                 let text = chain(&error).to_string();

@@ -10,7 +10,6 @@ use crate::propagation::Binding;
 use crate::world::{self, Change, Index, ObjectName, TemplateName, World};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::gvk::Gvk;
-use common::interpreter::aggregate::aggregate;
 use common::lock::lock;
 use common::names::EXECUTION_PREFIX;
 use common::queue::Queue;
@@ -93,6 +92,8 @@ impl Answers {
         let queue = controller.queue();
         // What was looked at before its template was known is not written on it yet.
         views.on_templates_listed(move |binding| queue.add(binding));
+        let queue = controller.queue();
+        views.on_kinds_changed(move |binding| queue.add(binding));
         let (me, queue) = (answers, controller.queue());
         world.works.on_change(move |change| {
             me.work_changed(change, &queue);
@@ -198,8 +199,10 @@ impl Reconcile for Answers {
         let template = self.template(&held.binding);
         let before_and_after = template.as_ref().and_then(|(gvk, template)| {
             let object = template.object();
-            let after = aggregate(gvk, &object, &expected(&held.binding.spec, &items))?;
-            Some((object.get("status").cloned().unwrap_or_default(), Ok(after)))
+            let interpreter = self.world.propagation.kinds.interpreter();
+            let items = expected(&held.binding.spec, &items);
+            let after = interpreter.aggregate(gvk, &object, &items)?;
+            Some((object.get("status").cloned().unwrap_or_default(), after))
         });
         let seen = Observed {
             binding: held.binding.clone(),

@@ -9,7 +9,7 @@ use crate::controller::dependencies::{attach, sought};
 use crate::propagation::{Dependent, Policy, PolicyName, Template};
 use crate::world::{ObjectName, TemplateName};
 use common::gvk::Gvk;
-use common::interpreter::replicas;
+use common::interpreter::replicas::Replicas;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::Api;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +44,7 @@ impl Detector {
         Ok(Some(Observed {
             edited,
             overrides: self.overrides(&policies),
-            replicas: Ok(gvk_of(&template).and_then(|gvk| replicas::get(&gvk, &held.object()))),
+            replicas: self.replicas(&template, &held),
             priority_classes: self.priority_classes(&policies).await?,
             binding,
             dependents: self.dependents(&template),
@@ -52,6 +52,20 @@ impl Detector {
             template,
             policies,
         }))
+    }
+
+    /// What a template asks for.
+    fn replicas(
+        &self,
+        template: &Template,
+        held: &crate::world::Template,
+    ) -> Result<Option<Replicas>, String> {
+        let Some(gvk) = gvk_of(template) else {
+            return Ok(None);
+        };
+        let interpreter = self.world.propagation.kinds.interpreter();
+        let found = interpreter.replicas(&gvk, &held.object());
+        found.map_err(|failed| failed.to_string())
     }
 
     fn is_unreadable(&self, policy: &PolicyName) -> bool {
@@ -128,7 +142,8 @@ impl Detector {
         let held = self.world.propagation.templates.get(key);
         let object = held.and_then(|held| Some(held.record?.object()));
         let is_required = |name: &ObjectName| self.required.count(name) > 0;
-        let shown = shown::add(seen, object.as_ref(), is_required, decision);
+        let interpreter = self.world.propagation.kinds.interpreter();
+        let shown = shown::add(seen, object.as_ref(), &interpreter, is_required, decision);
         shown.map_err(|error| Error::Form(seen.template.binding_name(), error))
     }
 

@@ -4,7 +4,7 @@ use super::decide::{Decision, Observed, Write};
 use super::observe::gvk_of;
 use crate::controller::dependencies::parent;
 use crate::world::ObjectName;
-use common::interpreter::dependencies::dependencies;
+use common::interpreter::layers::Interpreter;
 use serde_json::Value;
 
 /// Puts what a template, which is `object`, refers to into its binding. `is_required` says whether another binding
@@ -12,6 +12,7 @@ use serde_json::Value;
 pub fn add(
     seen: &Observed,
     object: Option<&Value>,
+    interpreter: &Interpreter,
     is_required: impl Fn(&ObjectName) -> bool,
     decision: &mut Decision,
 ) -> Result<(), serde_json::Error> {
@@ -23,13 +24,14 @@ pub fn add(
     let Some(wanted) = wanted.filter(|it| it.namespace.is_some() && !it.deleting) else {
         return Ok(());
     };
+    let follows = wanted.spec.propagate_deps == Some(true);
     let known = gvk_of(&seen.template)
-        .zip(object)
-        .and_then(|(gvk, object)| dependencies(&gvk, object));
+        .zip(object.filter(|_| follows))
+        .and_then(|(gvk, object)| interpreter.dependencies(&gvk, object));
     let name = ObjectName::new(wanted.namespace.as_deref(), &wanted.name);
     let parent = parent::Observed {
         binding: wanted.clone(),
-        dependencies: known.map(|it| it.map_err(|error| error.to_string())),
+        dependencies: known,
         is_required: is_required(&name),
     };
     let shown = parent::decide(&parent)?;

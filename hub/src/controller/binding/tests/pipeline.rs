@@ -7,6 +7,7 @@ use super::super::write::{content, patch};
 use common::api::binding::{ClusterResourceBinding, ResourceBinding, TargetCluster};
 use common::api::override_policy::OverridePolicy;
 use common::api::work::Work;
+use common::interpreter::layers::Interpreter;
 use common::labels::CONFLICT_RESOLUTION;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -49,10 +50,12 @@ fn works(
             .iter()
             .map(|policy| (&policy.metadata, &policy.spec, None)),
     );
+    let interpreter = Interpreter::default();
     let renderer = Renderer::new(
         template,
         Binding::new(&binding.metadata, &binding.spec),
         &overrides,
+        &interpreter,
     )
     .expect("a template");
     let render = |target: &TargetCluster| renderer.render(target, &facts(&target.name), None);
@@ -116,10 +119,12 @@ fn completions_of_a_divided_job_add_up() {
     job["spec"] = json!({"parallelism": 5, "completions": 10});
     let binding = binding(json!({"clusters": clusters, "replicas": 5, "placement": divided}));
     let overrides = Overrides::of(&job, [], []);
+    let interpreter = Interpreter::default();
     let renderer = Renderer::new(
         &job,
         Binding::new(&binding.metadata, &binding.spec),
         &overrides,
+        &interpreter,
     )
     .expect("a template");
     let other = TargetCluster {
@@ -175,10 +180,12 @@ fn a_cluster_scoped_template_names_its_own_kind_of_binding() {
         "spec": {"resource": {"apiVersion": "v1", "kind": "Namespace", "name": "foo"}, "clusters": [{"name": "m1"}]}}))
     .expect("a binding");
     let overrides = Overrides::of(&template, [], []);
+    let interpreter = Interpreter::default();
     let renderer = Renderer::new(
         &template,
         Binding::new(&binding.metadata, &binding.spec.0),
         &overrides,
+        &interpreter,
     )
     .expect("a template");
     let target = &binding.spec.0.clusters[0];
@@ -309,10 +316,12 @@ fn what_is_no_template_is_refused() {
         ),
     ] {
         let overrides = Overrides::of(&template, [], []);
+        let interpreter = Interpreter::default();
         let error = Renderer::new(
             &template,
             Binding::new(&binding.metadata, &binding.spec),
             &overrides,
+            &interpreter,
         )
         .expect_err("refused");
         assert_eq!(error.to_string(), want);

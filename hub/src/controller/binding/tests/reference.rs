@@ -237,7 +237,9 @@ impl<'a> Scenario<'a> {
                 .iter()
                 .map(|policy| (&policy.metadata, &policy.spec, None)),
         );
-        let renderer = Renderer::new(&template, binding, &overrides).expect("a template");
+        let interpreter = common::interpreter::layers::Interpreter::default();
+        let renderer =
+            Renderer::new(&template, binding, &overrides, &interpreter).expect("a template");
         let name = renderer.work_name();
         let ours: Vec<(String, &(String, String))> = self
             .works

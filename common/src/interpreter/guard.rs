@@ -1,8 +1,8 @@
-//! What no override may change: which object it is, whose it is, and the marks of the system on it.
+//! What neither an override nor a script may change of an object: which object it is, whose it is, and the marks of the system on it.
 //!
 //! Pure. Whoever may write an OverridePolicy decides about objects of its namespace and about nothing else.
 
-use common::labels::{CONFLICT_RESOLUTION, DELETION, RETAIN_REPLICAS};
+use crate::labels::{CONFLICT_RESOLUTION, DELETION, RETAIN_REPLICAS};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ const MAPS: [&str; 2] = ["/metadata/labels", "/metadata/annotations"];
 /// Keys of the system's domains by which users say what is to become of their objects.
 const OF_USERS: [&str; 3] = [CONFLICT_RESOLUTION, RETAIN_REPLICAS, DELETION];
 
-/// What an override did that it may not.
+/// What was done that may not be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
     /// It changed what is not for it to change.
     #[error(
-        "{0} must not be changed: an override decides neither which object it is, nor whose, nor what the system marks it with"
+        "{0} must not be changed: neither an override nor a script decides which object it is, whose it is, or what the system marks it with"
     )]
     Change(String),
     /// It left something else than texts by their keys.
@@ -34,11 +34,11 @@ pub enum Forbidden {
 
 /// What of a manifest must stay, by its path.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Guarded(BTreeMap<String, Value>);
+pub struct Guarded(BTreeMap<String, Value>);
 
 impl Guarded {
-    /// Of a manifest before overrides.
-    pub(super) fn of(manifest: &Value) -> Self {
+    /// Of a manifest before it is changed.
+    pub fn of(manifest: &Value) -> Self {
         let field = |path: &str| Some((path.to_owned(), manifest.pointer(path)?.clone()));
         let mut guarded: BTreeMap<String, Value> =
             FIELDS.iter().filter_map(|path| field(path)).collect();
@@ -54,8 +54,8 @@ impl Guarded {
         Self(guarded)
     }
 
-    /// Compares with the manifest after overrides; the error names the first path that differs.
-    pub(super) fn check(&self, manifest: &Value) -> Result<(), Forbidden> {
+    /// Compares with the manifest after that; the error names the first path that differs.
+    pub fn check(&self, manifest: &Value) -> Result<(), Forbidden> {
         let Self(after) = Self::of(manifest);
         let differs = |path: &&String| self.0.get(*path) != after.get(*path);
         let gone = self.0.keys().find(differs);
@@ -78,7 +78,7 @@ impl Guarded {
 }
 
 /// Whether a key of a label or annotation is the system's.
-pub(super) fn is_of_the_system(key: &str) -> bool {
+pub fn is_of_the_system(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     let within = |ours: &str| {
         domain

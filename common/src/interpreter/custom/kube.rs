@@ -1,0 +1,125 @@
+//! The library `kube` of scripts: amounts, what pods need, and what they refer to.
+
+use crate::interpreter::dependencies::of_pod_template;
+use crate::interpreter::replicas::of_pod_template as requirements;
+use crate::lua::{Context, Module, Native, NotConverted, Refused, Value, restore, type_name};
+use crate::quantity::{Format, Quantity};
+use serde_json::Value as Json;
+
+/// Largest pod template.
+const LARGEST_TEMPLATE: usize = 1024 * 1024;
+
+/// What `require` finds.
+pub(super) const MODULES: &[Module] = &[Module {
+    name: "kube",
+    functions: &[
+        Native {
+            name: "resourceAdd",
+            call: resource_add,
+        },
+        Native {
+            name: "getResourceQuantity",
+            call: resource_quantity,
+        },
+        Native {
+            name: "accuratePodRequirements",
+            call: pod_requirements,
+        },
+        Native {
+            name: "getPodDependencies",
+            call: pod_dependencies,
+        },
+    ],
+}];
+
+/// An amount that a script names; nil is none, as is a number.
+fn quantity(value: &Value) -> Result<(Quantity, Format), Refused> {
+    let text = match value {
+        Value::Nil => "0".to_owned(),
+        Value::String(text) if text.as_bytes().len() <= 64 => text.to_string_lossy(),
+        Value::Integer(number) => number.to_string(),
+        Value::Number(number) => number.to_string(),
+        other => {
+            let what = type_name(other);
+            return Err(Refused::Message(format!(
+                "a quantity is expected, got {what}"
+            )));
+        }
+    };
+    let parsed = Quantity::parse(&text).map_err(|error| Refused::message(error.to_string()))?;
+    let format = match text.ends_with('i') {
+        true => Format::Binary,
+        false => Format::Decimal,
+    };
+    Ok((parsed, format))
+}
+
+/// The sum of amounts, in the form of the first that is not zero.
+fn resource_add(context: &Context<'_>, values: &[Value]) -> Result<Value, Refused> {
+    let mut sum: i128 = 0;
+    let mut form = None;
+    for value in values {
+        context.charge(64)?;
+        let (amount, format) = quantity(value)?;
+        sum = sum.saturating_add(amount.milli_ceil());
+        if amount != Quantity::default() {
+            form.get_or_insert(format);
+        }
+    }
+    let format = form.unwrap_or(Format::Decimal);
+    context.text(&Quantity::from_milli(sum).canonical(format).to_string())
+}
+
+fn resource_quantity(_: &Context<'_>, values: &[Value]) -> Result<Value, Refused> {
+    let (amount, _) = quantity(values.first().unwrap_or(&Value::Nil))?;
+    Ok(Value::Number(amount.approximate()))
+}
+
+/// A table of the script as JSON.
+fn json(context: &Context<'_>, value: Option<&Value>) -> Result<Json, Refused> {
+    let Some(value @ Value::Table(_)) = value else {
+        return Err(Refused::message("a pod template is expected"));
+    };
+    let exported = context.export(value, LARGEST_TEMPLATE);
+    let mut json = exported.map_err(|error| match error {
+        NotConverted::Exceeded(what) => Refused::Stop(mlua::Error::external(what)),
+        other => Refused::message(other.to_string()),
+    })?;
+    // Its text is about as long as what it took to read it.
+    context.charge(json.to_string().len() * 4)?;
+    restore(&mut json, &[]);
+    Ok(json)
+}
+
+/// JSON that a script is given in return.
+fn given(context: &Context<'_>, json: &Json) -> Result<Value, Refused> {
+    context.charge(json.to_string().len() * 4)?;
+    Ok(context.import(json)?)
+}
+
+fn pod_requirements(context: &Context<'_>, values: &[Value]) -> Result<Value, Refused> {
+    let template = json(context, values.first())?;
+    let found = template.get("spec").and_then(requirements);
+    match found {
+        Some(found) => {
+            let found = serde_json::to_value(found).unwrap_or_default();
+            given(context, &found)
+        }
+        None => Ok(Value::Nil),
+    }
+}
+
+fn pod_dependencies(context: &Context<'_>, values: &[Value]) -> Result<Value, Refused> {
+    let template = json(context, values.first())?;
+    let namespace = match values.get(1) {
+        Some(Value::String(text)) => text.to_string_lossy(),
+        _ => String::new(),
+    };
+    let namespace = match namespace.as_str() {
+        "" => "default",
+        other => other,
+    };
+    let found = of_pod_template(&template, namespace);
+    let found = serde_json::to_value(found).unwrap_or_default();
+    given(context, &found)
+}
