@@ -173,9 +173,9 @@ fn judged(run: &Run, shown: &[String]) -> Result<()> {
     ensure!(missing.is_none(), "no {missing:?} in {said}");
     // The codes of `towline why` and `towline plan` are answers.
     let answers = [0, 2, 7].contains(&run.code) && !shown.is_empty();
-    let fails = shown
-        .iter()
-        .any(|it| it.to_lowercase().starts_with("error"));
+    let refused =
+        |it: &String| it.to_lowercase().starts_with("error") || it.contains(" is invalid: ");
+    let fails = shown.iter().any(refused);
     ensure!(run.code == 0 || answers || fails, "{said}");
     ensure!(run.code != 0 || !fails, "it was to fail: {said}");
     Ok(())

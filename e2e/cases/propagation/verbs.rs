@@ -70,7 +70,12 @@ async fn a_fleet_is_worked_with_by_towline_alone() -> Result<()> {
         &["ScheduleBindingSucceed"],
     )
     .await?;
-    until(&fleet, "status -o yaml", &["deployment.apps/web", "Ready"]).await?;
+    until(
+        &fleet,
+        "status -o yaml",
+        &["deployment.apps/web", "state: Running"],
+    )
+    .await?;
 
     // What changes while somebody watches is shown.
     let spec = ProcessSpec::new("watch", &binary("towline")?, scratch.path());
