@@ -70,6 +70,9 @@ pub const MANIFEST_HASH: &str = "towline.dev/manifest-hash";
 pub const HOLD_UNTIL: &str = "towline.dev/hold-until";
 /// Annotation on a live object that existed before a Work took it over.
 pub const ADOPTED: &str = "towline.dev/adopted";
+/// Annotation on a live object that outlived the Work which brought it, such as a Namespace with other things in it:
+/// that Work, as `NAMESPACE/NAME`. A Work of that name may have it again.
+pub const KEPT_FROM: &str = "towline.dev/kept-from";
 /// Annotation on a manifest: `keep` leaves the object in the member when the Work or the manifest goes.
 pub const DELETION: &str = "towline.dev/deletion";
 

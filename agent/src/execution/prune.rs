@@ -135,7 +135,7 @@ impl Pruner {
         }
         if let Some(reason) = self.brake(&resource, key, &uri, keep).await? {
             self.note_kept(work, &text, &reason);
-            self.release_object(work, key).await?;
+            self.keep_object(work, key).await?;
             return Ok(Gone::Yes);
         }
         if let Some(finalizers) = deleting {

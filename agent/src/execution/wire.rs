@@ -7,8 +7,8 @@ use super::fields::applied_by;
 use super::state::Order;
 use chrono::{DateTime, Utc};
 use common::labels::{
-    ADOPTED, DELETION, FIELD_MANAGER, HOLD_UNTIL, MANAGED, MANAGED_VALUE, MANIFEST_HASH, WORK_NAME,
-    WORK_NAMESPACE,
+    ADOPTED, DELETION, FIELD_MANAGER, HOLD_UNTIL, KEPT_FROM, MANAGED, MANAGED_VALUE, MANIFEST_HASH,
+    WORK_NAME, WORK_NAMESPACE,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -170,6 +170,8 @@ pub struct LiveMeta {
     pub adopted: bool,
     /// Whether its manifest wants it to outlive the Work.
     pub keep: bool,
+    /// The Work that it outlived, as `NAMESPACE/NAME`.
+    pub kept_from: Option<String>,
 }
 
 impl LiveMeta {
@@ -213,7 +215,14 @@ impl LiveMeta {
                 .map(|at| at.with_timezone(&Utc)),
             adopted: entry("annotations", ADOPTED) == Some("true"),
             keep: entry("annotations", DELETION) == Some("keep"),
+            kept_from: entry("annotations", KEPT_FROM).map(str::to_owned),
         }
+    }
+
+    /// Whether it outlived this Work, or one of the same name.
+    pub fn was_kept_from(&self, namespace: &str, work: &str) -> bool {
+        let kept_from = self.kept_from.as_deref().and_then(|it| it.split_once('/'));
+        kept_from == Some((namespace, work))
     }
 
     /// Whether it is labelled ours and names this Work.

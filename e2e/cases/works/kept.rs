@@ -5,8 +5,8 @@ use super::rig::config_map;
 use crate::env::{CLUSTER_READY_WITHIN, Fleet, Lab, LabOptions, Parts, Process, Scratch, wait_for};
 use anyhow::{Result, ensure};
 use common::api::work::{APPLIED, Work};
-use common::conditions::is_true;
-use common::labels::{DELETION, MANAGED, WORK_NAME};
+use common::conditions::{get, is_true};
+use common::labels::{DELETION, KEPT_FROM, MANAGED, WORK_NAME};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -90,12 +90,17 @@ impl Stage {
     }
 }
 
-async fn deliver(works: &Api<Work>, name: &str, manifests: &[Value]) -> Result<()> {
-    let work = serde_json::from_value(json!({
+fn work(name: &str, manifests: &[Value]) -> Result<Work> {
+    Ok(serde_json::from_value(json!({
         "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata": {"name": name},
         "spec": {"workload": {"manifests": manifests}},
-    }))?;
-    works.create(&PostParams::default(), &work).await?;
+    }))?)
+}
+
+async fn deliver(works: &Api<Work>, name: &str, manifests: &[Value]) -> Result<()> {
+    works
+        .create(&PostParams::default(), &work(name, manifests)?)
+        .await?;
     wait_for(&format!("Applied of Work {name}"), LONG, async || {
         let status = works.get(name).await?.status.unwrap_or_default();
         Ok(is_true(&status.conditions, APPLIED))
@@ -136,6 +141,29 @@ async fn works_leave_what_should_be_kept() -> Result<()> {
     agent.restart()?;
     work_gone(&works, "goes").await?;
     stage.gone("dies").await?;
+    stage.released(&outlives).await?;
+
+    // A Work of another name may not have it, the same one may.
+    let other = work("other", &[plain("outlives")])?;
+    works.create(&PostParams::default(), &other).await?;
+    wait_for("refusal of Work other", LONG, async || {
+        let status = works.get("other").await?.status.unwrap_or_default();
+        let applied = get(&status.conditions, APPLIED);
+        Ok(applied.is_some_and(|it| it.message.contains("already exists")))
+    })
+    .await?;
+    works.delete("other", &DeleteParams::default()).await?;
+    work_gone(&works, "other").await?;
+    deliver(&works, "goes", &[kept("outlives")]).await?;
+    let now = stage.maps.get("outlives").await?;
+    ensure!(now.uid() == outlives.uid(), "it was made anew");
+    ensure!(
+        !now.annotations().contains_key(KEPT_FROM),
+        "{:?}",
+        now.metadata
+    );
+    works.delete("goes", &DeleteParams::default()).await?;
+    work_gone(&works, "goes").await?;
     stage.released(&outlives).await?;
 
     stage.unregistered("keeper", &mut agent, &[]).await?;

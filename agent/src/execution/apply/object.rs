@@ -17,7 +17,7 @@ use chrono::{DateTime, Utc};
 use common::gvk::Gvk;
 use common::interpreter::has_no_status;
 use common::interpreter::retain;
-use common::labels::{ADOPTED, FIELD_MANAGER, RETAINED_FIELD_MANAGER};
+use common::labels::{ADOPTED, FIELD_MANAGER, KEPT_FROM, RETAINED_FIELD_MANAGER};
 use common::mapper::Resource;
 use common::queue::Queue;
 use common::rest::{APPLY_PATCH, Call, Error, JSON, JSON_PATCH, MERGE_PATCH, METADATA_ONLY, Reply};
@@ -227,9 +227,13 @@ impl ObjectApplier {
             live.bound(true);
             state.set_live(&task.key, Some(live));
         }
+        let kept = meta.was_kept_from(&self.scope.namespace, task.work);
         Live {
             uid: meta.uid.clone(),
-            owner,
+            owner: match owner {
+                Owner::Unmanaged if kept => Owner::Nobody,
+                owner => owner,
+            },
             deleting: meta.deleting,
             as_wanted: task.desired.is_met(meta.hash, &meta.fields),
             hold_until: meta.hold_until,
@@ -374,9 +378,17 @@ impl ObjectApplier {
                 .ask(Call::patch(&uri(task), JSON_PATCH, &patch).metadata_only())
                 .await?;
         }
-        if is_guarded(&task.resource.gvk) {
+        let kept = LiveMeta::read(object).was_kept_from(&self.scope.namespace, task.work);
+        let note = if kept {
+            Some(json!({KEPT_FROM: null}))
+        } else if is_guarded(&task.resource.gvk) {
             // What it holds is not ours: it will be kept when the Work goes.
-            let patch = json!({"metadata": {"uid": uid, "annotations": {ADOPTED: "true"}}});
+            Some(json!({ADOPTED: "true"}))
+        } else {
+            None
+        };
+        if let Some(note) = note {
+            let patch = json!({"metadata": {"uid": uid, "annotations": note}});
             let uri = format!("{}?fieldManager={RETAINED_FIELD_MANAGER}", uri(task));
             self.member
                 .ask(Call::patch(&uri, MERGE_PATCH, &patch).metadata_only())
@@ -589,6 +601,36 @@ mod tests {
         };
         assert!(text.contains("already exists in the cluster m1"), "{text}");
         assert_eq!(lines(&asked), [CREATE, READ]);
+    }
+
+    #[tokio::test]
+    async fn what_outlived_a_work_is_for_a_work_of_that_name_alone() {
+        for (from, taken) in [
+            ("karmada-es-m1/w", true),
+            ("karmada-es-m1/v", false),
+            ("karmada-es-m2/w", false),
+            ("w", false),
+        ] {
+            let (member, asked) = scripted(move |line| match line {
+                CREATE => Some(refusal(409, "Conflict")),
+                _ => {
+                    let mut object = map("a");
+                    object["metadata"]["uid"] = json!("o");
+                    object["metadata"]["resourceVersion"] = json!("9");
+                    object["metadata"]["annotations"] = json!({KEPT_FROM: from});
+                    Some((200, object))
+                }
+            });
+            let parts = Handles::new(scripted(|_| None).0, member).await;
+            let outcome = apply(&parts).await;
+            let forgot = json!({"annotations": {KEPT_FROM: null}, "uid": "o"});
+            let asked = asked.lock().expect("sound");
+            let noted = asked.iter().any(|(_, body)| body["metadata"] == forgot);
+            assert_eq!(noted, taken, "{from}: {asked:?}");
+            let refused =
+                matches!(&outcome, Outcome::Failed(text) if text.contains("already exists"));
+            assert_eq!(refused, !taken, "{from}");
+        }
     }
 
     #[tokio::test]

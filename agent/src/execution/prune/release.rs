@@ -20,6 +20,21 @@ const RELEASE_WITHIN: Duration = Duration::from_secs(120);
 impl Pruner {
     /// Takes our marks off an object of this Work and leaves it running.
     pub async fn release_object(&self, work: &str, key: &Arc<ObjectKey>) -> Result<(), Error> {
+        self.let_go(work, key, None).await
+    }
+
+    /// The same, of an object that must not go with its Work; should the Work come back, it may have it again.
+    pub(super) async fn keep_object(&self, work: &str, key: &Arc<ObjectKey>) -> Result<(), Error> {
+        let from = format!("{}/{work}", self.scope.namespace);
+        self.let_go(work, key, Some(&from)).await
+    }
+
+    async fn let_go(
+        &self,
+        work: &str,
+        key: &Arc<ObjectKey>,
+        kept_from: Option<&str>,
+    ) -> Result<(), Error> {
         let Some((resource, uri)) = self.locate(key).await? else {
             return Ok(());
         };
@@ -31,7 +46,7 @@ impl Pruner {
             tracing::warn!(object = %key.name, %rule, "left as it is");
             return Ok(());
         }
-        self.release_at(&uri, |meta| {
+        self.release_at(&uri, kept_from, |meta| {
             meta.belongs_to(&self.scope.namespace, work)
                 || self.state.lock().has_claim(work, key, &meta.uid)
         })
@@ -42,18 +57,25 @@ impl Pruner {
         Ok(())
     }
 
-    /// Takes our marks off the object at `uri` if `ours` says so.
-    async fn release_at(&self, uri: &str, ours: impl Fn(&LiveMeta) -> bool) -> Result<(), Error> {
+    /// Takes our marks off the object at `uri` if `ours` says so. It remembers the Work that it is kept from, unless it
+    /// was there before that.
+    async fn release_at(
+        &self,
+        uri: &str,
+        kept_from: Option<&str>,
+        ours: impl Fn(&LiveMeta) -> bool,
+    ) -> Result<(), Error> {
         for _ in 0..4 {
             let object: Value = match self.member.ask(Call::get(uri, METADATA_ONLY)).await {
                 Ok(reply) => reply.json()?,
                 Err(error) if error.code() == Some(404) => return Ok(()),
                 Err(error) => return Err(error),
             };
-            if !ours(&LiveMeta::read(&object)) {
+            let meta = LiveMeta::read(&object);
+            if !ours(&meta) {
                 return Ok(());
             }
-            let patch = unmark(&object);
+            let patch = unmark(&object, kept_from.filter(|_| !meta.adopted));
             let call = Call::patch(uri, JSON_PATCH, &patch).metadata_only();
             match self.member.ask(call).await {
                 Ok(_) => return Ok(()),
@@ -109,7 +131,7 @@ impl Pruner {
                         continue;
                     }
                     let uri = resource.object(namespace, name);
-                    self.release_at(&uri, ours).await?;
+                    self.release_at(&uri, None, ours).await?;
                     count += 1;
                 }
                 let next = list["metadata"]["continue"].as_str().unwrap_or_default();

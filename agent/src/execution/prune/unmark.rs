@@ -3,14 +3,15 @@
 //! Pure.
 
 use common::labels::{
-    ADOPTED, FIELD_MANAGER, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANIFEST_HASH,
+    ADOPTED, FIELD_MANAGER, KEPT_FROM, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANIFEST_HASH,
     RETAINED_FIELD_MANAGER, TEMPLATE_GENERATION, TEMPLATE_UID, WORK_NAME, WORK_NAMESPACE,
     WORK_PERMANENT_ID,
 };
 use serde_json::{Value, json};
 
-/// The JSON patch that takes our marks and our field ownership off an object, if it is still as read.
-pub(super) fn unmark(object: &Value) -> Value {
+/// The JSON patch that takes our marks and our field ownership off an object, if it is still as read. With `kept_from` it
+/// notes the Work that it outlives.
+pub(super) fn unmark(object: &Value, kept_from: Option<&str>) -> Value {
     const LABELS: [&str; 2] = [MANAGED, WORK_PERMANENT_ID];
     const ANNOTATIONS: [&str; 18] = [
         ADOPTED,
@@ -57,6 +58,17 @@ pub(super) fn unmark(object: &Value) -> Value {
             }
         }
     }
+    if let Some(work) = kept_from {
+        patch.push(match meta["annotations"].is_object() {
+            true => {
+                let key = KEPT_FROM.replace('/', "~1");
+                json!({"op": "add", "path": format!("/metadata/annotations/{key}"), "value": work})
+            }
+            false => {
+                json!({"op": "add", "path": "/metadata/annotations", "value": {KEPT_FROM: work}})
+            }
+        });
+    }
     if let Some(entries) = meta["managedFields"].as_array() {
         let mut rest: Vec<Value> = entries
             .iter()
@@ -84,7 +96,7 @@ mod tests {
                 "policy.karmada.io/applied-placement": "{}"},
             "managedFields": [{"manager": "towline", "operation": "Apply"}, {"manager": "other"}]}});
         assert_eq!(
-            unmark(&object),
+            unmark(&object, None),
             json!([
                 {"op": "replace", "path": "/metadata/resourceVersion", "value": "5"},
                 {"op": "remove", "path": "/metadata/labels/karmada.io~1managed"},
@@ -95,5 +107,21 @@ mod tests {
                 {"op": "replace", "path": "/metadata/managedFields", "value": [{"manager": "other"}]},
             ])
         );
+    }
+
+    #[test]
+    fn what_outlives_its_work_remembers_it() {
+        let noted = |annotations: Value| {
+            let object = json!({"metadata": {"resourceVersion": "5", "annotations": annotations}});
+            let patch = unmark(&object, Some("karmada-es-m1/w"));
+            let patch: json_patch::Patch = serde_json::from_value(patch).expect("a patch");
+            let mut after = object;
+            json_patch::patch(&mut after, &patch).expect("applies");
+            after["metadata"]["annotations"].clone()
+        };
+        let kept = json!({KEPT_FROM: "karmada-es-m1/w"});
+        assert_eq!(noted(json!({WORK_NAME: "w", ADOPTED: "true"})), kept);
+        assert_eq!(noted(Value::Null), kept);
+        assert_eq!(noted(json!({KEPT_FROM: "karmada-es-m1/v"})), kept);
     }
 }
