@@ -11,7 +11,7 @@ pub(super) mod share;
 mod table;
 #[cfg(test)]
 mod tests;
-mod works;
+pub(super) mod works;
 
 use super::output::Named;
 use super::{CliError, ConnectArgs, Format, Kind, Output, Table};

@@ -28,7 +28,7 @@ pub(super) struct Args {
     /// Everything that is wrong, not only the worst.
     #[arg(long)]
     all: bool,
-    /// How it is shown. JSON and YAML have every cluster and every template.
+    /// How it is shown. JSON and YAML have every cluster and every template, and of other Works those that are wrong.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
@@ -53,6 +53,11 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         seen.clusters = clusters::look(&client, None, now).await?;
     }
     seen.templates = hub.propagated().await?;
+    match hub.unbound().await {
+        Ok(found) => seen.works = found,
+        Err(error) if error.kind == Kind::Denied => seen.hidden.push("Works".to_owned()),
+        Err(error) => return Err(error),
+    }
     let secrets: Api<Secret> = Api::namespaced(client, TOKEN_NAMESPACE);
     let of_type = ListParams::default().fields(&format!("type={TOKEN_TYPE}"));
     match secrets.list(&of_type).await {

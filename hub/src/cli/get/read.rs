@@ -212,6 +212,19 @@ impl Hub {
         Ok(found.iter().map(Delivery::of).collect())
     }
 
+    /// Works that no binding made: those of namespaces, and what somebody wrote.
+    pub(in crate::cli) async fn unbound(&self) -> Result<Vec<Delivery>, CliError> {
+        let api: Api<Work> = Api::all(self.client.clone());
+        let without = format!("!{BINDING_PERMANENT_ID},!{CLUSTER_BINDING_PERMANENT_ID}");
+        let scope = Scope {
+            selector: Some(without),
+            ..Scope::default()
+        };
+        let found = pages(&api, &scope).await;
+        let found = found.map_err(|error| CliError::api("failed to list Works", error))?;
+        Ok(found.iter().map(Delivery::of).collect())
+    }
+
     async fn answer(
         &self,
         template: Option<&Value>,

@@ -16,24 +16,24 @@ use serde_json::Value;
 #[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct Delivery {
     /// The cluster in whose execution namespace it lies; the namespace, when it is none.
-    pub(super) cluster: String,
-    pub(super) name: String,
+    pub(in crate::cli) cluster: String,
+    pub(in crate::cli) name: String,
     /// The binding that it was made of; none for one that somebody wrote.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) binding: Option<String>,
+    pub(in crate::cli) binding: Option<String>,
     /// Kinds of its objects, in order.
-    pub(super) objects: Vec<String>,
+    pub(in crate::cli) objects: Vec<String>,
     /// Absent until its member said so or so.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) applied: Option<bool>,
+    pub(in crate::cli) applied: Option<bool>,
     /// The worst of its objects.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) health: Option<ResourceHealth>,
+    pub(in crate::cli) health: Option<ResourceHealth>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) created: Option<DateTime<Utc>>,
+    pub(in crate::cli) created: Option<DateTime<Utc>>,
     /// The member's words, or why there are none.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) message: String,
+    pub(in crate::cli) message: String,
 }
 
 impl Delivery {

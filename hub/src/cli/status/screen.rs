@@ -1,6 +1,6 @@
 //! A fleet as people read it. Pure.
 
-use super::summary::{Cluster, State, Status, Template};
+use super::summary::{Cluster, State, Status, Template, Work};
 use crate::apiserver::table::age;
 use crate::cli::Table;
 use crate::cli::check::clusters::Ready;
@@ -59,6 +59,20 @@ impl View {
                 why(&it.problems),
             ]
         });
+        let works: Vec<&Work> = status.works.iter().collect();
+        self.part(
+            &mut text,
+            ["WORK", "CLUSTER", "STATE", "WHY"],
+            &works,
+            |it| {
+                [
+                    it.name.clone(),
+                    it.cluster.clone(),
+                    it.state.shown().to_owned(),
+                    it.message.lines().next().unwrap_or_default().to_owned(),
+                ]
+            },
+        );
         let ending: Vec<_> = status.ending.iter().collect();
         self.part(&mut text, ["ENDS", "IN"], &ending, |it| {
             [it.what.clone(), remaining(it.ends, self.now)]
@@ -80,6 +94,7 @@ impl View {
         if status.hub.iter().all(|it| it.ok)
             && clusters.is_empty()
             && templates.is_empty()
+            && works.is_empty()
             && ending.is_empty()
         {
             let _ = writeln!(text, "\n{}", self.colours.good("Nothing needs anybody."));

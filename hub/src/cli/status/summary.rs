@@ -4,6 +4,7 @@ use crate::cli::check::Finding;
 use crate::cli::check::clusters::{Found, Ready};
 use crate::cli::get::answer::Answer;
 use crate::cli::get::share::Share;
+use crate::cli::get::works::Delivery;
 use crate::token_secret::Token;
 use chrono::{DateTime, Duration, Utc};
 use common::api::work::ResourceHealth;
@@ -22,6 +23,8 @@ pub(super) struct Seen {
     pub(super) clusters: Vec<Found>,
     /// What is propagated.
     pub(super) templates: Vec<Answer>,
+    /// Works that no template stands for.
+    pub(super) works: Vec<Delivery>,
     /// Secrets of tokens.
     pub(super) tokens: Vec<Secret>,
     /// What this kubeconfig may not see.
@@ -136,6 +139,16 @@ pub(super) struct Template {
     pub(super) problems: Vec<String>,
 }
 
+/// A Work that no template stands for, and of which something is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Work {
+    pub(super) name: String,
+    pub(super) cluster: String,
+    pub(super) state: State,
+    /// The member's words, or who has them.
+    pub(super) message: String,
+}
+
 /// Something that ends soon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Ending {
@@ -150,6 +163,8 @@ pub(super) struct Status {
     pub(super) hub: Vec<Part>,
     pub(super) clusters: Vec<Cluster>,
     pub(super) templates: Vec<Template>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) works: Vec<Work>,
     pub(super) ending: Vec<Ending>,
     /// What this kubeconfig may not see.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -166,6 +181,8 @@ impl Status {
         templates.sort_by(|a, b| {
             (a.state, &a.namespace, &a.name).cmp(&(b.state, &b.namespace, &b.name))
         });
+        let mut works: Vec<Work> = seen.works.iter().filter_map(work).collect();
+        works.sort_by(|a, b| (a.state, &a.cluster, &a.name).cmp(&(b.state, &b.cluster, &b.name)));
         let certificates = seen.clusters.iter().filter_map(|it| {
             let what = format!("certificate of cluster {}", it.name);
             let ends = it.certificate.filter(|_| it.is_certificate_late())?;
@@ -178,6 +195,7 @@ impl Status {
             hub: seen.hub.iter().map(part).collect(),
             clusters,
             templates,
+            works,
             ending,
             hidden: seen.hidden.clone(),
         }
@@ -191,8 +209,10 @@ impl Status {
             .templates
             .iter()
             .filter(|it| it.state < State::Suspended);
+        let works = self.works.iter();
         clusters
             .chain(templates.map(|it| it.name.clone()))
+            .chain(works.map(|it| format!("work.work.karmada.io/{}", it.name)))
             .collect()
     }
 
@@ -241,6 +261,29 @@ fn template(answer: &Answer) -> Template {
         clusters: answer.clusters.iter().filter(|it| !it.leaving).count(),
         problems: answer.problems.iter().map(|it| it.what.clone()).collect(),
     }
+}
+
+/// A Work of which its member said that something is wrong.
+fn work(delivery: &Delivery) -> Option<Work> {
+    let state = if delivery.applied == Some(false) {
+        State::NotApplied
+    } else if delivery.health == Some(ResourceHealth::Unhealthy) {
+        State::Unhealthy
+    } else {
+        return None;
+    };
+    Some(Work {
+        name: delivery.name.clone(),
+        cluster: delivery.cluster.clone(),
+        state,
+        message: match delivery.message.as_str() {
+            "" => format!(
+                "`towline why work/{} -C {}` says why",
+                delivery.name, delivery.cluster
+            ),
+            message => message.to_owned(),
+        },
+    })
 }
 
 /// A token with which somebody may still want to register.

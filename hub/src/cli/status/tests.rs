@@ -6,6 +6,7 @@ use crate::cli::check::clusters::{Found, Ready};
 use crate::cli::check::{Finding, Wrong};
 use crate::cli::get::answer::{Answer, Problem};
 use crate::cli::get::share::Share;
+use crate::cli::get::works::Delivery;
 use crate::cli::{Colours, approved};
 use chrono::{DateTime, Duration, Utc};
 use common::api::work::ResourceHealth;
@@ -69,6 +70,20 @@ fn share(applied: Option<bool>, health: Option<ResourceHealth>) -> Share {
         applied,
         health,
         ..Share::default()
+    }
+}
+
+fn work(name: &str, applied: Option<bool>, health: Option<ResourceHealth>) -> Delivery {
+    Delivery {
+        name: name.to_owned(),
+        cluster: "m1".to_owned(),
+        applied,
+        health,
+        message: match applied {
+            Some(false) => "Failed to apply all manifests (0/1): forbidden".to_owned(),
+            _ => String::new(),
+        },
+        ..Delivery::default()
     }
 }
 
@@ -172,6 +187,12 @@ fn ill() -> Seen {
         ),
         nowhere,
     ]);
+    seen.works = vec![
+        work("shop-ns", Some(true), None),
+        work("sick", Some(true), Some(ResourceHealth::Unhealthy)),
+        work("tools", Some(false), None),
+        work("new", None, None),
+    ];
     seen.tokens = vec![token("abcdef", 5), token("fedcba", 48), token("aaaaaa", -1)];
     seen
 }
@@ -210,6 +231,8 @@ fn a_template_is_as_its_worst_cluster() {
             "deployment.apps/quota",
             "deployment.apps/ill",
             "deployment.apps/lost",
+            "work.work.karmada.io/tools",
+            "work.work.karmada.io/sick",
         ]
     );
     let ending: Vec<&str> = status.ending.iter().map(|it| it.what.as_str()).collect();
