@@ -13,15 +13,17 @@ mod connect;
 mod kubeconfig;
 mod pool;
 mod problem;
+mod raw;
 mod target;
 mod transport;
 
 pub(crate) use connect::Connector;
-pub use connect::{Attempt, ConnectError};
+pub use connect::{Attempt, ConnectError, Stream};
 pub use kubeconfig::{kubeconfig_client, kubeconfig_client_through};
 pub(crate) use pool::Pool;
 pub(crate) use problem::find;
 pub use problem::{Problem, TimedOut, attempts, classify, classify_error};
+pub use raw::{Dialer, Relay};
 pub use target::{HostPort, InvalidHostPort};
 
 use crate::env::Env;

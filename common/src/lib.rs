@@ -44,6 +44,7 @@ pub mod telemetry;
 pub mod time;
 pub mod tls;
 pub mod token;
+pub mod tunnel;
 pub mod unregister;
 pub mod uuid;
 pub mod watch;

@@ -13,7 +13,7 @@ use futures::stream::FuturesUnordered;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use rustls::{CertificateError, OtherError};
+use rustls::{AlertDescription, CertificateError, OtherError};
 use socket2::{SockRef, TcpKeepalive};
 use std::fmt;
 use std::io;
@@ -325,6 +325,11 @@ fn refusal(address: &HostPort, error: &rustls::Error) -> Problem {
             problem: problem.clone(),
         };
     }
+    if let rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol) = error {
+        return Problem::Protocol {
+            address: address.clone(),
+        };
+    }
     Problem::Tls {
         address: address.clone(),
         reason: error.to_string(),
@@ -347,9 +352,22 @@ impl tower::Service<http::Uri> for Connector {
 }
 
 /// A connection inside TLS.
-pub(crate) struct Stream {
+pub struct Stream {
     io: TokioIo<TlsStream<TcpStream>>,
     h2: bool,
+}
+
+impl Stream {
+    /// What was agreed on in the handshake; none where the server did not say.
+    pub fn protocol(&self) -> Option<&[u8]> {
+        self.io.inner().get_ref().1.alpn_protocol()
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").finish_non_exhaustive()
+    }
 }
 
 impl Connection for Stream {

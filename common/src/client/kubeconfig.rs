@@ -109,16 +109,7 @@ fn from_config(
     proxy: &ProxyChoice,
     env: &Env,
 ) -> Result<kube::Client, Error> {
-    if config.accept_invalid_certs {
-        return Err(Error::Insecure);
-    }
-    let url = config.cluster_url.to_string();
-    let server = match (config.cluster_url.scheme_str(), config.cluster_url.host()) {
-        (Some("https"), Some(host)) => {
-            HostPort::new(host, config.cluster_url.port_u16().unwrap_or(443))
-        }
-        _ => return Err(Error::Server(url)),
-    };
+    let server = server_of(config)?;
     let proxy = match &config.proxy_url {
         Some(url) => ProxyChoice::explicit(&url.to_string()).map_err(Error::Proxy)?,
         None => proxy.clone(),
@@ -147,6 +138,18 @@ fn from_config(
     ))
 }
 
+/// Where the API server is, if it is one that may be spoken to.
+pub(super) fn server_of(config: &Config) -> Result<HostPort, Error> {
+    if config.accept_invalid_certs {
+        return Err(Error::Insecure);
+    }
+    let url = &config.cluster_url;
+    match (url.scheme_str(), url.host()) {
+        (Some("https"), Some(host)) => Ok(HostPort::new(host, url.port_u16().unwrap_or(443))),
+        _ => Err(Error::Server(url.to_string())),
+    }
+}
+
 /// Where distributions keep the CA certificates that everybody trusts.
 const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
@@ -156,7 +159,11 @@ const SYSTEM_ROOTS: [&str; 4] = [
 ];
 
 /// TLS for each new connection; files are read anew, so that rotated ones are taken.
-fn tls_source(config: &Config, protocols: Vec<Vec<u8>>, clock: &SharedClock) -> TlsSource {
+pub(super) fn tls_source(
+    config: &Config,
+    protocols: Vec<Vec<u8>>,
+    clock: &SharedClock,
+) -> TlsSource {
     let roots = config.root_cert.clone().unwrap_or_default();
     let roots_file = config.root_cert_file.clone();
     let auth = config.auth_info.clone();

@@ -62,6 +62,12 @@ pub enum Problem {
         /// What is wrong with it.
         problem: PeerProblem,
     },
+    /// The server speaks none of the protocols that were offered.
+    #[error("{address} speaks none of the protocols that it was offered")]
+    Protocol {
+        /// Which address.
+        address: HostPort,
+    },
     /// TLS failed otherwise.
     #[error("TLS with {address} failed: {reason}")]
     Tls {

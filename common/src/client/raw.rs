@@ -1,0 +1,98 @@
+//! Connections without kube's client above them: the agent's end of a tunnel, and the way from there to the member's
+//! API server.
+
+use super::connect::{Connector, Stream};
+use super::kubeconfig::{server_of, tls_source};
+use super::{ConnectError, Credentials, Error, HubTarget};
+use crate::env::Env;
+use crate::proxy::ProxyChoice;
+use crate::tls::{self, ClientTls};
+use http::uri::{Authority, Scheme};
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::Config;
+use kube::config::AuthInfo;
+use std::sync::Arc;
+use std::time::Duration;
+use tower::BoxError;
+
+/// How long a connection to the member may lie unused, and how many of them may.
+const IDLE: Duration = Duration::from_secs(60);
+const IDLE_MAX: usize = 8;
+
+/// Makes connections to a hub that speak one protocol of ours.
+#[derive(Clone)]
+pub struct Dialer(Connector);
+
+impl Dialer {
+    /// One for `target`, with its certificate.
+    pub fn new(target: &HubTarget, protocol: &[u8], env: &Env) -> Result<Self, Error> {
+        let first = target.servers.first().ok_or(Error::NoServer)?;
+        let failed = |error| Error::Tls(first.to_string(), error);
+        let roots = tls::certificates(&target.ca_pem).map_err(failed)?;
+        let identity = match &target.credentials {
+            Credentials::Certificate(swap) => Some(swap.clone()),
+            Credentials::Anonymous | Credentials::Bearer(_) => None,
+        };
+        let tls = ClientTls::new(&roots, identity, &env.clock).map_err(failed)?;
+        let tls = tls.offering(vec![protocol.to_vec()]);
+        let (servers, proxy) = (target.servers.clone(), target.proxy.clone());
+        let source = Arc::new(move || Ok(tls.clone()));
+        Ok(Self(Connector::new(servers, proxy, source, env)))
+    }
+
+    /// Connects to the first address that works and speaks the protocol.
+    pub async fn dial(&self) -> Result<Stream, ConnectError> {
+        self.0.connect().await
+    }
+}
+
+/// Passes requests on to one API server, whatever else they name. It has no credential: requests bring theirs.
+#[derive(Clone)]
+pub struct Relay {
+    client: Client<Connector, Incoming>,
+    authority: Authority,
+}
+
+impl Relay {
+    /// One to the API server of a kubeconfig, whose credentials it leaves alone. HTTP/1.1 alone: a connection that is
+    /// taken over is one of these, an answer that breaks off never looks like one that ends, and no stream waits for
+    /// another one's reader.
+    pub fn new(config: &Config, env: &Env) -> Result<Self, Error> {
+        let server = server_of(config)?;
+        let proxy = match &config.proxy_url {
+            Some(url) => ProxyChoice::explicit(&url.to_string()).map_err(Error::Proxy)?,
+            None => ProxyChoice::direct(),
+        };
+        let mut nobody = config.clone();
+        nobody.auth_info = AuthInfo::default();
+        let source = tls_source(&nobody, vec![b"http/1.1".to_vec()], &env.clock);
+        let name = config.tls_server_name.clone();
+        let authority = server.to_string().parse();
+        let authority = authority.map_err(|_| Error::Server(server.to_string()))?;
+        let connector = Connector::with_server_name(vec![server], proxy, source, name, env);
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(IDLE_MAX)
+            .build(connector);
+        Ok(Self { client, authority })
+    }
+
+    /// Sends a request to the server, by its path and query alone. There is no deadline: the answer may be one that
+    /// goes on, and whoever asked gives it up by dropping it.
+    pub async fn send(
+        &self,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Incoming>, BoxError> {
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(Scheme::HTTPS);
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = request.uri().path_and_query().cloned();
+        *request.uri_mut() = Uri::from_parts(parts)?;
+        Ok(self.client.request(request).await?)
+    }
+}

@@ -1,0 +1,36 @@
+//! The tunnel by which a hub reaches a member: what both ends must agree on.
+//!
+//! An agent dials its hub with its own certificate, offers [`ALPN`], and is from then on the HTTP/2 *server* of that
+//! connection. The hub sends whole requests down it, each with the [`Identity`] on whose behalf it is made; the agent
+//! passes them on to its member's API server and to nothing else. Neither end sends a credential to the other. A
+//! connection that is taken over (exec, attach, port-forward) is a CONNECT stream with a `:protocol`, RFC 8441.
+
+pub mod headers;
+mod identity;
+mod mode;
+mod path;
+
+pub use identity::{HUB_PREFIX, Identity, Unfit};
+pub use mode::Mode;
+pub use path::{NotForwarded, forwarded};
+
+use std::time::Duration;
+
+/// Protocol that is offered in the TLS handshake of a tunnel.
+pub const ALPN: &[u8] = b"rh2";
+/// Requests of one tunnel at once; the hub answers 429 beyond.
+pub const STREAMS: u32 = 256;
+/// Longest headers of one request or answer, in bytes.
+pub const HEADERS_MAX: u32 = 32 * 1024;
+/// Bytes that may be on their way without having been read: of one stream, and of the whole connection. One reader
+/// that takes nothing holds up none of the others.
+pub const STREAM_WINDOW: u32 = 1024 * 1024;
+/// See [`STREAM_WINDOW`].
+pub const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+/// How often the hub asks whether the other end is there, and how long an answer may take.
+pub const PING_EVERY: Duration = Duration::from_secs(20);
+/// See [`PING_EVERY`].
+pub const PING_WITHIN: Duration = Duration::from_secs(15);
+/// Requests given up by the hub that the agent has not cleared away; at the library's 20 a burst of cancelled watches
+/// ends the tunnel.
+pub const CANCELLED: usize = 16 * 1024;
