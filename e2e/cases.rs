@@ -1,5 +1,6 @@
 //! The tests, by subject.
 
+mod access;
 mod api;
 mod at_rest;
 mod attack;

@@ -26,6 +26,8 @@ pub struct Config {
     pub status: StatusConfig,
     /// Works.
     pub works: WorksConfig,
+    /// What of the member is open to users of the hub.
+    pub proxy: common::tunnel::Mode,
     /// Where health is served.
     pub health_address: Option<SocketAddr>,
     /// Where metrics are served.

@@ -6,7 +6,7 @@
 pub mod by_update;
 pub mod connect;
 
-use common::client::ClientOptions;
+use common::client::{ClientOptions, Dialer};
 use common::lock::lock;
 use common::signal;
 use futures::future::BoxFuture;
@@ -34,6 +34,11 @@ pub trait Connect: Send + Sync {
         &self,
         options: ClientOptions,
     ) -> BoxFuture<'static, Result<kube::Client, Box<dyn std::error::Error + Send + Sync>>>;
+
+    /// What connections of a protocol of ours are made with; none where there are none.
+    fn dialer(&self, _protocol: &[u8]) -> Option<Result<Dialer, common::client::Error>> {
+        None
+    }
 }
 
 /// The hub, shared by all parts of the agent.
@@ -70,6 +75,11 @@ impl HubHandle {
     pub async fn connect(&self, options: ClientOptions) -> Result<kube::Client, ConnectError> {
         let connector = Arc::clone(&lock(&self.inner.connector));
         connect(connector.as_ref(), options).await
+    }
+
+    /// What connections of a protocol of ours are made with; none where there are none.
+    pub fn dialer(&self, protocol: &[u8]) -> Option<Result<Dialer, common::client::Error>> {
+        lock(&self.inner.connector).dialer(protocol)
     }
 
     /// Counts the changes of credentials and addresses; after one, clients and watches are made anew.

@@ -12,6 +12,7 @@ pub mod following;
 pub mod heartbeat;
 pub mod hub;
 pub mod member;
+pub mod proxy;
 pub mod registration;
 pub mod report;
 pub mod rotation;

@@ -9,6 +9,7 @@ use common::duration;
 use common::names::{self, ClusterName};
 use common::reserved::Reserved;
 use common::telemetry::TelemetryArgs;
+use common::tunnel::Mode;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,6 +26,16 @@ pub struct RunArgs {
     member: MemberArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
+    /// What of this member users of the hub may reach through the agent's own connection, each as themselves:
+    /// nothing, reading alone, or whatever the member lets them do
+    #[arg(
+        long,
+        value_name = "MODE",
+        default_value = "off",
+        env = "TOWLINE_AGENT_PROXY",
+        help_heading = "Member"
+    )]
+    proxy: Mode,
     #[command(flatten)]
     process: ProcessArgs,
     #[command(flatten)]
@@ -262,6 +273,7 @@ impl RunArgs {
             hub,
             member,
             cluster,
+            proxy,
             process,
             telemetry,
         } = self;
@@ -276,6 +288,7 @@ impl RunArgs {
             lease,
             status,
             works,
+            proxy,
             health_address: address("--health-probe-bind-address", &health_probe_bind_address)?,
             metrics_address: address("--metrics-bind-address", &metrics_bind_address)?,
             telemetry,

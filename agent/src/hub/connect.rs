@@ -2,7 +2,9 @@
 
 use super::Connect;
 use super::by_update::ByUpdate;
-use common::client::{ClientOptions, HubTarget, hub_client, kubeconfig_client_through};
+use common::client::{
+    self, ClientOptions, Dialer, HubTarget, hub_client, kubeconfig_client_through,
+};
 use common::env::Env;
 use common::proxy::ProxyChoice;
 use futures::FutureExt as _;
@@ -26,6 +28,11 @@ impl Connect for Registered {
     ) -> BoxFuture<'static, Result<kube::Client, Box<dyn Error + Send + Sync>>> {
         let client = hub_client(&self.target, &options, &self.env).map_err(Into::into);
         futures::future::ready(client).boxed()
+    }
+
+    fn dialer(&self, protocol: &[u8]) -> Option<Result<Dialer, client::Error>> {
+        let on_sockets = self.env.network.is_none();
+        on_sockets.then(|| Dialer::new(&self.target, protocol, &self.env))
     }
 }
 

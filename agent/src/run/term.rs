@@ -14,7 +14,7 @@ use crate::registration::progress::Progress;
 use crate::report::Phase;
 use crate::rotation::Schedule;
 use crate::upkeep::{InForce, Keeper};
-use crate::{cluster_status, execution, heartbeat, uninstall};
+use crate::{cluster_status, execution, heartbeat, proxy, uninstall};
 use common::api::work::Work;
 use common::errors::chain;
 use common::names::ClusterName;
@@ -132,6 +132,7 @@ impl<'a> Term<'a> {
         let engine = execution::engine(context);
         let works = execution::run(context.clone(), engine.clone());
         spawn("works", Box::pin(works));
+        spawn("proxy", Box::pin(proxy::run(context.clone())));
         let registrar = keeping.as_ref().map(|keeping| keeping.registrar.clone());
         let keeper = keeping.map(|keeping| self.keeper(keeping));
         let keep = async {

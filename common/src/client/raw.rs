@@ -7,13 +7,16 @@ use super::{ConnectError, Credentials, Error, HubTarget};
 use crate::env::Env;
 use crate::proxy::ProxyChoice;
 use crate::tls::{self, ClientTls};
+use bytes::Bytes;
 use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri};
+use http_body_util::{Either, Empty};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Config;
 use kube::config::AuthInfo;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tower::BoxError;
@@ -25,6 +28,12 @@ const IDLE_MAX: usize = 8;
 /// Makes connections to a hub that speak one protocol of ours.
 #[derive(Clone)]
 pub struct Dialer(Connector);
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialer").finish_non_exhaustive()
+    }
+}
 
 impl Dialer {
     /// One for `target`, with its certificate.
@@ -52,8 +61,16 @@ impl Dialer {
 /// Passes requests on to one API server, whatever else they name. It has no credential: requests bring theirs.
 #[derive(Clone)]
 pub struct Relay {
-    client: Client<Connector, Incoming>,
+    client: Client<Connector, Either<Incoming, Empty<Bytes>>>,
     authority: Authority,
+}
+
+impl fmt::Debug for Relay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relay")
+            .field("authority", &self.authority)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Relay {
@@ -86,13 +103,17 @@ impl Relay {
     /// goes on, and whoever asked gives it up by dropping it.
     pub async fn send(
         &self,
-        mut request: Request<Incoming>,
+        mut request: Request<Option<Incoming>>,
     ) -> Result<Response<Incoming>, BoxError> {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(Scheme::HTTPS);
         parts.authority = Some(self.authority.clone());
         parts.path_and_query = request.uri().path_and_query().cloned();
         *request.uri_mut() = Uri::from_parts(parts)?;
+        let request = request.map(|body| match body {
+            Some(body) => Either::Left(body),
+            None => Either::Right(Empty::new()),
+        });
         Ok(self.client.request(request).await?)
     }
 }

@@ -107,7 +107,7 @@ fn is_token(caller: &Caller) -> bool {
 }
 
 /// The cluster an agent speaks for; `None` for an identity with an agent's group and another name.
-fn cluster_of(caller: &Caller) -> Option<&str> {
+pub fn cluster_of(caller: &Caller) -> Option<&str> {
     let cluster = caller.user.strip_prefix(AGENT_USER_PREFIX)?;
     (!cluster.is_empty()).then_some(cluster)
 }

@@ -18,6 +18,7 @@ pub mod server;
 mod shares;
 mod slis;
 mod standing;
+mod tunnel;
 mod turns;
 mod verbs;
 mod watch;

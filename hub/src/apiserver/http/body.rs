@@ -9,9 +9,9 @@ use std::fmt::Display;
 use std::pin::pin;
 
 /// The body of a request, as it comes in.
-pub trait Incoming: hyper::body::Body<Data = Bytes, Error: Display> + Send {}
+pub trait Incoming: hyper::body::Body<Data = Bytes, Error: Display> + Send + 'static {}
 
-impl<B: hyper::body::Body<Data = Bytes, Error: Display> + Send> Incoming for B {}
+impl<B: hyper::body::Body<Data = Bytes, Error: Display> + Send + 'static> Incoming for B {}
 
 /// Longest body.
 pub(super) const BODY_MAX: usize = 3 * 1024 * 1024;

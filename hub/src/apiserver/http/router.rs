@@ -7,6 +7,7 @@ mod authorize;
 mod head;
 mod object;
 mod page;
+mod proxy;
 mod stream;
 mod told;
 
@@ -19,6 +20,7 @@ use super::respond::{self, Body, Reply};
 use super::shares::Shares;
 use super::slis::Slis;
 use super::standing::Changes;
+use super::tunnel::Tunnels;
 use crate::apiserver::agents::Unknown;
 use crate::apiserver::audit::Audit;
 use crate::apiserver::authn::{Authenticator, Impersonators, Peer};
@@ -79,6 +81,7 @@ pub struct Router {
     metrics: Metrics,
     slis: Slis,
     impersonators: Arc<Impersonators>,
+    tunnels: Tunnels,
 }
 
 impl Router {
@@ -94,6 +97,7 @@ impl Router {
             metrics,
             slis: Slis::default(),
             impersonators: Arc::default(),
+            tunnels: Tunnels::new(),
         }
     }
 
@@ -105,6 +109,11 @@ impl Router {
     /// What each caller has of what there is.
     pub(super) fn shares(&self) -> &Shares {
         &self.shares
+    }
+
+    /// The ways into members.
+    pub(super) fn tunnels(&self) -> &Tunnels {
+        &self.tunnels
     }
 
     pub(super) fn slis(&self) -> &Slis {
@@ -144,7 +153,7 @@ impl Router {
             Ok(head) => head,
             Err(answer) => return answer,
         };
-        let socket = head.socket.take();
+        let (socket, upgrade) = (head.socket.take(), head.upgrade.take());
         let from = (audit_id, head.source());
         let identity = match self.authenticate(&head, socket.as_ref(), peer) {
             Ok(identity) => identity,
@@ -189,7 +198,11 @@ impl Router {
         let answered = match Stage::of(&head.info) {
             Stage::Object => self.object(admitted).await,
             Stage::Page => self.page(admitted).await,
-            Stage::Stream => self.stream(admitted, socket).await,
+            Stage::Proxy => self.proxied(admitted, &head.uri, upgrade).await,
+            Stage::Stream => {
+                let socket = socket.map(|_| upgrade);
+                self.stream(admitted, socket).await
+            }
         };
         let response = answered.unwrap_or_else(|error| head.plain.error(&error));
         if !kept.routine.into_inner() {
@@ -209,6 +222,8 @@ enum Stage {
     Object,
     /// What is no object.
     Page,
+    /// What is for a member.
+    Proxy,
     /// What goes on once it has begun.
     Stream,
 }
@@ -217,6 +232,7 @@ impl Stage {
     fn of(info: &RequestInfo) -> Self {
         match info.verb.as_str() {
             _ if !info.is_resource => Self::Page,
+            _ if proxy::is_proxied(info) => Self::Proxy,
             "watch" => Self::Stream,
             _ => Self::Object,
         }

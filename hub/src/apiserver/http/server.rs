@@ -10,6 +10,7 @@ use super::websocket::TakenOver;
 use crate::apiserver::authn::{Peer, Shown};
 use crate::apiserver::keys::Keys;
 use common::time::SharedClock;
+use common::tunnel;
 use http::{Request, Response};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::{HttpService, service_fn};
@@ -186,7 +187,7 @@ fn tls(key: Arc<CertifiedKey>, names: &[DistinguishedName]) -> Result<ServerConf
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(Arc::new(verifier))
         .with_cert_resolver(Arc::new(Only(key)));
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec(), tunnel::ALPN.to_vec()];
     // A resumed session would bring the certificate of an older one.
     config.send_tls13_tickets = 0;
     Ok(config)
@@ -320,6 +321,9 @@ impl Server {
                 )
             }
         };
+        if session.alpn_protocol() == Some(tunnel::ALPN) {
+            return Box::pin(self.router.tunnel(stream, &connection, stop)).await;
+        }
         let is_h2 = session.alpn_protocol() == Some(b"h2");
         // A connection that was taken over still counts as one, and ends with it.
         let taken_over = TakenOver::default();

@@ -15,6 +15,9 @@ use http::Response;
 use hyper::body::Body as _;
 use std::sync::Arc;
 
+/// Requests of one user to all members at once.
+const STREAMS: usize = 64;
+
 /// Clones share everything.
 #[derive(Clone)]
 pub(super) struct Shares {
@@ -22,6 +25,7 @@ pub(super) struct Shares {
     /// Of callers without an identity of their own, by where they are.
     strange: InFlight,
     watches: InFlight,
+    streams: InFlight,
     connections: InFlight,
     of_agents: InFlight,
     answers: InFlight,
@@ -34,6 +38,7 @@ impl Shares {
             requests: InFlight::requests(),
             strange: InFlight::strange_requests(),
             watches: InFlight::watches(),
+            streams: InFlight::of(STREAMS),
             connections: InFlight::connections(),
             of_agents: InFlight::connections_of_agents(),
             answers: InFlight::answers(),
@@ -60,6 +65,11 @@ impl Shares {
     /// Lets a watch begin, unless its user has too many.
     pub(super) fn watch(&self, caller: &Caller) -> Result<Option<Ticket>, ApiError> {
         enter(&self.watches, caller)
+    }
+
+    /// Lets a request to a member begin, unless its user has too many.
+    pub(super) fn stream(&self, caller: &Caller) -> Result<Option<Ticket>, ApiError> {
+        enter(&self.streams, caller)
     }
 
     /// Lets a connection be, unless its user has too many.

@@ -211,7 +211,7 @@ impl Standing {
     }
 
     /// Ends when it no longer holds.
-    async fn ended(self: Arc<Self>) {
+    pub(super) async fn ended(self: Arc<Self>) {
         let mut told = self.judges.changes.told.subscribe();
         loop {
             let authenticator = &self.judges.authenticator;

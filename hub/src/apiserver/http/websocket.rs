@@ -41,8 +41,8 @@ pub(super) struct TakenOver {
 
 /// A connection that can be taken over.
 pub(super) struct Upgrade {
-    connection: OnUpgrade,
-    taken_over: TakenOver,
+    pub(super) connection: OnUpgrade,
+    pub(super) taken_over: TakenOver,
 }
 
 impl Upgrade {

@@ -66,7 +66,7 @@ fn place(problem: &Problem) -> (Step, &'static str) {
         Problem::Unreachable { .. } | Problem::ConnectTimeout { .. } => {
             (Step::Tcp, "Open the way: route, firewall, security group.")
         }
-        Problem::Certificate { .. } | Problem::Tls { .. } => (
+        Problem::Certificate { .. } | Problem::Tls { .. } | Problem::Protocol { .. } => (
             Step::Tls,
             "Use the hub's own CA and one of the names in its certificate.",
         ),

@@ -1,14 +1,17 @@
 //! What happens to an answer that is there: it counts until it was sent, and goes on only while it is allowed.
 
+use super::super::connection::Connection;
 use super::super::respond::Body;
 use super::super::sending::{is_one_piece, kept, while_holds};
 use super::super::shares::Tickets;
 use super::super::standing::{Allowed, Judges, Standing};
 use super::authorize::attributes;
 use super::{Asked, READS, Router};
+use crate::apiserver::authn::Peer;
+use crate::apiserver::authz::Attributes;
 use crate::apiserver::caller::Caller;
 use crate::apiserver::error::ApiError;
-use http::Response;
+use http::{HeaderMap, Response};
 use hyper::body::Body as _;
 use std::sync::Arc;
 
@@ -44,19 +47,30 @@ impl Router {
         }
     }
 
+    /// What tells whether an agent would still be allowed what only a registered one is.
+    pub(in crate::apiserver::http) fn standing_of_agent(
+        &self,
+        connection: &Arc<Connection>,
+        caller: &Arc<Caller>,
+        right: Attributes,
+    ) -> Option<Arc<Standing>> {
+        let allowed = Allowed {
+            connection: Some(connection),
+            peer: &Peer::Unknown,
+            headers: &HeaderMap::new(),
+            real: caller,
+            caller,
+            wanted: right,
+        };
+        Standing::of(self.judges(), allowed)
+    }
+
     /// What tells whether a request would still be allowed.
     pub(in crate::apiserver::http) fn standing(
         &self,
         asked: &Asked<'_>,
         caller: &Arc<Caller>,
     ) -> Option<Arc<Standing>> {
-        let parts = &self.parts;
-        let judges = Judges {
-            authenticator: parts.authenticator.clone(),
-            authorizer: parts.authorizer.clone(),
-            impersonators: self.impersonators.clone(),
-            changes: parts.changes.clone(),
-        };
         let allowed = Allowed {
             connection: asked.connection,
             peer: asked.peer,
@@ -65,6 +79,16 @@ impl Router {
             caller,
             wanted: attributes(asked.info),
         };
-        Standing::of(judges, allowed)
+        Standing::of(self.judges(), allowed)
+    }
+
+    fn judges(&self) -> Judges {
+        let parts = &self.parts;
+        Judges {
+            authenticator: parts.authenticator.clone(),
+            authorizer: parts.authorizer.clone(),
+            impersonators: self.impersonators.clone(),
+            changes: parts.changes.clone(),
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::go::quote;
 use chrono::{DateTime, Utc};
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::request::Parts;
-use http::{HeaderMap, Method, Response};
+use http::{HeaderMap, Method, Response, Uri};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,12 +40,14 @@ pub(super) struct Head {
     /// How long it may take until the answer begins; a watch goes on to a deadline of its own.
     pub(super) limit: Duration,
     pub(super) socket: Option<Socket>,
+    /// The connection, if it can be taken over.
+    pub(super) upgrade: Option<Upgrade>,
+    /// As it was sent.
+    pub(super) uri: Uri,
 }
 
 /// A WebSocket that is wanted.
 pub(super) struct Socket {
-    /// The connection, if it can be taken over.
-    pub(super) upgrade: Option<Upgrade>,
     /// Whether the token among its protocols is one, or there is none.
     pub(super) token: Result<(), ()>,
 }
@@ -57,7 +59,6 @@ impl Head {
         let (method, mut headers, mut extensions) = (head.method, head.headers, head.extensions);
         let upgrade = Upgrade::take(&mut extensions);
         let socket = websocket::is_asked(&method, &headers).then(|| Socket {
-            upgrade,
             token: websocket::bear_token(&mut headers),
         });
         let connection = extensions.remove::<Arc<Connection>>();
@@ -93,6 +94,8 @@ impl Head {
             acceptable: accepted.is_some(),
             limit,
             socket,
+            upgrade,
+            uri: head.uri,
         })
     }
 

@@ -3,14 +3,13 @@
 
 use super::super::body::Incoming;
 use super::super::respond::Body;
-use super::super::websocket;
-use super::head::Socket;
+use super::super::websocket::{self, Upgrade};
 use super::{Admitted, Router};
 use crate::apiserver::error::ApiError;
 use http::Response;
 
 impl Router {
-    /// Begins a watch, over a WebSocket where one is wanted. It is counted by itself, and is no longer under
+    /// Begins a watch, over a WebSocket where one is wanted, on this connection if it can be taken over. It is counted by itself, and is no longer under
     /// way once it has begun.
     pub(super) async fn stream<B: Incoming>(
         &self,
@@ -20,7 +19,7 @@ impl Router {
             tickets,
             body,
         }: Admitted<'_, B>,
-        socket: Option<Socket>,
+        socket: Option<Option<Upgrade>>,
     ) -> Result<Response<Body>, ApiError> {
         let begun = async {
             let body = asked.whole(body).await?;
@@ -29,7 +28,7 @@ impl Router {
         let response = asked.within(begun).await;
         drop(tickets);
         Ok(match socket {
-            Some(socket) => websocket::switched(response?, asked.headers, socket.upgrade),
+            Some(upgrade) => websocket::switched(response?, asked.headers, upgrade),
             None => response?,
         })
     }

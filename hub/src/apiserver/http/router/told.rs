@@ -1,5 +1,6 @@
 //! What the audit log is told.
 
+use super::proxy::is_proxied;
 use super::{READS, Router};
 use crate::apiserver::audit::Entry;
 use crate::apiserver::backup;
@@ -39,6 +40,9 @@ impl Router {
 fn is_told(info: &RequestInfo, real: &Caller, caller: &Caller, code: u16) -> bool {
     if !info.is_resource {
         return info.path == backup::PAGE;
+    }
+    if is_proxied(info) {
+        return true;
     }
     let refused = matches!(code, 401 | 403);
     // The hub asks every minute whether its own rules hold, as users that nobody can be. A no says nothing;

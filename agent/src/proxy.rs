@@ -1,0 +1,209 @@
+//! The way into this member for users of the hub: a tunnel that the agent dials, [`common::tunnel`], whose requests it
+//! passes on to the member's API server as the users who ask. The member's owner turns it on, by `--proxy`.
+//!
+//! The Lease never shares it, and nothing else waits for it.
+
+mod account;
+pub mod decide;
+mod pass;
+mod refusal;
+
+use crate::context::AgentContext;
+use account::Account;
+use common::backoff::Backoff;
+use common::client::{ConnectError, Problem, Relay, Stream};
+use common::env::Env;
+use common::errors::chain;
+use common::tunnel::{self, Mode};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use pass::Passer;
+use rand::rngs::StdRng;
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+
+/// The part's name in the agent's errors.
+const PART: &str = "proxy";
+/// First wait before the hub is dialled again, and the longest.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// A tunnel that stood for so long was a good one: the next is dialled soon.
+const STOOD: Duration = Duration::from_secs(30);
+
+/// Why there is no tunnel.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// The credentials are no certificate, or not to be read.
+    #[error("failed to prepare the tunnel to the hub")]
+    Prepare(#[source] common::client::Error),
+    /// No kubeconfig can be dialled with.
+    #[error(
+        "a tunnel needs a registration of the agent's own: it cannot be dialled with --hub-kubeconfig"
+    )]
+    ByHand,
+    /// The hub is too old, or another one.
+    #[error("this hub takes no tunnels; users of `towline-hub serve` alone can reach members")]
+    NotTaken,
+    /// Nothing answers.
+    #[error("failed to dial the tunnel to the hub")]
+    Dial(#[source] ConnectError),
+    /// It was there.
+    #[error("the tunnel to the hub ended: {0}")]
+    Ended(String),
+}
+
+/// Keeps one tunnel to the hub until the agent shuts down; none when the member's owner wants none.
+pub async fn run(context: AgentContext) {
+    let mode = context.config.proxy;
+    if mode == Mode::Off {
+        return context.shutdown.cancelled().await;
+    }
+    let env = Env {
+        clock: context.clock.clone(),
+        chance: context.chance.clone(),
+        network: None,
+    };
+    let relay = match Relay::new(&context.member_config, &env) {
+        Ok(relay) => relay,
+        Err(error) => {
+            let error = chain(&error).to_string();
+            tracing::error!(error, "the member cannot be reached for users of the hub");
+            context.errors.report(PART, &error);
+            return context.shutdown.cancelled().await;
+        }
+    };
+    let namespace = &context.config.member.namespace;
+    let account = Account::new(context.member.clone(), namespace);
+    let passer = Arc::new(Passer {
+        cluster: context.cluster.clone(),
+        mode,
+        relay,
+        account,
+        taken: TaskTracker::new(),
+        end: CancellationToken::new(),
+    });
+    let _ends = passer.end.clone().drop_guard();
+    let mut rng = context.chance.stream("tunnel");
+    tokio::select! {
+        biased;
+        () = context.shutdown.cancelled() => {}
+        () = keep(&context, &passer, &mut rng) => {}
+    }
+}
+
+/// A tunnel that stands; ends when it is dropped.
+struct Tunnel {
+    task: AbortOnDropHandle<String>,
+    /// Has it take no more requests, and end with the last one.
+    retire: CancellationToken,
+}
+
+impl Tunnel {
+    fn over(stream: Stream, passer: Arc<Passer>) -> Self {
+        let retire = CancellationToken::new();
+        let serving = serve(stream, passer, retire.clone());
+        Self {
+            task: AbortOnDropHandle::new(tokio::spawn(serving)),
+            retire,
+        }
+    }
+}
+
+/// Tunnels, one after the other; never returns.
+async fn keep(context: &AgentContext, passer: &Arc<Passer>, rng: &mut StdRng) {
+    let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+    let mut certified = context.certified.clone();
+    let mut generation = context.hub.generation();
+    let mut current: Option<Tunnel> = None;
+    // What is under way in a tunnel that another one took the place of goes on there.
+    let mut former: Vec<Tunnel> = Vec::new();
+    loop {
+        certified.borrow_and_update();
+        generation.borrow_and_update();
+        let since = Instant::now();
+        let error = match dial(context).await {
+            Err(error) => error,
+            Ok(stream) => {
+                context.errors.clear(PART);
+                tracing::info!(mode = %passer.mode, "users of the hub can reach this member");
+                former.extend(current.take());
+                for tunnel in &former {
+                    tunnel.retire.cancel();
+                }
+                former.retain(|tunnel| !tunnel.task.is_finished());
+                let tunnel = current.insert(Tunnel::over(stream, passer.clone()));
+                let ended = tokio::select! {
+                    biased;
+                    ended = &mut tunnel.task => ended,
+                    // Another certificate, or another way: a new tunnel first.
+                    _ = certified.changed() => continue,
+                    _ = generation.changed() => continue,
+                };
+                current = None;
+                if since.elapsed() >= STOOD {
+                    backoff.reset();
+                }
+                Error::Ended(ended.unwrap_or_else(|error| error.to_string()))
+            }
+        };
+        let text = chain(&error).to_string();
+        if backoff.failures() == 0 {
+            tracing::warn!(error = text, "users of the hub cannot reach this member");
+        }
+        context.errors.report(PART, &text);
+        sleep(backoff.next(rng)).await;
+    }
+}
+
+async fn dial(context: &AgentContext) -> Result<Stream, Error> {
+    let dialer = context.hub.dialer(tunnel::ALPN).ok_or(Error::ByHand)?;
+    let dialled = dialer.map_err(Error::Prepare)?.dial().await;
+    let stream = dialled.map_err(|error| {
+        let refuses = |problem: &Problem| matches!(problem, Problem::Protocol { .. });
+        match error.attempts.iter().all(|one| refuses(&one.problem)) {
+            true => Error::NotTaken,
+            false => Error::Dial(error),
+        }
+    })?;
+    match stream.protocol() == Some(tunnel::ALPN) {
+        true => Ok(stream),
+        false => Err(Error::NotTaken),
+    }
+}
+
+/// Answers the requests of one tunnel until it ends, and says why it did.
+async fn serve(stream: Stream, passer: Arc<Passer>, retire: CancellationToken) -> String {
+    let service = service_fn(move |request| {
+        let passer = passer.clone();
+        async move { Ok::<_, Infallible>(passer.answer(request).await) }
+    });
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .enable_connect_protocol()
+        .max_concurrent_streams(tunnel::STREAMS)
+        .max_header_list_size(tunnel::HEADERS_MAX)
+        .max_pending_accept_reset_streams(tunnel::CANCELLED)
+        .initial_stream_window_size(tunnel::STREAM_WINDOW)
+        .initial_connection_window_size(tunnel::CONNECTION_WINDOW)
+        .keep_alive_interval(tunnel::PING_EVERY)
+        .keep_alive_timeout(tunnel::PING_WITHIN);
+    let mut connection = pin!(builder.serve_connection(stream, service));
+    let ended = tokio::select! {
+        biased;
+        () = retire.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        ended = connection.as_mut() => ended,
+    };
+    match ended {
+        Ok(()) => "the hub closed it".to_owned(),
+        Err(error) => chain(&error).to_string(),
+    }
+}

@@ -1,0 +1,134 @@
+//! Streams end with the rights they stand on, and a stream that is broken off never looks complete.
+
+use super::rig::{LONG, Stage, ask, ask_with, to};
+use anyhow::{Context as _, Result, ensure};
+use http::Request;
+use http_body_util::BodyExt as _;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::Client;
+use kube::api::{Api, DeleteParams};
+use kube::client::Body;
+use serde_json::json;
+use tokio::time::timeout;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A watch of the member's ConfigMaps.
+struct Watch(Body);
+
+impl Watch {
+    async fn open(client: &Client) -> Result<Self> {
+        let request = Request::get(to("m1", &format!("{MAPS}?watch=true"))).body(Body::empty())?;
+        let answer = client.send(request).await?;
+        ensure!(answer.status() == 200, "{}", answer.status());
+        Ok(Self(answer.into_body()))
+    }
+
+    /// Reads until an event names an object.
+    async fn sees(&mut self, name: &str) -> Result<()> {
+        let seen = async {
+            let mut text = String::new();
+            while !text.contains(name) {
+                let frame = self.0.frame().await.context("it ended")??;
+                text.push_str(&String::from_utf8_lossy(
+                    frame.data_ref().context("no data")?,
+                ));
+            }
+            Ok(())
+        };
+        timeout(LONG, seen)
+            .await
+            .with_context(|| format!("no event of {name}"))?
+    }
+
+    /// Reads until it breaks off; an end is none.
+    async fn breaks(mut self) -> Result<()> {
+        let broken = async {
+            loop {
+                match self.0.frame().await {
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) => return Ok(()),
+                    None => anyhow::bail!("it ended as if nothing more was to come"),
+                }
+            }
+        };
+        timeout(LONG, broken).await.context("it goes on")?
+    }
+}
+
+async fn make(client: &Client, name: &str) -> Result<()> {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    ask_with(client, "POST", &to("m1", MAPS), &[], Some(&map))
+        .await?
+        .is(201, name)?;
+    Ok(())
+}
+
+/// A right that is taken, an agent that dies, a hub that stops, and a cluster that leaves.
+#[tokio::test(flavor = "multi_thread")]
+async fn access_ends_with_its_rights() -> Result<()> {
+    let mut stage = Stage::set("access-ends", "impersonate").await?;
+    let ann = stage.client("ann", &[]).await?;
+    let reader = stage.client("reader", &[]).await?;
+    let (mut of_ann, mut of_reader) = (Watch::open(&ann).await?, Watch::open(&reader).await?);
+    make(&ann, "first").await?;
+    of_ann.sees("first").await?;
+    of_reader.sees("first").await?;
+
+    let bindings: Api<ClusterRoleBinding> = Api::all(stage.fleet.client().await?);
+    bindings
+        .delete("reach-reader", &DeleteParams::default())
+        .await?;
+    of_reader.breaks().await?;
+    ask(&reader, "GET", &to("m1", MAPS), &[])
+        .await?
+        .is(403, "clusters/proxy")?;
+    make(&ann, "second").await?;
+    of_ann.sees("second").await?;
+
+    // The agent dies: what goes through it breaks, and comes back with it.
+    stage.agent.kill();
+    of_ann.breaks().await?;
+    ask(&ann, "GET", &to("m1", MAPS), &[])
+        .await?
+        .is(503, "no tunnel")?;
+    stage.agent.restart()?;
+    stage.opened().await?;
+
+    // The cluster is unregistered: its tunnel goes with its rights.
+    let of_ann = Watch::open(&ann).await?;
+    stage
+        .fleet
+        .cli(&["unregister", "m1", "--yes", "--force"])
+        .await?
+        .ok()?;
+    of_ann.breaks().await?;
+    stage.passed().await;
+    Ok(())
+}
+
+/// The member's owner opened it for reading alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn access_for_reading_reads_alone() -> Result<()> {
+    let stage = Stage::set("access-reading", "read-only").await?;
+    let ann = stage.client("ann", &[]).await?;
+    ask(&ann, "GET", &to("m1", &format!("{MAPS}/here")), &[])
+        .await?
+        .is(200, "m1")?;
+    let mut watch = Watch::open(&ann).await?;
+    watch.sees("here").await?;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}});
+    let made = ask_with(&ann, "POST", &to("m1", MAPS), &[], Some(&map)).await?;
+    made.is(403, "opens it for reading alone")?;
+    for path in [
+        "/api/v1/namespaces/default/pods/a/exec?command=id",
+        "/api/v1/namespaces/default/services/a/proxy/",
+        "/api/v1/nodes/a/proxy/logs/",
+    ] {
+        ask(&ann, "GET", &to("m1", path), &[])
+            .await?
+            .is(403, "opens it for reading alone")?;
+    }
+    stage.passed().await;
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! A hub with a member that lets Ann in, and requests of whoever it may be.
+
+use crate::env::{Fleet, Lab, LabOptions, Parts, Process, Scratch, wait_for};
+use anyhow::{Context as _, Result, bail, ensure};
+use common::client::{ClientOptions, kubeconfig_client};
+use common::env::Env;
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::client::Body;
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long anything may take on a machine that builds beside the lab.
+pub(super) const LONG: Duration = Duration::from_secs(180);
+
+/// The hub, one member, and the folder of it all.
+pub(super) struct Stage {
+    pub(super) scratch: Scratch,
+    pub(super) lab: Lab,
+    pub(super) fleet: Fleet,
+    pub(super) agent: Process,
+}
+
+/// What a server answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) code: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: String,
+}
+
+impl Answer {
+    /// Fails unless it has this status and says this.
+    pub(super) fn is(self, code: u16, text: &str) -> Result<Self> {
+        ensure!(
+            self.code == code && self.body.contains(text),
+            "must be {code} with {text:?}, but: {} {}",
+            self.code,
+            self.body
+        );
+        Ok(self)
+    }
+}
+
+impl Stage {
+    /// A member `m1` whose agent runs with `--proxy MODE`, and lets in user `ann` and group `dev`, which may view
+    /// namespace default; on the hub `ann` may reach it.
+    pub(super) async fn set(name: &str, mode: &str) -> Result<Self> {
+        let scratch = Scratch::new(name)?;
+        let parts = Parts::from_env()?;
+        let mut options = LabOptions::new(1);
+        options.hub.builtin = true;
+        let lab = Lab::start(&parts, &scratch.join("lab"), &options).await?;
+        let fleet = Fleet::start(&scratch.join("towline"), &lab.hub).await?;
+        let member = lab.members[0].client().await?;
+        apply(&member, foundation()).await?;
+        let hub = fleet.client().await?;
+        apply(&hub, reach("ann", &["m1"], &["get", "create", "delete"])).await?;
+        apply(&hub, reach("reader", &["m1"], &["get"])).await?;
+        let flags = ["--proxy", mode];
+        let token = fleet.token(&["--cluster", "m1"]).await?;
+        let spec = fleet.agent_spec(&lab.members[0].kubeconfig, "m1", &token, &flags)?;
+        let agent = Process::start(spec)?;
+        fleet.wait_ready("m1", "True", LONG).await?;
+        let stage = Self {
+            scratch,
+            lab,
+            fleet,
+            agent,
+        };
+        stage.opened().await?;
+        Ok(stage)
+    }
+
+    /// Waits until the member answers through its tunnel.
+    pub(super) async fn opened(&self) -> Result<()> {
+        let ann = self.client("ann", &[]).await?;
+        wait_for("an answer through the tunnel", LONG, async || {
+            let answer = ask(&ann, "GET", &to("m1", "/api/v1/namespaces/default"), &[]).await?;
+            ensure!(answer.code == 200, "{} {}", answer.code, answer.body);
+            Ok(true)
+        })
+        .await
+    }
+
+    /// A kubeconfig of a user of the hub.
+    pub(super) fn kubeconfig(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
+        let path = self.scratch.join(format!("{user}.kubeconfig"));
+        self.lab.hub.kubeconfig_for(&path, user, groups)
+    }
+
+    /// A client of the hub as somebody.
+    pub(super) async fn client(&self, user: &str, groups: &[&str]) -> Result<Client> {
+        let options = ClientOptions::new("test");
+        self.connect(user, groups, options).await
+    }
+
+    /// The same over connections of HTTP/1.1, which can be taken over.
+    pub(super) async fn plain_client(&self, user: &str) -> Result<Client> {
+        let options = ClientOptions::new("test").one_at_a_time();
+        self.connect(user, &[], options).await
+    }
+
+    /// Without kube's own retries: refusals are what is looked for.
+    async fn connect(&self, user: &str, groups: &[&str], options: ClientOptions) -> Result<Client> {
+        let path = self.kubeconfig(user, groups)?;
+        let made = kubeconfig_client(Some(&path), None, &options, &Env::system()).await?;
+        Ok(made.0)
+    }
+
+    /// A client of the member with every right.
+    pub(super) async fn member(&self) -> Result<Client> {
+        self.lab.members[0].client().await
+    }
+
+    /// Ends everything; what it wrote is not kept.
+    pub(super) async fn passed(mut self) {
+        let _ = self.agent.stop(LONG).await;
+        self.lab.stop().await;
+        self.scratch.passed();
+    }
+}
+
+/// The path on the hub of a path in a member.
+pub(super) fn to(cluster: &str, path: &str) -> String {
+    format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/proxy{path}")
+}
+
+/// Sends a request with headers of the caller's own, and reads the whole answer.
+pub(super) async fn ask(
+    client: &Client,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Result<Answer> {
+    ask_with(client, method, path, headers, None).await
+}
+
+/// The same with a body of JSON.
+pub(super) async fn ask_with(
+    client: &Client,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Option<&Value>,
+) -> Result<Answer> {
+    let sent = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
+    let mut request = Request::builder().method(method).uri(path);
+    if body.is_some() {
+        request = request.header("content-type", "application/json");
+    }
+    let mut request = request.body(Body::from(sent))?;
+    for (name, value) in headers {
+        let name = HeaderName::from_bytes(name.as_bytes())?;
+        request
+            .headers_mut()
+            .append(name, HeaderValue::from_str(value)?);
+    }
+    let answer = client.send(request).await;
+    let answer = answer.with_context(|| format!("{method} {path}"))?;
+    let (code, headers) = (answer.status().as_u16(), answer.headers().clone());
+    let body = answer.into_body().collect().await?.to_bytes();
+    Ok(Answer {
+        code,
+        headers,
+        body: String::from_utf8_lossy(&body).into_owned(),
+    })
+}
+
+/// Applies objects one by one.
+pub(super) async fn apply(client: &Client, objects: Vec<Value>) -> Result<()> {
+    for object in objects {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
+        let version = text(&object["apiVersion"]);
+        let (group, version) = version.split_once('/').unwrap_or(("", &version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+        let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        let params = PatchParams::apply("test").force();
+        let applied = api.patch(&name, &params, &Patch::Apply(&object)).await;
+        if let Err(error) = applied {
+            bail!("{kind} {name} cannot be applied: {error}");
+        }
+    }
+    Ok(())
+}
+
+/// Lets a user of the hub reach clusters.
+pub(super) fn reach(user: &str, clusters: &[&str], verbs: &[&str]) -> Vec<Value> {
+    let name = format!("reach-{user}");
+    vec![
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
+            "rules": [{
+                "apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"],
+                "resourceNames": clusters, "verbs": verbs,
+            }],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        }),
+    ]
+}
+
+/// What `towline register --proxy … --proxy-user ann --proxy-group dev` makes in a member, and rights there for them.
+fn foundation() -> Vec<Value> {
+    let rbac = "rbac.authorization.k8s.io";
+    vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "towline-system"}}),
+        json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "towline-proxy", "namespace": "towline-system"},
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "towline-proxy"},
+            "rules": [
+                {
+                    "apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"],
+                    "resourceNames": ["ann", "towline:hub:system:serviceaccount:default:robot", "reader"],
+                },
+                {"apiGroups": [""], "resources": ["groups"], "resourceNames": ["dev"], "verbs": ["impersonate"]},
+            ],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "towline-proxy"},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "towline-proxy"},
+            "subjects": [{"kind": "ServiceAccount", "name": "towline-proxy", "namespace": "towline-system"}],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": "viewer", "namespace": "default"},
+            "rules": [
+                {
+                    "apiGroups": [""], "resources": ["configmaps", "pods", "pods/log"],
+                    "verbs": ["get", "list", "watch", "create", "delete"],
+                },
+                {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
+                {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
+            ],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "viewer", "namespace": "default"},
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "viewer"},
+            "subjects": [
+                {"apiGroup": rbac, "kind": "User", "name": "ann"},
+                {"apiGroup": rbac, "kind": "User", "name": "reader"},
+            ],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": "secrets", "namespace": "default"},
+            "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "secrets", "namespace": "default"},
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "secrets"},
+            "subjects": [{"apiGroup": rbac, "kind": "Group", "name": "dev"}],
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "here", "namespace": "default"},
+            "data": {"cluster": "m1"},
+        }),
+    ]
+}
