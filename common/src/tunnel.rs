@@ -7,10 +7,12 @@
 
 pub mod headers;
 mod identity;
+mod join;
 mod mode;
 mod path;
 
 pub use identity::{HUB_PREFIX, Identity, Unfit};
+pub use join::join;
 pub use mode::Mode;
 pub use path::{NotForwarded, forwarded};
 

@@ -2,5 +2,6 @@
 //! member is whatever the lab runs.
 
 mod ends;
+mod node;
 mod oneself;
 mod rig;

@@ -34,6 +34,28 @@ impl Image {
         })
     }
 
+    /// An image with programs of this machine in `/bin`, the first of them its entrypoint.
+    pub(crate) fn of_programs(name: &str, programs: &[&str], user: &str) -> Result<Self> {
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let folders: Vec<PathBuf> = std::env::split_paths(&folders).collect();
+        let mut files = Vec::new();
+        for program in programs {
+            let mut found = folders.iter().map(|folder| folder.join(program));
+            let path = found.find(|path| path.is_file());
+            let path = path.with_context(|| format!("this machine has no {program}"))?;
+            let path = path.canonicalize().context("failed to follow a link")?;
+            files.extend(libraries(&path)?.into_iter().map(|it| (it.clone(), it)));
+            files.push((path, Path::new("/bin").join(program)));
+        }
+        let first = programs.first().context("an image has a program")?;
+        Ok(Self {
+            name: name.to_owned(),
+            files,
+            entrypoint: vec![format!("/bin/{first}")],
+            user: user.to_owned(),
+        })
+    }
+
     /// The agent's image, under the name that the shipped manifest gives it.
     pub(crate) fn agent() -> Result<Self> {
         let manifest = repository().join("manifests/agent/deployment.yaml");

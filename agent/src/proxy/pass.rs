@@ -6,7 +6,7 @@ use super::refusal::{Body, Refusal};
 use common::client::Relay;
 use common::errors::chain;
 use common::names::ClusterName;
-use common::tunnel::{Identity, Mode, forwarded, headers};
+use common::tunnel::{Identity, Mode, forwarded, headers, join};
 use http::header::{AUTHORIZATION, CONNECTION, HeaderName, UPGRADE, WARNING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty};
@@ -16,7 +16,6 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::io::copy_bidirectional;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -143,7 +142,7 @@ impl Passer {
             let joined = async {
                 let (hub, member) =
                     tokio::try_join!(taken, member).map_err(std::io::Error::other)?;
-                copy_bidirectional(&mut TokioIo::new(hub), &mut TokioIo::new(member)).await
+                join(TokioIo::new(hub), TokioIo::new(member)).await
             };
             let joined = tokio::select! {
                 biased;
@@ -151,7 +150,7 @@ impl Passer {
                 joined = joined => joined,
             };
             match joined {
-                Ok((_, sent)) => told.count(usize::try_from(sent).unwrap_or(usize::MAX)),
+                Ok(sent) => told.count(usize::try_from(sent).unwrap_or(usize::MAX)),
                 Err(error) => {
                     tracing::debug!(%error, stream = told.stream, "a connection broke off");
                 }

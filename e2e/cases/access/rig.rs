@@ -50,9 +50,19 @@ impl Stage {
     /// A member `m1` whose agent runs with `--proxy MODE`, and lets in user `ann` and group `dev`, which may view
     /// namespace default; on the hub `ann` may reach it.
     pub(super) async fn set(name: &str, mode: &str) -> Result<Self> {
+        Self::of(name, mode, LabOptions::new(1)).await
+    }
+
+    /// The same with a member whose node is real.
+    pub(super) async fn real(name: &str, mode: &str) -> Result<Self> {
+        let mut options = LabOptions::new(1);
+        options.members[0].make_real();
+        Self::of(name, mode, options).await
+    }
+
+    async fn of(name: &str, mode: &str, mut options: LabOptions) -> Result<Self> {
         let scratch = Scratch::new(name)?;
         let parts = Parts::from_env()?;
-        let mut options = LabOptions::new(1);
         options.hub.builtin = true;
         let lab = Lab::start(&parts, &scratch.join("lab"), &options).await?;
         let fleet = Fleet::start(&scratch.join("towline"), &lab.hub).await?;
@@ -245,7 +255,7 @@ fn foundation() -> Vec<Value> {
                     "apiGroups": [""], "resources": ["configmaps", "pods", "pods/log"],
                     "verbs": ["get", "list", "watch", "create", "delete"],
                 },
-                {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
+                {"apiGroups": [""], "resources": ["pods/exec", "pods/attach", "pods/portforward"], "verbs": ["get", "create"]},
                 {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
             ],
         }),

@@ -3,11 +3,11 @@
 use super::super::standing::Standing;
 use super::super::websocket::Upgrade;
 use super::lasting::over;
+use common::tunnel;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::Arc;
-use tokio::io::copy_bidirectional;
 
 /// Joins them, until one of them ends, the client's connection does, or whoever asked would no longer be allowed to.
 /// `with` is dropped at the end.
@@ -27,7 +27,7 @@ pub(in crate::apiserver::http) fn join(
             let member = hyper::upgrade::on(answer);
             let (client, member) =
                 tokio::try_join!(connection, member).map_err(io::Error::other)?;
-            copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(member)).await
+            tunnel::join(TokioIo::new(client), TokioIo::new(member)).await
         };
         tokio::select! {
             biased;
