@@ -53,6 +53,7 @@ impl WorkWriter {
 
     async fn try_status(&self, name: &str) -> Result<(), Error> {
         let uri = format!("{}/status", self.work_uri(name));
+        let mut conflict = None;
         for _ in 0..TRIES {
             let Some(report) = report(&self.state.lock(), name, self.clock.now()) else {
                 return Ok(());
@@ -74,12 +75,13 @@ impl WorkWriter {
                     if !self.refresh(name).await? {
                         return Ok(());
                     }
+                    conflict = Some(error);
                 }
                 Err(error) => return Err(error),
             }
         }
-        // It moves faster than we write; the watch brings it back.
-        Ok(())
+        // It moves faster than we write. No watch need bring it back: what was in the way may be its last change.
+        conflict.map_or(Ok(()), Err)
     }
 
     /// Puts our finalizer on a Work, or takes it off. Returns whether the Work is still that Work.
@@ -96,6 +98,7 @@ impl WorkWriter {
 
     async fn try_finalizer(&self, name: &str, present: bool) -> Result<bool, Error> {
         let uri = self.work_uri(name);
+        let mut conflict = None;
         for _ in 0..TRIES {
             let patch = {
                 let state = self.state.lock();
@@ -128,11 +131,12 @@ impl WorkWriter {
                     if !self.refresh(name).await? {
                         return Ok(false);
                     }
+                    conflict = Some(error);
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(false)
+        conflict.map_or(Ok(false), Err)
     }
 
     /// Reads the metadata of a Work; returns whether it is still the Work we know.

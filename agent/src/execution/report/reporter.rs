@@ -158,6 +158,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_work_that_never_stands_still_is_told_of_later() {
+        let (hub, _) = scripted(|line| match line.starts_with("PATCH") {
+            true => Some(refusal(409, "Conflict")),
+            false => Some((
+                200,
+                json!({"metadata": {"name": "w", "uid": "1", "resourceVersion": "8"}}),
+            )),
+        });
+        let parts = Handles::new(hub, scripted(|_| None).0).await;
+        let work = parts.knows(&wire("w", "1", &[]));
+        parts.reporter.set_verdicts(&work, vec![dispatching(false)]);
+        parts.reporter.report(&work).await;
+        assert!(!parts.reporter.queue.is_idle());
+        let error = parts.reporter.reconcile(&work).await.expect_err("refused");
+        assert_eq!(error.reason(), "ReportRefused");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_hub_that_is_away_is_told_later_and_left_alone() {
         let (hub, _) = scripted(|_| Some(refusal(503, "ServiceUnavailable")));
         let parts = Handles::new(hub, scripted(|_| None).0).await;
