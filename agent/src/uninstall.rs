@@ -64,6 +64,12 @@ pub async fn remove_from_member(
     space
         .delete_cluster_wide::<ClusterRole>(names::AGENT_WORKLOADS)
         .await?;
+    space
+        .delete_cluster_wide::<ClusterRoleBinding>(names::PROXY_NAME)
+        .await?;
+    space
+        .delete_cluster_wide::<ClusterRole>(names::PROXY_NAME)
+        .await?;
     // What limits those rights goes after them.
     space
         .delete_cluster_wide::<ValidatingAdmissionPolicyBinding>(names::AGENT_NAME)

@@ -9,7 +9,7 @@ pub const CLUSTER_NAMESPACE: &str = "karmada-cluster";
 /// Namespace of the hub's own objects.
 pub const SYSTEM_NAMESPACE: &str = "karmada-system";
 /// In the member: the ServiceAccount that acts as users of the hub and may do nothing else, and the roles around it.
-pub const PROXY_NAME: &str = "towline-proxy";
+pub const PROXY_NAME: &str = "towline-agent-proxy";
 /// Namespace of the agent in a member.
 pub const AGENT_NAMESPACE: &str = "towline-system";
 /// Name of everything of the agent in a member that is not named otherwise: ServiceAccount,

@@ -16,6 +16,7 @@ mod files;
 mod get;
 mod init;
 mod interpret;
+mod kubeconfig;
 mod orphans;
 mod output;
 mod plan;
@@ -82,6 +83,8 @@ enum Verb {
     Work(work::Args),
     /// Try the scripts of a ResourceInterpreterCustomization on objects, with no cluster.
     Interpret(interpret::Args),
+    /// Make a kubeconfig whose clusters are members, reached through the hub as oneself.
+    Kubeconfig(kubeconfig::Args),
     /// See what Works left behind in a member without having been deleted, and settle it.
     Orphans(orphans::Args),
     /// Walk from this machine to a hub or a member, and name the first thing that is wrong.
@@ -201,6 +204,7 @@ async fn run(verb: Verb, output: &Output) -> Result<ExitCode, CliError> {
         Verb::Events(args) => events::run(args, output).await,
         Verb::Work(args) => work::run(args, output).await,
         Verb::Interpret(args) => interpret::run(args, output).await,
+        Verb::Kubeconfig(args) => kubeconfig::run(args, output).await,
         Verb::Orphans(args) => orphans::run(args, output).await,
         Verb::Check(args) => check::run(args, output).await,
         Verb::Demo(args) => demo::run(args, output).await,

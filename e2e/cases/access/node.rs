@@ -1,7 +1,7 @@
 //! Stock kubectl at the pods of a member with a real kubelet: logs, exec, cp and port-forward, over WebSockets and over
 //! SPDY.
 
-use super::rig::{LONG, Stage, apply, to};
+use super::rig::{LONG, Stage, apply};
 use crate::env::{Image, Parts, Process, ProcessSpec, Run, free_port, http_get, run, wait_for};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -29,11 +29,10 @@ const SERVES: &str = "$SIG{CHLD}='IGNORE'; socket(S,2,1,0); setsockopt(S,1,2,pac
                       syswrite(C,\"HTTP/1.1 200 OK\\r\\nContent-Length: 9\\r\\nConnection: close\\r\\n\\r\\nfrom here\"); \
                       exit }";
 
-/// kubectl as Ann, with a member in place of the hub.
+/// kubectl as Ann, with a kubeconfig of a member.
 struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
-    server: String,
     env: Vec<(&'static str, &'static str)>,
 }
 
@@ -43,7 +42,6 @@ impl Kubectl {
         command
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
-            .args(["--server", &self.server])
             .args(args)
             .envs(self.env.iter().copied());
         command
@@ -58,7 +56,6 @@ impl Kubectl {
         let mut spec = ProcessSpec::new(name, &self.program, stage.scratch.path())
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
-            .args(["--server", &self.server])
             .args(args);
         for (key, value) in &self.env {
             spec = spec.env(key, value);
@@ -67,22 +64,24 @@ impl Kubectl {
     }
 }
 
-/// Every kubectl of the lab and of this machine, each in both ways.
-fn kubectls(stage: &Stage) -> Result<Vec<Kubectl>> {
+/// Every kubectl of the lab and of this machine, each in both ways, with what `towline kubeconfig` makes for Ann.
+async fn kubectls(stage: &Stage) -> Result<Vec<Kubectl>> {
     let mut programs: Vec<PathBuf> = Parts::from_env()?.any_kubectl().into_iter().collect();
     let own = PathBuf::from("/usr/bin/kubectl");
     programs.extend(own.is_file().then_some(own));
     programs.dedup();
     ensure!(!programs.is_empty(), "there is no kubectl");
-    let kubeconfig = stage.kubeconfig("ann", &[])?;
-    let address = stage.lab.hub.address();
-    let server = format!("https://{address}{}", to("m1", ""));
+    let kubeconfig = stage.scratch.join("m1.kubeconfig");
+    let hub = stage.kubeconfig("ann", &[])?.display().to_string();
+    let file = kubeconfig.display().to_string();
+    let make = ["kubeconfig", "-C", "m1", "-o", &file, "--kubeconfig", &hub];
+    let made = stage.fleet.towline.cli(make).await?.ok()?;
+    ensure!(made.stdout.contains("--context m1 get pods"), "{made:?}");
     let ways = [Vec::new(), SPDY.to_vec()];
     let all = programs.iter().flat_map(|program| {
         ways.iter().map(|env| Kubectl {
             program: program.clone(),
             kubeconfig: kubeconfig.clone(),
-            server: server.clone(),
             env: env.clone(),
         })
     });
@@ -119,7 +118,7 @@ async fn real_node_is_reached_by_kubectl() -> Result<()> {
             .any(|it| it.type_ == "Ready" && it.status == "True"))
     })
     .await?;
-    for kubectl in kubectls(&stage)? {
+    for kubectl in kubectls(&stage).await? {
         let shown = format!("{} {:?}", kubectl.program.display(), kubectl.env);
         logs(&stage, &kubectl).await.context(shown.clone())?;
         exec(&kubectl).await.context(shown.clone())?;

@@ -4,6 +4,7 @@ use crate::env::{Fleet, Lab, LabOptions, Parts, Process, Scratch, wait_for};
 use anyhow::{Context as _, Result, bail, ensure};
 use common::client::{ClientOptions, kubeconfig_client};
 use common::env::Env;
+use common::names::PROXY_NAME;
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body_util::BodyExt as _;
 use kube::Client;
@@ -211,6 +212,8 @@ pub(super) fn reach(user: &str, clusters: &[&str], verbs: &[&str]) -> Vec<Value>
             "rules": [{
                 "apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"],
                 "resourceNames": clusters, "verbs": verbs,
+            }, {
+                "apiGroups": ["cluster.karmada.io"], "resources": ["clusters"], "verbs": ["list"],
             }],
         }),
         json!({
@@ -228,11 +231,11 @@ fn foundation() -> Vec<Value> {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "towline-system"}}),
         json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"name": "towline-proxy", "namespace": "towline-system"},
+            "metadata": {"name": PROXY_NAME, "namespace": "towline-system"},
         }),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": {"name": "towline-proxy"},
+            "metadata": {"name": PROXY_NAME},
             "rules": [
                 {
                     "apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"],
@@ -243,9 +246,9 @@ fn foundation() -> Vec<Value> {
         }),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": "towline-proxy"},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "towline-proxy"},
-            "subjects": [{"kind": "ServiceAccount", "name": "towline-proxy", "namespace": "towline-system"}],
+            "metadata": {"name": PROXY_NAME},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": PROXY_NAME},
+            "subjects": [{"kind": "ServiceAccount", "name": PROXY_NAME, "namespace": "towline-system"}],
         }),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",

@@ -209,6 +209,18 @@ const ROWS: &[Row] = &[
     ),
     ("why", USAGE, "required arguments were not provided"),
     ("interpret", USAGE, "required arguments were not provided"),
+    ("kubeconfig", USAGE, "required arguments were not provided"),
+    ("kubeconfig -C m1 --all", USAGE, "cannot be used with"),
+    (
+        "kubeconfig -C M_1",
+        USAGE,
+        "must consist of lower case letters",
+    ),
+    (
+        "kubeconfig -C m1 --kubeconfig DIR/nothing",
+        CONFIG,
+        "failed to read",
+    ),
     ("completion tcsh", USAGE, "invalid value 'tcsh'"),
     (
         "man --dir DIR/map.yaml",

@@ -8,6 +8,7 @@ mod apply;
 mod bootstrap;
 mod hub;
 mod objects;
+mod proxy;
 mod settings;
 mod wait;
 
@@ -79,6 +80,9 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
             "image {} is kept; change it by --image",
             settings.image
         ));
+    }
+    if settings.proxy.lets_nobody_in() {
+        output.note("no user of the hub is let in yet: name who is, by --proxy-user");
     }
     let before = member.status().await?;
     if !member.apply_foundation(&settings).await? {

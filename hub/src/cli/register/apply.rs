@@ -5,7 +5,7 @@ use super::objects::{Object, name_installation, render};
 use super::settings::{Installed, Settings};
 use crate::cli::{CliError, Kind};
 use common::names::{
-    AGENT_NAME, AGENT_NAMESPACE, AGENT_WORKLOADS, BOOTSTRAP_SECRET, STATUS_CONFIG_MAP,
+    AGENT_NAME, AGENT_NAMESPACE, AGENT_WORKLOADS, BOOTSTRAP_SECRET, PROXY_NAME, STATUS_CONFIG_MAP,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
@@ -77,17 +77,23 @@ impl Member {
             .get_opt(AGENT_WORKLOADS)
             .await
             .map_err(failed("get the agent's ClusterRoleBinding"))?;
+        let proxy = roles
+            .get_opt(PROXY_NAME)
+            .await
+            .map_err(failed("get the ClusterRole of who is let in"))?;
         let json = |value| serde_json::to_value(value).unwrap_or_default();
-        let rules = role.and_then(|role| role.rules);
+        let values = |role: Option<ClusterRole>| {
+            let rules = role.and_then(|role| role.rules)?;
+            let rules = rules
+                .iter()
+                .map(|rule| serde_json::to_value(rule).unwrap_or_default());
+            Some(rules.collect::<Vec<_>>())
+        };
         Ok(Installed {
             exists: deployment.is_some(),
             deployment: json(&deployment),
-            rules: rules.map(|rules| {
-                rules
-                    .iter()
-                    .map(|r| serde_json::to_value(r).unwrap_or_default())
-                    .collect()
-            }),
+            rules: values(role),
+            proxy: values(proxy).unwrap_or_default(),
             role: binding.map(|binding| binding.role_ref.name),
         })
     }

@@ -5,7 +5,7 @@
 use super::allow;
 use super::settings::{Allowed, BOOTSTRAP_VERSION, CLUSTER_ADMIN, Settings};
 use crate::cli::{CliError, Kind};
-use common::names::{AGENT_NAME, AGENT_WORKLOADS, INSTALLATION_ANNOTATION};
+use common::names::{AGENT_NAME, AGENT_WORKLOADS, INSTALLATION_ANNOTATION, PROXY_NAME};
 use common::reserved::ALLOW_NAMESPACE;
 use ring::digest::{SHA256, digest};
 use serde::Deserialize as _;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 pub(super) type Object = Value;
 
 /// The files, in the order in which they are applied.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     (
         "namespace.yaml",
         include_str!("../../../../manifests/agent/namespace.yaml"),
@@ -31,6 +31,10 @@ const FILES: [(&str, &str); 5] = [
     (
         "workloads.yaml",
         include_str!("../../../../manifests/agent/workloads.yaml"),
+    ),
+    (
+        "proxy.yaml",
+        include_str!("../../../../manifests/agent/proxy.yaml"),
     ),
     (
         "deployment.yaml",
@@ -51,6 +55,7 @@ pub(super) fn render(settings: &Settings) -> Result<Vec<Object>, CliError> {
             ("ValidatingAdmissionPolicy", AGENT_NAME) => {
                 set_policy(object, &settings.reserved.allowed());
             }
+            ("ClusterRole", PROXY_NAME) => object["rules"] = settings.proxy.rules().into(),
             ("ClusterRole", AGENT_WORKLOADS) => set_rules(object, &settings.allowed)?,
             ("ClusterRoleBinding", AGENT_WORKLOADS)
                 if settings.allowed == Allowed::ClusterAdmin =>
@@ -109,6 +114,7 @@ fn set_deployment(object: &mut Object, settings: &Settings) {
     template["spec"]["containers"][0]["image"] = settings.image.as_str().into();
     let allowed = settings.reserved.allowed().into_iter();
     let flags = allowed.map(|name| format!("{ALLOW_NAMESPACE}={name}"));
+    let flags = flags.chain(settings.proxy.flag());
     let args: Vec<String> = ["run".to_owned()].into_iter().chain(flags).collect();
     template["spec"]["containers"][0]["args"] = args.into();
     if let Some(secret) = &settings.image_pull_secret {

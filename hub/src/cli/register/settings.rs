@@ -2,6 +2,7 @@
 //!
 //! Pure.
 
+use super::proxy::{Proxy, ProxyArgs};
 use crate::cli::{CliError, Kind};
 use common::names::AGENT_NAMESPACE;
 use common::reserved::{ALLOW_NAMESPACE, InvalidNamespace, Reserved};
@@ -44,6 +45,8 @@ pub(super) struct SettingsArgs {
     /// Let the agent do everything in the member: whoever owns the hub then owns the member too.
     #[arg(long)]
     cluster_admin: bool,
+    #[command(flatten)]
+    proxy: ProxyArgs,
 }
 
 /// What is installed; the default is nothing.
@@ -57,6 +60,8 @@ pub(super) struct Installed {
     pub(super) rules: Option<Vec<Value>>,
     /// The role the workloads binding refers to.
     pub(super) role: Option<String>,
+    /// Rules of the role that lists who is let in.
+    pub(super) proxy: Vec<Value>,
 }
 
 /// What may be brought into the member.
@@ -85,6 +90,8 @@ pub(super) struct Settings {
     pub(super) allowed: Allowed,
     /// Reserved namespaces that Works may reach.
     pub(super) reserved: Reserved,
+    /// Who of the hub's users is let in.
+    pub(super) proxy: Proxy,
     /// See [`BOOTSTRAP_VERSION`].
     pub(super) bootstrap_version: Option<String>,
 }
@@ -121,6 +128,11 @@ impl Settings {
                 .or(installed.deployment["spec"]["replicas"].as_u64())
                 .unwrap_or(1),
             allowed,
+            proxy: Proxy::resolve(
+                args.proxy,
+                &pod["spec"]["containers"][0]["args"],
+                &installed.proxy,
+            )?,
             reserved: allowed_namespaces(args.allow_namespace, pod)?,
             bootstrap_version: pod["metadata"]["annotations"][BOOTSTRAP_VERSION]
                 .as_str()
@@ -172,6 +184,7 @@ mod tests {
             }}}),
             rules: Some(vec![json!({"resources": ["secrets"]})]),
             role: Some("towline-agent-workloads".into()),
+            proxy: Vec::new(),
         }
     }
 

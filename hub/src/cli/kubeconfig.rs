@@ -1,0 +1,118 @@
+//! `towline kubeconfig`: kubeconfigs whose clusters are members, reached through the hub as oneself. kubectl, helm, k9s
+//! and whatever else reads one need nothing more.
+
+mod contexts;
+
+use super::{CliError, ConnectArgs, Kind, Output};
+use crate::apiserver::files::write_file;
+use common::api::cluster::Cluster;
+use common::names::ClusterName;
+use contexts::Source;
+use kube::api::{Api, ListParams};
+use kube::config::Kubeconfig;
+use std::collections::BTreeSet;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+
+/// Arguments of `towline kubeconfig`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  towline kubeconfig -C m1 -o m1.kubeconfig     then: kubectl --kubeconfig m1.kubeconfig get pods
+  towline kubeconfig --all -o fleet.kubeconfig  then: kubectl --kubeconfig fleet.kubeconfig --context m2 logs -f POD")]
+pub(super) struct Args {
+    /// Clusters, a context for each.
+    #[arg(
+        short = 'C',
+        long,
+        value_name = "CLUSTER",
+        value_delimiter = ',',
+        required_unless_present = "all"
+    )]
+    clusters: Vec<ClusterName>,
+    /// Every cluster of the hub.
+    #[arg(long, alias = "all-contexts", conflicts_with = "clusters")]
+    all: bool,
+    /// What the names of contexts begin with.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    context_prefix: String,
+    /// File that is written, readable for you alone; default: standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+/// Runs the verb.
+pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
+    let source = read(&args.connect)?;
+    let (client, _) = args.connect.connect("cli kubeconfig").await?;
+    let clusters: Api<Cluster> = Api::all(client);
+    let found = clusters.list_metadata(&ListParams::default()).await;
+    let found =
+        found.map_err(|error| CliError::api("failed to list the clusters of the hub", error))?;
+    let names = found.items.into_iter().filter_map(|it| it.metadata.name);
+    let known: BTreeSet<String> = names.collect();
+    let wanted: BTreeSet<String> = match args.all {
+        true => known.clone(),
+        false => args
+            .clusters
+            .iter()
+            .map(|it| it.as_str().to_owned())
+            .collect(),
+    };
+    if let Some(missing) = wanted.iter().find(|name| !known.contains(*name)) {
+        let there: Vec<&str> = known.iter().map(String::as_str).collect();
+        let there = match there.as_slice() {
+            [] => "none".to_owned(),
+            some => some.join(", "),
+        };
+        let message = format!("the hub has no cluster {missing:?}; it has {there}");
+        return Err(CliError::message(Kind::NotFound, message));
+    }
+    if wanted.is_empty() {
+        return Err(CliError::message(Kind::NotFound, "the hub has no cluster")
+            .hint("Register one: `towline token create --print-register-command`."));
+    }
+    let made = contexts::of(&source, &wanted, &args.context_prefix);
+    let made = made.map_err(|error| CliError::new(Kind::Config, error))?;
+    let text = common::yaml::to_string(&made);
+    let text = text.map_err(|error| CliError::new(Kind::Internal, error))?;
+    let Some(path) = &args.output else {
+        if std::io::stdout().is_terminal() {
+            output.note("what follows has your credential for the hub: -o FILE keeps it to you");
+        }
+        return output.print(text.trim_end());
+    };
+    let written = write_file(path, text.as_bytes());
+    written.map_err(|error| CliError::new(Kind::Config, error))?;
+    let first = wanted.first().map_or("", String::as_str);
+    output.print(format!(
+        "{} has {}; try: kubectl --kubeconfig {} --context {}{first} get pods -A",
+        path.display(),
+        match wanted.len() {
+            1 => "1 context".to_owned(),
+            many => format!("{many} contexts"),
+        },
+        path.display(),
+        args.context_prefix,
+    ))
+}
+
+/// The kubeconfig by which the hub is reached, with the files that it names found from anywhere.
+fn read(connect: &ConnectArgs) -> Result<Source, CliError> {
+    let shown = match &connect.kubeconfig {
+        Some(path) => path.display().to_string(),
+        None => "of the environment".to_owned(),
+    };
+    let found = match &connect.kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let file = found.map_err(|error| {
+        let error = anyhow::Error::new(error);
+        let error = error.context(format!("failed to read kubeconfig {shown}"));
+        CliError::new(Kind::Config, error).hint("Name one of the hub by --kubeconfig FILE.")
+    })?;
+    let context = connect.context.as_deref();
+    Source::of(&file, context).map_err(|error| CliError::new(Kind::Config, error))
+}
