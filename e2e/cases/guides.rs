@@ -18,13 +18,14 @@ use crate::env::{
 /// How long anything may take; the machine is shared.
 const SOON: Duration = Duration::from_secs(150);
 /// The guides, in the order in which they are tried on one hub.
-const GUIDES: [&str; 6] = [
+const GUIDES: [&str; 7] = [
     "concepts",
     "propagate",
     "override",
     "dependencies",
     "coming-from",
     "tenants",
+    "access",
 ];
 /// Verbs that write nothing.
 const READS: [&str; 7] = ["get", "status", "why", "events", "check", "plan", "auth"];

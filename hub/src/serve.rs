@@ -12,6 +12,7 @@ pub mod restore;
 pub mod revoke;
 
 pub use hint::hints;
+pub(crate) use kubeconfig::ADMIN;
 pub use kubeconfig::{KubeconfigArgs, print as print_kubeconfig};
 
 use crate::apiserver::http::router::Router;

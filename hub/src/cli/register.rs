@@ -38,10 +38,11 @@ pub(super) struct Args {
     wait: Duration,
 }
 
-/// Makes everything of an installation but the agent itself, with the rights it has by default; the caller
-/// runs the agent.
-pub(crate) async fn lay_foundation(member: Client) -> Result<(), CliError> {
-    let settings = Settings::resolve(SettingsArgs::default(), &Installed::default())?;
+/// Makes everything of an installation but the agent itself, with the rights it has by default, and lets `users` of the
+/// hub in; the caller runs the agent.
+pub(crate) async fn lay_foundation(member: Client, users: &[&str]) -> Result<(), CliError> {
+    let args = SettingsArgs::letting_in(users);
+    let settings = Settings::resolve(args, &Installed::default())?;
     // An API server without admission policies is no error: the agent's own rule stands there.
     Member::new(member)
         .apply_foundation(&settings)

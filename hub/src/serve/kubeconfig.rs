@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// The administrator's kubeconfig in the data directory.
 pub(super) const ADMIN_FILE: &str = "admin.kubeconfig";
-const ADMIN: &str = "towline-admin";
+/// Who the administrator's kubeconfig names.
+pub(crate) const ADMIN: &str = "towline-admin";
 /// How long the administrator's certificate lives, unless the hub that runs is told otherwise.
 const ADMIN_LIFE: Duration = Duration::days(365);
 

@@ -2,14 +2,17 @@
 
 use crate::apiserver::http::server::STRANGERS_OF_ADDRESS;
 use crate::apiserver::serve::{Options, Running};
-use crate::serve::{self, KubeconfigArgs, ServeArgs};
+use crate::serve::{self, ADMIN, KubeconfigArgs, ServeArgs};
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use common::admin::AdminState;
 use common::client::{ClientOptions, kubeconfig_client};
 use common::discovery::CaPin;
 use common::env::Env;
-use kube::Client;
+use common::tunnel::Mode;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
 use std::ffi::OsString;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -176,6 +179,7 @@ impl Fleet {
             .arg("--kubeconfig")
             .arg(&member.agent_kubeconfig)
             .args(["--hub", &self.address, "--cluster-name", &member.name])
+            .args(["--proxy", Mode::Impersonate.as_str()])
             .args(["--discovery-token-ca-cert-hash", &self.pin])
             .arg("--token-file")
             .arg(&file)
@@ -259,10 +263,13 @@ impl Member {
         let agent_kubeconfig = issue(&agent, AGENT_USER, &AGENT_GROUPS)?;
         let client = running.router.client();
         let workloads = tokio::spawn(workloads::run(client.clone(), env.clock));
-        crate::cli::register::lay_foundation(client.clone())
+        crate::cli::register::lay_foundation(client.clone(), &[ADMIN])
             .await
             .map_err(|error| error.source)
             .with_context(|| format!("failed to prepare {name} for its agent"))?;
+        give_everything(&client)
+            .await
+            .with_context(|| format!("failed to let {ADMIN} into {name}"))?;
         Ok(Self {
             name: name.to_owned(),
             kubeconfig,
@@ -273,6 +280,24 @@ impl Member {
             workloads,
         })
     }
+}
+
+/// Lets whoever looks at the demo do everything in a member that they reach through the hub.
+async fn give_everything(member: &Client) -> anyhow::Result<()> {
+    let name = "demo-admin";
+    let binding = serde_json::json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": ADMIN}],
+    });
+    let bindings: Api<ClusterRoleBinding> = Api::all(member.clone());
+    let params = PatchParams::apply("towline-demo");
+    bindings
+        .patch(name, &params, &Patch::Apply(&binding))
+        .await?;
+    Ok(())
 }
 
 async fn connect(path: &Path) -> anyhow::Result<(Client, kube::Config)> {

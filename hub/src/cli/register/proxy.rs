@@ -26,6 +26,18 @@ pub(super) struct ProxyArgs {
     groups: Option<Vec<String>>,
 }
 
+impl ProxyArgs {
+    /// See [`super::SettingsArgs::letting_in`].
+    pub(super) fn letting_in(users: &[&str]) -> Self {
+        let some = !users.is_empty();
+        Self {
+            mode: some.then_some(Mode::Impersonate),
+            users: some.then(|| users.iter().map(|user| (*user).to_owned()).collect()),
+            groups: None,
+        }
+    }
+}
+
 /// Who is let in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Proxy {

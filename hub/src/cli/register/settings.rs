@@ -49,6 +49,16 @@ pub(super) struct SettingsArgs {
     proxy: ProxyArgs,
 }
 
+impl SettingsArgs {
+    /// Those by which these users of the hub are let in, whatever they ask; none for nobody.
+    pub(super) fn letting_in(users: &[&str]) -> Self {
+        Self {
+            proxy: ProxyArgs::letting_in(users),
+            ..Self::default()
+        }
+    }
+}
+
 /// What is installed; the default is nothing.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Installed {

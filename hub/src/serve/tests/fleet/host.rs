@@ -134,7 +134,7 @@ impl Member {
 
     /// What an agent needs in it.
     pub(super) async fn lay_foundation(&self) {
-        let foundation = crate::cli::register::lay_foundation(self.served.router.client());
+        let foundation = crate::cli::register::lay_foundation(self.served.router.client(), &[]);
         foundation.await.expect("laid");
     }
 
