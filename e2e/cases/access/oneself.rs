@@ -1,6 +1,6 @@
 //! A request runs in the member as whoever made it, and as nobody else whatever it says.
 
-use super::rig::{Stage, apply, ask, ask_with, reach, to};
+use super::rig::{Stage, apply, ask, ask_with, becomes, reach, to};
 use anyhow::{Result, bail, ensure};
 use kube::Client;
 use serde_json::json;
@@ -97,9 +97,7 @@ async fn in_the_member(stage: &Stage, map: &str) -> Result<()> {
     let hub = stage.fleet.client().await?;
     apply(&hub, reach("carl", &["m1"], &["get"])).await?;
     let carl = stage.client("carl", &[]).await?;
-    ask(&carl, "GET", &to("m1", map), &[])
-        .await?
-        .is(403, "--proxy-user carl")?;
+    becomes(&carl, &to("m1", map), 403, "--proxy-user carl").await?;
     // The hub's administrators are nobody's there.
     let admin = stage.fleet.client().await?;
     ask(&admin, "GET", &to("m1", "/api/v1/nodes"), &[])
@@ -117,19 +115,15 @@ async fn in_the_member(stage: &Stage, map: &str) -> Result<()> {
     let member = stage.member().await?;
     apply(&member, vec![twin.clone()]).await?;
     let as_robot = stage.client(robot, &[]).await?;
-    ask(&as_robot, "GET", &to("m1", map), &[])
-        .await?
-        .is(403, "towline:hub:system:serviceaccount:default:robot")?;
+    let renamed = "towline:hub:system:serviceaccount:default:robot";
+    becomes(&as_robot, &to("m1", map), 403, renamed).await?;
     let mut bound = twin;
     bound["metadata"]["name"] = json!("robot-of-the-hub");
     bound["subjects"] = json!([{
         "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": format!("towline:hub:{robot}"),
     }]);
     apply(&member, vec![bound]).await?;
-    ask(&as_robot, "GET", &to("m1", map), &[])
-        .await?
-        .is(200, "m1")?;
-    Ok(())
+    becomes(&as_robot, &to("m1", map), 200, "m1").await
 }
 
 /// What headers say of who asks is what the hub's own authentication makes of it.

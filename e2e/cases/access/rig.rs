@@ -141,6 +141,15 @@ pub(super) fn to(cluster: &str, path: &str) -> String {
     format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/proxy{path}")
 }
 
+/// Reads something until the answer is this one: rights that were just given count a moment later.
+pub(super) async fn becomes(client: &Client, path: &str, code: u16, text: &str) -> Result<()> {
+    wait_for(&format!("{code} with {text:?}"), LONG, async || {
+        ask(client, "GET", path, &[]).await?.is(code, text)?;
+        Ok(true)
+    })
+    .await
+}
+
 /// Sends a request with headers of the caller's own, and reads the whole answer.
 pub(super) async fn ask(
     client: &Client,
