@@ -5,6 +5,7 @@
 
 mod account;
 pub mod decide;
+mod open;
 mod pass;
 mod refusal;
 
@@ -84,6 +85,7 @@ pub async fn run(context: AgentContext) {
         mode,
         relay,
         account,
+        open: Arc::default(),
         taken: TaskTracker::new(),
         end: CancellationToken::new(),
     });
@@ -92,6 +94,7 @@ pub async fn run(context: AgentContext) {
     tokio::select! {
         biased;
         () = context.shutdown.cancelled() => {}
+        () = passer.open.follow(&passer.account) => {}
         () = keep(&context, &passer, &mut rng) => {}
     }
 }

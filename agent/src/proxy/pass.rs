@@ -2,6 +2,7 @@
 
 use super::account::Account;
 use super::decide::{self, Asked};
+use super::open::{Open, Stream, lasting};
 use super::refusal::{Body, Refusal};
 use common::client::Relay;
 use common::errors::chain;
@@ -32,6 +33,8 @@ pub(super) struct Passer {
     pub(super) mode: Mode,
     pub(super) relay: Relay,
     pub(super) account: Account,
+    /// What is under way.
+    pub(super) open: Arc<Open>,
     /// Connections that were taken over; they end with the token.
     pub(super) taken: TaskTracker,
     pub(super) end: CancellationToken,
@@ -87,7 +90,7 @@ impl Passer {
             sent.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
             sent.insert(UPGRADE, HeaderValue::from_static(protocol));
         }
-        let told = Arc::new(Told::begin(&meant, path));
+        let told = Arc::new(Told::begin(&meant, path, self.open.begin(user)));
         let taken = head.extensions.remove::<OnUpgrade>();
         let query = head.uri.path_and_query().cloned();
         let mut onward = Request::new(meant.protocol.is_none().then_some(body));
@@ -147,6 +150,7 @@ impl Passer {
             let joined = tokio::select! {
                 biased;
                 () = end.cancelled() => return,
+                () = told.open.over().cancelled() => return,
                 joined = joined => joined,
             };
             match joined {
@@ -221,15 +225,9 @@ fn whole(answer: Response<Incoming>, told: Arc<Told>) -> Result<Response<Body>, 
         return Err(Refusal::BadAnswer(why));
     }
     let (head, body) = answer.into_parts();
-    let body = body
-        .map_frame(move |frame| {
-            if let Some(data) = frame.data_ref() {
-                told.count(data.len());
-            }
-            frame
-        })
-        .map_err(Into::into);
-    let mut response = Response::new(body.boxed_unsync());
+    let over = told.open.over().clone();
+    let body = lasting(body, &over, move |bytes| told.count(bytes));
+    let mut response = Response::new(body);
     *response.status_mut() = code;
     *response.headers_mut() = headers::answered(&head.headers);
     response.headers_mut().remove(headers::UPGRADE);
@@ -248,6 +246,7 @@ fn warn(answer: &mut Response<Body>, cluster: &ClusterName, group: &str) {
 /// A line in the log at the begin and at the end of what goes through the tunnel.
 #[derive(Debug)]
 struct Told {
+    open: Stream,
     stream: String,
     began: Instant,
     status: AtomicU64,
@@ -255,10 +254,11 @@ struct Told {
 }
 
 impl Told {
-    fn begin(meant: &Meant, path: &str) -> Self {
+    fn begin(meant: &Meant, path: &str, open: Stream) -> Self {
         let (user, method, stream) = (meant.identity.user(), &meant.method, &meant.stream);
         tracing::info!(stream, user, %method, path, "a user of the hub asks this member");
         Self {
+            open,
             stream: stream.clone(),
             began: Instant::now(),
             status: AtomicU64::new(0),

@@ -1,12 +1,13 @@
 //! Streams end with the rights they stand on, and a stream that is broken off never looks complete.
 
-use super::rig::{LONG, Stage, ask, ask_with, to};
+use super::rig::{LONG, Stage, ask, ask_with, becomes, to};
 use anyhow::{Context as _, Result, ensure};
+use common::names::PROXY_NAME;
 use http::Request;
 use http_body_util::BodyExt as _;
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Client;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::client::Body;
 use serde_json::json;
 use tokio::time::timeout;
@@ -42,17 +43,26 @@ impl Watch {
     }
 
     /// Reads until it breaks off; an end is none.
-    async fn breaks(mut self) -> Result<()> {
-        let broken = async {
+    async fn breaks(self) -> Result<()> {
+        ensure!(
+            self.ends_broken().await?,
+            "it ended as if nothing more was to come"
+        );
+        Ok(())
+    }
+
+    /// Reads until nothing more comes; whether it broke off rather than ended.
+    async fn ends_broken(mut self) -> Result<bool> {
+        let over = async {
             loop {
                 match self.0.frame().await {
                     Some(Ok(_)) => {}
-                    Some(Err(_)) => return Ok(()),
-                    None => anyhow::bail!("it ended as if nothing more was to come"),
+                    Some(Err(_)) => return true,
+                    None => return false,
                 }
             }
         };
-        timeout(LONG, broken).await.context("it goes on")?
+        timeout(LONG, over).await.context("it goes on")
     }
 }
 
@@ -85,6 +95,24 @@ async fn access_ends_with_its_rights() -> Result<()> {
         .is(403, "clusters/proxy")?;
     make(&ann, "second").await?;
     of_ann.sees("second").await?;
+
+    // The member's owner lets Ann in no more, and again.
+    let roles: Api<ClusterRole> = Api::all(stage.member().await?);
+    let role = roles.get(PROXY_NAME).await?;
+    let nobody = json!({"rules": []});
+    let params = PatchParams::default();
+    roles
+        .patch(PROXY_NAME, &params, &Patch::Merge(&nobody))
+        .await?;
+    // A built-in member ends such a watch by itself, as it ends any.
+    of_ann.ends_broken().await?;
+    becomes(&ann, &to("m1", MAPS), 403, "--proxy-user ann").await?;
+    let again = json!({"rules": role.rules});
+    roles
+        .patch(PROXY_NAME, &params, &Patch::Merge(&again))
+        .await?;
+    stage.opened().await?;
+    let of_ann = Watch::open(&ann).await?;
 
     // The agent dies: what goes through it breaks, and comes back with it.
     stage.agent.kill();

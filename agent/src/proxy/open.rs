@@ -1,0 +1,165 @@
+//! What is under way for users of the hub, so that it ends when the member's owner lets one of them in no more.
+
+use super::account::{Account, Listed};
+use bytes::Bytes;
+use common::lock::lock;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::sleep;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tower::BoxError;
+
+/// How often it is asked whether whoever has something under way is still let in.
+const EVERY: Duration = Duration::from_secs(15);
+
+/// Requests by number, with their users.
+#[derive(Debug, Default)]
+pub(super) struct Open {
+    streams: Mutex<Streams>,
+}
+
+#[derive(Debug, Default)]
+struct Streams {
+    next: u64,
+    of: BTreeMap<u64, (String, CancellationToken)>,
+}
+
+/// One that is under way, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Stream {
+    open: Arc<Open>,
+    number: u64,
+    over: CancellationToken,
+}
+
+impl Open {
+    /// One more for a user.
+    pub(super) fn begin(self: &Arc<Self>, user: &str) -> Stream {
+        let over = CancellationToken::new();
+        let mut streams = lock(&self.streams);
+        streams.next += 1;
+        let number = streams.next;
+        streams.of.insert(number, (user.to_owned(), over.clone()));
+        Stream {
+            open: self.clone(),
+            number,
+            over,
+        }
+    }
+
+    /// Ends what is under way for users who are let in no more; never returns. Who cannot be asked about stays.
+    pub(super) async fn follow(&self, account: &Account) {
+        loop {
+            sleep(EVERY).await;
+            if lock(&self.streams).of.is_empty() {
+                continue;
+            }
+            match account.acting().await {
+                Ok(acting) => self.keep(&acting.listed),
+                Err(error) => tracing::debug!(%error, "nobody knows who is let in"),
+            }
+        }
+    }
+
+    fn keep(&self, listed: &Listed) {
+        for (user, over) in lock(&self.streams).of.values() {
+            if !listed.has_user(user) {
+                over.cancel();
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// Cancelled once its user is let in no more.
+    pub(super) fn over(&self) -> &CancellationToken {
+        &self.over
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        lock(&self.open.streams).of.remove(&self.number);
+    }
+}
+
+/// An answer of the member, broken off once `over` is cancelled. `seen` is told how long each piece is, and dropped
+/// with it.
+pub(super) fn lasting(
+    body: Incoming,
+    over: &CancellationToken,
+    seen: impl Fn(usize) + Send + 'static,
+) -> super::refusal::Body {
+    Lasting {
+        body,
+        over: Box::pin(over.clone().cancelled_owned()),
+        seen,
+    }
+    .boxed_unsync()
+}
+
+struct Lasting<F> {
+    body: Incoming,
+    over: Pin<Box<WaitForCancellationFutureOwned>>,
+    seen: F,
+}
+
+// Nothing in it is pinned in place.
+impl<F> Unpin for Lasting<F> {}
+
+impl<F: Fn(usize)> Body for Lasting<F> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.over.as_mut().poll(context).is_ready() {
+            let ended = io::Error::from(io::ErrorKind::PermissionDenied);
+            return Poll::Ready(Some(Err(ended.into())));
+        }
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            (self.seen)(data.len());
+        }
+        frame.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::rbac::v1::PolicyRule;
+    use serde_json::json;
+
+    #[test]
+    fn who_is_let_in_no_more_has_nothing_under_way() {
+        let rules: Vec<PolicyRule> = serde_json::from_value(json!([
+            {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["ann"]},
+        ]))
+        .expect("rules");
+        let open = Arc::new(Open::default());
+        let (ann, bob) = (open.begin("ann"), open.begin("bob"));
+        open.keep(&Listed::of(&rules));
+        assert!(!ann.over().is_cancelled() && bob.over().is_cancelled());
+        drop((ann, bob));
+        assert!(lock(&open.streams).of.is_empty());
+    }
+}
