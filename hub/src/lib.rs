@@ -2,6 +2,7 @@
 //!
 //! `cli` is the binary `towline`; `install` makes an existing API server a hub.
 
+pub mod access;
 pub mod apiserver;
 pub mod approver;
 mod budget;
@@ -12,6 +13,7 @@ pub mod epoch;
 pub mod explain;
 mod go;
 pub mod install;
+pub mod limit;
 pub mod permissions;
 pub mod plan;
 pub mod propagation;

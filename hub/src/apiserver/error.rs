@@ -6,6 +6,7 @@ mod fields;
 pub use field::{BadValue, FieldError, FieldErrorKind};
 pub use fields::{FieldErrors, MOST_TOLD};
 
+use crate::access::Failure;
 use crate::go::quote;
 use serde_json::{Value, json};
 use std::fmt;
@@ -121,6 +122,24 @@ impl fmt::Display for ApiError {
 }
 
 impl std::error::Error for ApiError {}
+
+/// Why a member did not answer, to whoever asked it.
+impl From<Failure> for ApiError {
+    fn from(failure: Failure) -> Self {
+        let said = failure.to_string();
+        match failure {
+            Failure::Elsewhere(_)
+            | Failure::NotForwarded(_)
+            | Failure::Unreadable
+            | Failure::NotTakenOver => Self::bad_request(said),
+            Failure::Unfit(_) => Self::plain(403, "Forbidden", said),
+            Failure::NoTunnel(_) | Failure::Lost { .. } => Self::unavailable(said),
+            Failure::TooMany(_) => Self::too_many_requests(said, 1),
+            Failure::NotPassedOn { .. } => Self::plain(502, "InternalError", said),
+            Failure::Unmade(_) => Self::internal(said),
+        }
+    }
+}
 
 impl ApiError {
     /// An error without details.

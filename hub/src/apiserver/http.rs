@@ -3,7 +3,6 @@
 mod backup;
 mod body;
 mod connection;
-pub mod limit;
 mod link;
 pub mod listener;
 mod metrics;
@@ -24,8 +23,8 @@ mod verbs;
 mod watch;
 mod websocket;
 
+pub use crate::access::Cut;
 pub use link::Link;
 pub use requests::Requests;
-pub use sending::Cut;
 pub use standing::Changes;
 pub(super) use turns::aside;

@@ -2,7 +2,7 @@
 
 use super::respond::Body;
 use super::router::{Asked, Parts, method_not_allowed};
-use super::sending::Cut;
+use crate::access::Cut;
 use crate::apiserver::backup;
 use crate::apiserver::error::ApiError;
 use bytes::{Bytes, BytesMut};

@@ -1,9 +1,9 @@
 //! One connection: where it comes from, the certificate that was shown on it, and what has not left it.
 
-use super::limit::{InFlight, Ticket};
 use super::sending::Unsent;
 use crate::apiserver::authn::{Peer, Shown};
 use crate::apiserver::keys::Keys;
+use crate::limit::{InFlight, Ticket};
 use chrono::{DateTime, Utc};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Connection {
 }
 
 /// What is counted as one place: an address, or the network that one host may have for itself.
-pub(super) fn place(address: IpAddr) -> String {
+pub(crate) fn place(address: IpAddr) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => {

@@ -1,7 +1,6 @@
 //! Answers: encoded, compressed when they are long, with the headers clients look at.
 
 use super::negotiate::{Accepted, Format, Shape};
-use super::sending::Cut;
 use crate::apiserver::error::ApiError;
 use crate::apiserver::registry::ListResult;
 use crate::apiserver::scheme::{Resource, go_package};
@@ -16,14 +15,13 @@ use http::header::{
     WARNING,
 };
 use http::{Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::Write as _;
 
 /// The body of an answer: whole, or a watch.
-pub type Body = UnsyncBoxBody<Bytes, Cut>;
+pub type Body = crate::access::Body;
 
 /// From this size on, answers are compressed for clients that can undo it.
 const COMPRESS_FROM: usize = 128 * 1024;

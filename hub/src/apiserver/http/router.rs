@@ -20,7 +20,7 @@ use super::respond::{self, Body, Reply};
 use super::shares::Shares;
 use super::slis::Slis;
 use super::standing::Changes;
-use super::tunnel::Tunnels;
+use crate::access::Tunnels;
 use crate::apiserver::agents::Unknown;
 use crate::apiserver::audit::Audit;
 use crate::apiserver::authn::{Authenticator, Impersonators, Peer};
@@ -97,7 +97,7 @@ impl Router {
             metrics,
             slis: Slis::default(),
             impersonators: Arc::default(),
-            tunnels: Tunnels::new(),
+            tunnels: Tunnels::default(),
         }
     }
 

@@ -2,6 +2,7 @@
 //! short when whoever asked may no longer have it.
 
 use super::respond::Body;
+use crate::access::Cut;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, SizeHint};
@@ -19,11 +20,6 @@ const PIECE: usize = 64 * 1024;
 /// How long a client may take for an answer, and for how much more of it a second more.
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 const BYTES_A_SECOND: u64 = 8 * 1024;
-
-/// An answer that is cut short.
-#[derive(Debug, thiserror::Error)]
-#[error("the answer is cut short")]
-pub struct Cut;
 
 /// A body, and what is kept until it has left the server or nobody wants it any more.
 pub(super) fn kept(body: Body, with: impl Send + Sync + 'static) -> Body {

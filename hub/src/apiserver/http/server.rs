@@ -1,14 +1,14 @@
 //! Connections: TLS, HTTP/1.1 and HTTP/2, and their orderly end.
 
 use super::connection::{Connection, place};
-use super::limit::InFlight;
 use super::listener::Listener;
 use super::respond::Body;
 use super::router::Router;
 use super::sending::kept;
-use super::websocket::TakenOver;
+use crate::access::TakenOver;
 use crate::apiserver::authn::{Peer, Shown};
 use crate::apiserver::keys::Keys;
+use crate::limit::InFlight;
 use common::time::SharedClock;
 use common::tunnel;
 use http::{Request, Response};
@@ -97,7 +97,7 @@ impl Tls {
         Ok(())
     }
 
-    fn now(&self) -> Arc<ServerConfig> {
+    pub(crate) fn now(&self) -> Arc<ServerConfig> {
         self.0
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -430,7 +430,7 @@ where
 
 /// How many files may be open; first as many as the system lets this process have. With what shells and
 /// systemd give, a thousand idle connections would be all.
-fn open_files() -> usize {
+pub(crate) fn open_files() -> usize {
     let most = getrlimit(Resource::Nofile);
     let all = Rlimit {
         current: most.maximum,

@@ -3,20 +3,18 @@
 //! others there are.
 
 use super::connection::{Connection, place};
-use super::limit::{InFlight, Ticket};
 use super::respond::Body;
 use super::sending::kept;
 use super::turns::{Cost, Turn, Turns};
+use crate::access::STREAMS_OF_USER;
 use crate::apiserver::agents::is_agent;
 use crate::apiserver::caller::{ANONYMOUS, Caller, MASTERS};
 use crate::apiserver::error::ApiError;
+use crate::limit::{InFlight, Ticket};
 use common::identity::BOOTSTRAP_USER_PREFIX;
 use http::Response;
 use hyper::body::Body as _;
 use std::sync::Arc;
-
-/// Requests of one user to all members at once.
-const STREAMS: usize = 64;
 
 /// Clones share everything.
 #[derive(Clone)]
@@ -38,7 +36,7 @@ impl Shares {
             requests: InFlight::requests(),
             strange: InFlight::strange_requests(),
             watches: InFlight::watches(),
-            streams: InFlight::of(STREAMS),
+            streams: InFlight::of(STREAMS_OF_USER),
             connections: InFlight::connections(),
             of_agents: InFlight::connections_of_agents(),
             answers: InFlight::answers(),

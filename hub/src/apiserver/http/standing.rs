@@ -2,6 +2,7 @@
 //! or token holds, they may act as whom they act, and they have the right.
 
 use super::connection::Connection;
+use crate::access::Over;
 use crate::apiserver::authn::{Authenticator, Impersonators, Peer, impersonated};
 use crate::apiserver::authz::{Attributes, Authorizer};
 use crate::apiserver::caller::Caller;
@@ -9,10 +10,10 @@ use crate::apiserver::keys::Keys;
 use crate::apiserver::registry::WatchStream;
 use crate::apiserver::store::{Ended, Kind, Scope, Store};
 use common::signal;
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
-use std::future::ready;
+use std::future::{pending, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -230,6 +231,14 @@ impl Standing {
                 return;
             }
         }
+    }
+}
+
+/// Ends when it no longer holds; never for who may everything for ever.
+pub(super) fn over(standing: Option<Arc<Standing>>) -> Over {
+    match standing {
+        Some(standing) => standing.ended().boxed(),
+        None => pending().boxed(),
     }
 }
 

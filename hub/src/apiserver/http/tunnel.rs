@@ -1,107 +1,48 @@
-//! Ways into members: the tunnels that agents dialled ([`common::tunnel`]), and what goes through them.
+//! A connection on which somebody offered a tunnel: whose it is, and how long they may have it.
 
-mod dialled;
-mod lasting;
-mod severed;
-mod taken;
+use super::connection::Connection;
+use super::router::Router;
+use crate::apiserver::agents;
+use crate::apiserver::caller::AUTHENTICATED;
+use common::identity::AgentSubject;
+use http::HeaderMap;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
 
-pub(super) use lasting::lasting;
-pub(super) use taken::join;
-
-use super::limit::{InFlight, Ticket};
-use bytes::Bytes;
-use common::lock::lock;
-use common::tunnel::STREAMS;
-use http::{Request, Response};
-use http_body_util::combinators::UnsyncBoxBody;
-use hyper::body::Incoming;
-use hyper::client::conn::http2::SendRequest;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use tower::BoxError;
-
-/// The body of a request through a tunnel.
-pub(super) type Sent = UnsyncBoxBody<Bytes, BoxError>;
-
-/// The tunnel of each cluster that has one. Clones share them.
-#[derive(Clone)]
-pub(super) struct Tunnels {
-    open: Arc<Mutex<Open>>,
-    /// Requests of each cluster at once.
-    streams: InFlight,
-}
-
-#[derive(Default)]
-struct Open {
-    next: u64,
-    of: BTreeMap<String, Tunnel>,
-}
-
-/// One that stands. It ends with its last clone, once no request is under way in it.
-#[derive(Clone)]
-pub(super) struct Tunnel {
-    number: u64,
-    sender: SendRequest<Sent>,
-}
-
-/// Keeps a tunnel where it is found, until it is dropped or another one of its cluster takes its place.
-pub(super) struct Kept {
-    tunnels: Tunnels,
-    cluster: String,
-    number: u64,
-}
-
-impl Tunnels {
-    pub(super) fn new() -> Self {
-        Self {
-            open: Arc::default(),
-            streams: InFlight::of(STREAMS as usize),
+impl Router {
+    /// Keeps the tunnel of the agent at the other end, until it ends, the hub stops, or the agent's registration is no
+    /// longer in force: then everything in it ends at once.
+    pub(super) async fn tunnel<S>(
+        &self,
+        stream: S,
+        connection: &Arc<Connection>,
+        stop: CancellationToken,
+    ) -> Result<(), String>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let authenticator = &self.parts().authenticator;
+        let peer = connection.peer(&authenticator.keys, authenticator.clock.now());
+        let caller = authenticator.authenticate(&peer, &HeaderMap::new());
+        let caller = caller.map_err(|error| error.message)?;
+        let groups = caller.groups.iter().filter(|group| *group != AUTHENTICATED);
+        let groups: Vec<String> = groups.cloned().collect();
+        // The whole subject, as a registration gives it, and no other with its group.
+        let agent = AgentSubject::parse(&caller.user, &groups);
+        let right = agents::right_of_registered(&caller);
+        let (Some(agent), Some(right)) = (agent, right) else {
+            return Err(format!("{} is no agent, and has no tunnel", caller.user));
+        };
+        if !self.parts().authorizer.decide(&caller, &right).allowed {
+            return Err(format!(
+                "{} is not registered, and has no tunnel",
+                caller.user
+            ));
         }
-    }
-
-    /// Has a cluster be reached by this one from now on.
-    fn keep(&self, cluster: &str, sender: SendRequest<Sent>) -> Kept {
-        let mut open = lock(&self.open);
-        open.next += 1;
-        let number = open.next;
-        open.of
-            .insert(cluster.to_owned(), Tunnel { number, sender });
-        Kept {
-            tunnels: self.clone(),
-            cluster: cluster.to_owned(),
-            number,
-        }
-    }
-
-    /// The one of a cluster.
-    pub(super) fn of(&self, cluster: &str) -> Option<Tunnel> {
-        let open = lock(&self.open);
-        open.of.get(cluster).cloned()
-    }
-
-    /// Counts a request through the tunnel of a cluster, unless there are too many.
-    pub(super) fn stream(&self, cluster: &str) -> Option<Ticket> {
-        self.streams.enter(cluster)
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let mut open = lock(&self.tunnels.open);
-        let mine = |tunnel: &Tunnel| tunnel.number == self.number;
-        if open.of.get(&self.cluster).is_some_and(mine) {
-            open.of.remove(&self.cluster);
-        }
-    }
-}
-
-impl Tunnel {
-    /// Sends a request; it is given up by dropping this.
-    pub(super) async fn send(
-        mut self,
-        request: Request<Sent>,
-    ) -> hyper::Result<Response<Incoming>> {
-        self.sender.ready().await?;
-        self.sender.send_request(request).await
+        let standing = self.standing_of_agent(connection, &Arc::new(caller), right);
+        let over = super::standing::over(standing);
+        let cluster = agent.cluster.as_str();
+        self.tunnels().hold(cluster, stream, over, stop).await
     }
 }

@@ -1,12 +1,12 @@
 //! Watches: frames as they come, until they end or must.
 
-use super::limit::Ticket;
 use super::negotiate::Shape;
 use super::respond::{Body, Reply};
 use super::router::Router;
-use super::sending::Cut;
+use crate::access::Cut;
 use crate::apiserver::registry::{FrameKind, WatchFrame, WatchStream};
 use crate::apiserver::scheme::Resource;
+use crate::limit::Ticket;
 use bytes::{Bytes, BytesMut};
 use common::time::SharedClock;
 use futures::{StreamExt as _, stream};

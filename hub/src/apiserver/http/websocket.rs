@@ -2,6 +2,7 @@
 //! watch in no other way.
 
 use super::respond::{self, Body};
+use crate::access::Upgrade;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
@@ -10,9 +11,8 @@ use http::header::{
     AUTHORIZATION, CONNECTION, HeaderName, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
     SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
-use http::{Extensions, HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use std::time::Duration;
@@ -20,8 +20,6 @@ use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 /// What a protocol begins with that is a token: a browser can set no other header.
 const TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
@@ -31,30 +29,6 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const RECEIVED_MAX: usize = 16 * 1024;
 /// How long a client may take nothing before its watch ends.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
-
-/// What runs over a connection after it was taken over, and its end.
-#[derive(Debug, Clone, Default)]
-pub(super) struct TakenOver {
-    pub(super) tasks: TaskTracker,
-    pub(super) end: CancellationToken,
-}
-
-/// A connection that can be taken over.
-pub(super) struct Upgrade {
-    pub(super) connection: OnUpgrade,
-    pub(super) taken_over: TakenOver,
-}
-
-impl Upgrade {
-    /// That of a request, if its connection can be taken over.
-    pub(super) fn take(extensions: &mut Extensions) -> Option<Self> {
-        let taken_over = extensions.remove::<TakenOver>();
-        Some(Self {
-            connection: extensions.remove::<OnUpgrade>()?,
-            taken_over: taken_over?,
-        })
-    }
-}
 
 /// Whether a request asks for a WebSocket.
 pub(super) fn is_asked(method: &Method, headers: &HeaderMap) -> bool {

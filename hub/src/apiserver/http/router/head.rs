@@ -3,8 +3,9 @@
 use super::super::connection::Connection;
 use super::super::negotiate::{self, Accepted};
 use super::super::respond::{self, Body, Reply};
-use super::super::websocket::{self, Upgrade};
+use super::super::websocket;
 use super::header;
+use crate::access::Upgrade;
 use crate::apiserver::backup;
 use crate::apiserver::error::ApiError;
 use crate::apiserver::request::{Malformed, Query, RequestInfo};

@@ -3,8 +3,9 @@
 
 use super::super::body::Incoming;
 use super::super::respond::Body;
-use super::super::websocket::{self, Upgrade};
+use super::super::websocket;
 use super::{Admitted, Router};
+use crate::access::Upgrade;
 use crate::apiserver::error::ApiError;
 use http::Response;
 

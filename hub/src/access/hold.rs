@@ -1,45 +1,27 @@
-//! A connection on which an agent offered a tunnel.
+//! A connection on which an agent offered a tunnel, once it is known to be that agent's.
 
-use super::super::connection::Connection;
-use super::super::router::Router;
+use super::Tunnels;
+use super::lasting::Over;
 use super::severed::Severable;
-use crate::apiserver::agents;
 use common::tunnel;
-use http::HeaderMap;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use std::future::pending;
-use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-impl Router {
-    /// Keeps the tunnel of the agent at the other end, until it ends, the hub stops, or the agent's registration is no
+impl Tunnels {
+    /// Reaches a cluster by this connection, until it ends, `stop`, or `over`, by which the agent's registration is no
     /// longer in force: then everything in it ends at once.
-    pub(in crate::apiserver::http) async fn tunnel<S>(
+    pub async fn hold<S>(
         &self,
+        cluster: &str,
         stream: S,
-        connection: &Arc<Connection>,
+        over: Over,
         stop: CancellationToken,
     ) -> Result<(), String>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let authenticator = &self.parts().authenticator;
-        let peer = connection.peer(&authenticator.keys, authenticator.clock.now());
-        let caller = authenticator.authenticate(&peer, &HeaderMap::new());
-        let caller = caller.map_err(|error| error.message)?;
-        let agent = agents::cluster_of(&caller).map(str::to_owned);
-        let right = agents::right_of_registered(&caller);
-        let (Some(cluster), Some(right)) = (agent, right) else {
-            return Err(format!("{} is no agent, and has no tunnel", caller.user));
-        };
-        if !self.parts().authorizer.decide(&caller, &right).allowed {
-            return Err(format!(
-                "{} is not registered, and has no tunnel",
-                caller.user
-            ));
-        }
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -54,14 +36,7 @@ impl Router {
         let _cuts = cut.drop_guard();
         let begun = builder.handshake(TokioIo::new(stream)).await;
         let (sender, serving) = begun.map_err(|error| error.to_string())?;
-        let standing = self.standing_of_agent(connection, &Arc::new(caller), right);
-        let over = async {
-            match standing {
-                Some(standing) => standing.ended().await,
-                None => pending().await,
-            }
-        };
-        let _kept = self.tunnels().keep(&cluster, sender);
+        let _kept = self.keep(cluster, sender);
         tracing::info!(cluster, "the agent's tunnel is open");
         let ended = tokio::select! {
             biased;

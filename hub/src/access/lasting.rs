@@ -1,43 +1,39 @@
 //! What comes out of a tunnel, as long as it may: an answer that breaks off never looks like one that ends.
 
-use super::super::respond::Body;
-use super::super::sending::Cut;
-use super::super::standing::Standing;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Frame, Incoming, SizeHint};
 use std::future::pending;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
+/// The body of an answer.
+pub type Body = UnsyncBoxBody<Bytes, Cut>;
+
+/// Ends when whoever asked would no longer be allowed to.
+pub type Over = BoxFuture<'static, ()>;
+
+/// An answer that is cut short.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is cut short")]
+pub struct Cut;
+
 /// An answer of a member: cut short once whoever asked may no longer have it. `with` is dropped with it.
-pub(in crate::apiserver::http) fn lasting(
-    body: Incoming,
-    standing: Option<Arc<Standing>>,
-    with: impl Send + 'static,
-) -> Body {
+pub(super) fn lasting(body: Incoming, over: Over, with: impl Send + 'static) -> Body {
     Lasting {
         body,
-        over: over(standing),
+        over,
         _with: with,
     }
     .boxed_unsync()
 }
 
-/// Ends when whoever asked would no longer be allowed to.
-pub(super) fn over(standing: Option<Arc<Standing>>) -> BoxFuture<'static, ()> {
-    match standing {
-        Some(standing) => standing.ended().boxed(),
-        None => pending().boxed(),
-    }
-}
-
 struct Lasting<T> {
     body: Incoming,
-    over: BoxFuture<'static, ()>,
+    over: Over,
     _with: T,
 }
 

@@ -1,0 +1,116 @@
+//! Ways into members: the tunnels that agents dialled ([`common::tunnel`]), and requests of users through them.
+//!
+//! Who an agent is, who asks, and what they may is judged where a connection comes in: by the built-in API server, or
+//! on the port of `towline-hub run`. What goes through a tunnel, and how, is the same for both, and is here.
+
+mod hold;
+mod lasting;
+mod pass;
+mod severed;
+mod taken;
+
+pub use lasting::{Body, Cut, Over};
+pub use pass::{Asked, Failure, onward, protocol};
+pub use taken::{TakenOver, Upgrade};
+
+use crate::limit::{InFlight, Ticket};
+use bytes::Bytes;
+use common::lock::lock;
+use common::tunnel::STREAMS;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tower::BoxError;
+
+/// Requests of one user to all members at once.
+pub const STREAMS_OF_USER: usize = 64;
+
+/// The body of a request through a tunnel.
+pub type Sent = UnsyncBoxBody<Bytes, BoxError>;
+
+/// The tunnel of each cluster that has one. Clones share them.
+#[derive(Clone)]
+pub struct Tunnels {
+    open: Arc<Mutex<Open>>,
+    /// Requests of each cluster at once.
+    streams: InFlight,
+}
+
+#[derive(Default)]
+struct Open {
+    next: u64,
+    of: BTreeMap<String, Tunnel>,
+}
+
+/// One that stands. It ends with its last clone, once no request is under way in it.
+#[derive(Clone)]
+pub struct Tunnel {
+    number: u64,
+    sender: SendRequest<Sent>,
+}
+
+/// Keeps a tunnel where it is found, until it is dropped or another one of its cluster takes its place.
+struct Kept {
+    tunnels: Tunnels,
+    cluster: String,
+    number: u64,
+}
+
+impl Default for Tunnels {
+    fn default() -> Self {
+        Self {
+            open: Arc::default(),
+            streams: InFlight::of(STREAMS as usize),
+        }
+    }
+}
+
+impl Tunnels {
+    /// Has a cluster be reached by this one from now on.
+    fn keep(&self, cluster: &str, sender: SendRequest<Sent>) -> Kept {
+        let mut open = lock(&self.open);
+        open.next += 1;
+        let number = open.next;
+        open.of
+            .insert(cluster.to_owned(), Tunnel { number, sender });
+        Kept {
+            tunnels: self.clone(),
+            cluster: cluster.to_owned(),
+            number,
+        }
+    }
+
+    /// The one of a cluster.
+    pub fn of(&self, cluster: &str) -> Result<Tunnel, Failure> {
+        let open = lock(&self.open);
+        let found = open.of.get(cluster).cloned();
+        found.ok_or_else(|| Failure::NoTunnel(cluster.to_owned()))
+    }
+
+    /// Counts a request through the tunnel of a cluster, unless there are too many.
+    pub fn stream(&self, cluster: &str) -> Result<Ticket, Failure> {
+        let entered = self.streams.enter(cluster);
+        entered.ok_or_else(|| Failure::TooMany(cluster.to_owned()))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let mut open = lock(&self.tunnels.open);
+        let mine = |tunnel: &Tunnel| tunnel.number == self.number;
+        if open.of.get(&self.cluster).is_some_and(mine) {
+            open.of.remove(&self.cluster);
+        }
+    }
+}
+
+impl Tunnel {
+    /// Sends a request; it is given up by dropping this.
+    async fn send(mut self, request: Request<Sent>) -> hyper::Result<Response<Incoming>> {
+        self.sender.ready().await?;
+        self.sender.send_request(request).await
+    }
+}

@@ -1,0 +1,274 @@
+//! A request of a user through a tunnel, and its answer.
+
+use super::lasting::{Body, Over, lasting};
+use super::taken::{Upgrade, join};
+use super::{Sent, Tunnel};
+use bytes::Bytes;
+use common::errors::chain;
+use common::tunnel::{Identity, NotForwarded, Unfit, forwarded, headers};
+use http::header::{CONNECTION, CONTENT_LENGTH, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::ext::Protocol;
+use std::time::Duration;
+use tokio::time::Instant;
+use tower::BoxError;
+
+/// What connections are taken over for.
+const PROTOCOLS: [&str; 2] = ["websocket", "SPDY/3.1"];
+
+/// Why a member does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The path does not begin as a path to a member does.
+    #[error("the path to a member must begin with {0:?}")]
+    Elsewhere(String),
+    /// The path is one that no member is asked for.
+    #[error(transparent)]
+    NotForwarded(#[from] NotForwarded),
+    /// The path is none.
+    #[error("the path to a member cannot be read")]
+    Unreadable,
+    /// HTTP/2 cannot be switched.
+    #[error("a connection can be taken over only when it is one of HTTP/1.1")]
+    NotTakenOver,
+    /// No member may be told of such a user.
+    #[error("you cannot be named to a member: {0}")]
+    Unfit(#[from] Unfit),
+    /// The agent dialled none.
+    #[error(
+        "cluster {0:?} has no tunnel to this hub: its owner opens one by `towline register --proxy read-only` or \
+         `--proxy impersonate`, run on that cluster; `towline check {0}` says whether its agent is there"
+    )]
+    NoTunnel(String),
+    /// So many of a cluster that it answers no more.
+    #[error("too many requests are under way to cluster {0:?}, please try again later")]
+    TooMany(String),
+    /// The tunnel broke while the member was asked.
+    #[error("cluster {cluster:?} was lost while it was asked: {why}")]
+    Lost {
+        /// Its name.
+        cluster: String,
+        /// What happened.
+        why: String,
+    },
+    /// An answer that would lead the client elsewhere.
+    #[error("cluster {cluster:?} answered {code}, which is not passed on")]
+    NotPassedOn {
+        /// Its name.
+        cluster: String,
+        /// The status.
+        code: StatusCode,
+    },
+    /// A defect.
+    #[error("a request to a member cannot be made: {0}")]
+    Unmade(#[source] http::Error),
+}
+
+/// For which protocol a connection is to be taken over.
+pub fn protocol(headers: &HeaderMap) -> Option<&'static str> {
+    let text = |name: HeaderName| {
+        let value = headers.get(name);
+        value
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
+    let asked = text(CONNECTION);
+    let mut asked = asked.split(',').map(str::trim);
+    let upgrades = asked.any(|one| one.eq_ignore_ascii_case("upgrade"));
+    let wanted = text(UPGRADE);
+    let mut known = PROTOCOLS.into_iter();
+    known.find(|name| upgrades && wanted.trim().eq_ignore_ascii_case(name))
+}
+
+/// What of a request's address is the member's: path and query as they were sent, after `prefix`.
+pub fn onward(uri: &Uri, prefix: &str) -> Result<Uri, Failure> {
+    let rest = uri.path().strip_prefix(prefix);
+    let rest = rest.ok_or_else(|| Failure::Elsewhere(prefix.to_owned()))?;
+    let path = forwarded(rest)?;
+    let query = uri
+        .query()
+        .map_or_else(String::new, |query| format!("?{query}"));
+    let onward = format!("{path}{query}").parse();
+    onward.map_err(|_| Failure::Unreadable)
+}
+
+/// What is asked of a member, and by whom.
+pub struct Asked<'a> {
+    /// The cluster's name.
+    pub cluster: &'a str,
+    /// Who asks, by the hub's name.
+    pub user: &'a str,
+    /// Their groups on the hub.
+    pub groups: &'a [String],
+    /// The method.
+    pub method: &'a Method,
+    /// What the client sent; what of it is passed on is decided here.
+    pub headers: &'a HeaderMap,
+    /// Path and query in the member.
+    pub onward: Uri,
+    /// An id of the hub's own.
+    pub stream: String,
+}
+
+impl Tunnel {
+    /// Asks the member and passes on its answer: as long as `over` has not ended, and with `kept`, which is dropped
+    /// once nothing of it is under way. With a protocol the connection is taken over for it.
+    pub async fn pass<B>(
+        self,
+        asked: Asked<'_>,
+        body: B,
+        upgrade: Option<(&'static str, Upgrade)>,
+        over: Over,
+        kept: impl Send + 'static,
+    ) -> Result<Response<Body>, Failure>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let request = request(&asked, upgrade.as_ref().map(|(name, _)| *name))?;
+        let request = request.map(|()| sent(body, upgrade.is_some()));
+        let kept = (Told::begin(&asked), kept);
+        let cluster = || asked.cluster.to_owned();
+        let answer = self.send(request).await.map_err(|error| Failure::Lost {
+            cluster: cluster(),
+            why: chain(&error).to_string(),
+        })?;
+        let code = answer.status();
+        let mut said = headers::answered(answer.headers());
+        said.remove(headers::UPGRADE);
+        let mut response = match upgrade {
+            Some((protocol, upgrade)) if code == StatusCode::OK => {
+                said.insert(UPGRADE, HeaderValue::from_static(protocol));
+                said.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+                join(upgrade, answer, over, kept);
+                let nothing = Full::default().map_err(|never| match never {});
+                let mut response = Response::new(nothing.boxed_unsync());
+                *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                response
+            }
+            _ => {
+                let leads_away = code.is_redirection() && code != StatusCode::NOT_MODIFIED;
+                if code.is_informational() || leads_away {
+                    return Err(Failure::NotPassedOn {
+                        cluster: cluster(),
+                        code,
+                    });
+                }
+                let mut response = Response::new(lasting(answer.into_body(), over, kept));
+                *response.status_mut() = code;
+                response
+            }
+        };
+        *response.headers_mut() = said;
+        Ok(response)
+    }
+}
+
+/// The head of a request as its member's agent is to see it.
+fn request(asked: &Asked<'_>, protocol: Option<&'static str>) -> Result<Request<()>, Failure> {
+    let unmade = |error: http::Error| Failure::Unmade(error);
+    let mut request = Request::new(());
+    let mut said = headers::asked(asked.headers, protocol.is_some());
+    Identity::of(asked.user, asked.groups)?.write(&mut said)?;
+    let value = |text: &str| HeaderValue::from_str(text).map_err(|error| unmade(error.into()));
+    said.insert(headers::STREAM, value(&asked.stream)?);
+    *request.method_mut() = asked.method.clone();
+    if let Some(protocol) = protocol {
+        said.insert(headers::METHOD, value(asked.method.as_str())?);
+        said.remove(CONTENT_LENGTH);
+        *request.method_mut() = Method::CONNECT;
+        request
+            .extensions_mut()
+            .insert(Protocol::from_static(protocol));
+    }
+    *request.headers_mut() = said;
+    let mut parts = asked.onward.clone().into_parts();
+    parts.scheme = Some(http::uri::Scheme::HTTPS);
+    parts.authority = Some(http::uri::Authority::from_static("member"));
+    *request.uri_mut() = Uri::from_parts(parts).map_err(|error| unmade(error.into()))?;
+    Ok(request)
+}
+
+fn sent<B>(body: B, is_taken: bool) -> Sent
+where
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    match is_taken {
+        true => Empty::new().map_err(|never| match never {}).boxed_unsync(),
+        false => body.map_err(Into::into).boxed_unsync(),
+    }
+}
+
+/// A line in the log at the begin and at the end of what goes through a tunnel.
+struct Told {
+    stream: String,
+    cluster: String,
+    began: Instant,
+}
+
+impl Told {
+    fn begin(asked: &Asked<'_>) -> Self {
+        let (stream, cluster, user) = (&asked.stream, asked.cluster, asked.user);
+        let (method, path) = (asked.method, asked.onward.path());
+        tracing::info!(stream, cluster, user, %method, path, "a member is asked");
+        Self {
+            stream: stream.clone(),
+            cluster: cluster.to_owned(),
+            began: Instant::now(),
+        }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let took: Duration = self.began.elapsed();
+        let (stream, cluster, seconds) = (&self.stream, &self.cluster, took.as_secs_f64());
+        tracing::info!(stream, cluster, seconds, "the answer of a member ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TO: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy";
+
+    #[test]
+    fn the_member_is_asked_what_was_asked() {
+        let of = |path: &str| {
+            let uri: Uri = path.parse().expect("an address");
+            onward(&uri, TO).map(|uri| uri.to_string())
+        };
+        let whole = of(&format!("{TO}/api/v1/pods?watch=1&x=%2F"));
+        assert_eq!(whole.expect("passed"), "/api/v1/pods?watch=1&x=%2F");
+        assert_eq!(of(TO).expect("passed"), "/");
+        assert_eq!(of(&format!("{TO}/")).expect("passed"), "/");
+        for odd in [
+            "/apis/cluster.karmada.io/v1alpha1/clusters/%6d1/proxy/api",
+            "/apis/cluster.karmada.io/v1alpha1/clusters/m1/%70roxy/api",
+        ] {
+            assert!(matches!(of(odd), Err(Failure::Elsewhere(_))), "{odd}");
+        }
+        let above = of(&format!("{TO}/../../m2/proxy"));
+        assert!(matches!(above, Err(Failure::NotForwarded(_))));
+    }
+
+    #[test]
+    fn connections_are_taken_over_for_two_protocols() {
+        let of = |connection: &str, upgrade: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(
+                CONNECTION,
+                HeaderValue::from_str(connection).expect("a value"),
+            );
+            headers.insert(UPGRADE, HeaderValue::from_str(upgrade).expect("a value"));
+            protocol(&headers)
+        };
+        assert_eq!(of("Upgrade", "websocket"), Some("websocket"));
+        assert_eq!(of("keep-alive, upgrade", "spdy/3.1"), Some("SPDY/3.1"));
+        assert_eq!(of("keep-alive", "websocket"), None);
+        assert_eq!(of("Upgrade", "h2c"), None);
+    }
+}
