@@ -45,7 +45,7 @@ pub(crate) use middleman::Middleman;
 pub(crate) use node::{PAUSE_IMAGE, RealNode};
 pub(crate) use parts::{Part, Parts, Version};
 pub(crate) use pki::{Identity, Pki};
-pub(crate) use plane::{Plane, PlaneOptions};
+pub(crate) use plane::{FRONT_PROXY, Plane, PlaneOptions};
 pub(crate) use ports::{free_port, free_ports};
 pub(crate) use process::{Process, ProcessSpec, Run, run};
 pub(crate) use registered::{PreparedHub, Registered};

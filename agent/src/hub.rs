@@ -9,6 +9,7 @@ pub mod connect;
 use common::client::{ClientOptions, Dialer};
 use common::lock::lock;
 use common::signal;
+use common::tunnel::Place;
 use futures::future::BoxFuture;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,8 +36,13 @@ pub trait Connect: Send + Sync {
         options: ClientOptions,
     ) -> BoxFuture<'static, Result<kube::Client, Box<dyn std::error::Error + Send + Sync>>>;
 
-    /// What connections of a protocol of ours are made with; none where there are none.
-    fn dialer(&self, _protocol: &[u8]) -> Option<Result<Dialer, common::client::Error>> {
+    /// What connections of a protocol of ours are made with, to another place than the hub's API if it is named; none
+    /// where there are none.
+    fn dialer(
+        &self,
+        _protocol: &[u8],
+        _place: Option<&Place>,
+    ) -> Option<Result<Dialer, common::client::Error>> {
         None
     }
 }
@@ -77,9 +83,14 @@ impl HubHandle {
         connect(connector.as_ref(), options).await
     }
 
-    /// What connections of a protocol of ours are made with; none where there are none.
-    pub fn dialer(&self, protocol: &[u8]) -> Option<Result<Dialer, common::client::Error>> {
-        lock(&self.inner.connector).dialer(protocol)
+    /// What connections of a protocol of ours are made with, to another place than the hub's API if it is named; none
+    /// where there are none.
+    pub fn dialer(
+        &self,
+        protocol: &[u8],
+        place: Option<&Place>,
+    ) -> Option<Result<Dialer, common::client::Error>> {
+        lock(&self.inner.connector).dialer(protocol, place)
     }
 
     /// Counts the changes of credentials and addresses; after one, clients and watches are made anew.

@@ -12,13 +12,16 @@ mod refusal;
 use crate::context::AgentContext;
 use account::Account;
 use common::backoff::Backoff;
-use common::client::{ConnectError, Problem, Relay, Stream};
+use common::client::{ConnectError, Problem, Relay, Stream, classify};
+use common::discovery::{CLUSTER_INFO, PUBLIC_NAMESPACE};
 use common::env::Env;
 use common::errors::chain;
-use common::tunnel::{self, Mode};
+use common::tunnel::{self, Mode, Place};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
 use pass::Passer;
 use rand::rngs::StdRng;
 use std::convert::Infallible;
@@ -48,8 +51,15 @@ enum Error {
     )]
     ByHand,
     /// The hub is too old, or another one.
-    #[error("this hub takes no tunnels; users of `towline-hub serve` alone can reach members")]
+    #[error(
+        "this hub takes no tunnels: `towline-hub run` takes them with --access-bind-address, `towline-hub serve` always"
+    )]
     NotTaken,
+    /// The hub says it in no way that is known.
+    #[error(
+        "failed to read from ConfigMap \"{PUBLIC_NAMESPACE}/{CLUSTER_INFO}\" of the hub where it takes tunnels: {0}"
+    )]
+    Place(String),
     /// Nothing answers.
     #[error("failed to dial the tunnel to the hub")]
     Dial(#[source] ConnectError),
@@ -164,7 +174,12 @@ async fn keep(context: &AgentContext, passer: &Arc<Passer>, rng: &mut StdRng) {
 }
 
 async fn dial(context: &AgentContext) -> Result<Stream, Error> {
-    let dialer = context.hub.dialer(tunnel::ALPN).ok_or(Error::ByHand)?;
+    if context.hub.dialer(tunnel::ALPN, None).is_none() {
+        return Err(Error::ByHand);
+    }
+    let place = place(context).await?;
+    let dialer = context.hub.dialer(tunnel::ALPN, place.as_ref());
+    let dialer = dialer.ok_or(Error::ByHand)?;
     let dialled = dialer.map_err(Error::Prepare)?.dial().await;
     let stream = dialled.map_err(|error| {
         let refuses = |problem: &Problem| matches!(problem, Problem::Protocol { .. });
@@ -176,6 +191,18 @@ async fn dial(context: &AgentContext) -> Result<Stream, Error> {
     match stream.protocol() == Some(tunnel::ALPN) {
         true => Ok(stream),
         false => Err(Error::NotTaken),
+    }
+}
+
+/// Where the hub takes tunnels, if that is not where everything else is answered. Read each time: it may have moved, and
+/// its certificate is another one after each start.
+async fn place(context: &AgentContext) -> Result<Option<Place>, Error> {
+    let maps: Api<ConfigMap> = Api::namespaced(context.hub.client(), PUBLIC_NAMESPACE);
+    match maps.get(CLUSTER_INFO).await {
+        Ok(map) => Place::read(&map).map_err(Error::Place),
+        // A hub that says nothing of itself names no other place.
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(None),
+        Err(error) => Err(Error::Place(classify(&error).to_string())),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The tunnel by which a hub reaches a member: what both ends must agree on.
 //!
-//! An agent dials its hub with its own certificate, offers [`ALPN`], and is from then on the HTTP/2 *server* of that
+//! An agent dials its hub, or the [`Place`] that it names, with its own certificate, offers [`ALPN`], and is from then on the HTTP/2 *server* of that
 //! connection. The hub sends whole requests down it, each with the [`Identity`] on whose behalf it is made; the agent
 //! passes them on to its member's API server and to nothing else. Neither end sends a credential to the other. A
 //! connection that is taken over (exec, attach, port-forward) is a CONNECT stream with a `:protocol`, RFC 8441.
@@ -10,11 +10,13 @@ mod identity;
 mod join;
 mod mode;
 mod path;
+mod place;
 
 pub use identity::{HUB_PREFIX, Identity, Unfit};
 pub use join::join;
 pub use mode::Mode;
 pub use path::{NotForwarded, forwarded};
+pub use place::Place;
 
 use std::time::Duration;
 

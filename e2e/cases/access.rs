@@ -1,7 +1,9 @@
-//! Reaching into members through the connection that their agents dialled. Such a hub is always the built-in one; the
-//! member is whatever the lab runs.
+//! Reaching into members through the connection that their agents dialled: on the built-in hub by its own API server, on
+//! kube-apiserver by the port of `towline-hub run`.
 
 mod ends;
+mod front;
 mod node;
 mod oneself;
 mod rig;
+mod tunnels;

@@ -23,6 +23,7 @@ use super::process::{Process, ProcessSpec, tail};
 use super::sandbox::{GATEWAY, SERVICE, Sandbox};
 use super::towline::binary;
 use super::wait::{wait_for, wait_for_some};
+pub(crate) use files::FRONT_PROXY;
 use files::Files;
 use specs::{
     apiserver_spec, builtin_spec, etcd_spec, give_ca, kwok_spec, manager_spec, scheduler_spec,
@@ -153,6 +154,8 @@ pub(crate) struct Plane {
     pub(crate) dir: PathBuf,
     /// Its certificate authority.
     pub(crate) pki: Pki,
+    /// That of its front proxy, by which it passes requests on.
+    pub(crate) front: Pki,
     /// Where its API listens, on 127.0.0.1.
     pub(crate) port: u16,
     /// Where etcd listens, for clients and for peers.
@@ -204,9 +207,10 @@ impl Plane {
             .with_context(|| format!("failed to create {}", dir.display()))?;
         let pki = Pki::new(&options.name)?;
         let [port, etcd_port, peer_port] = free_ports()?;
-        let files = Files::write(dir, &pki, options, port)?;
+        let front = Pki::new(&format!("{} front proxy", options.name))?;
+        let files = Files::write(dir, (&pki, &front), options, port)?;
         if options.builtin {
-            return Self::try_start_builtin(dir, options, pki, port, files.admin).await;
+            return Self::try_start_builtin(dir, options, (pki, front), port, files.admin).await;
         }
         let sandbox = match options.real_node {
             true => Some(Sandbox::start(&dir.join("node")).await?),
@@ -237,6 +241,7 @@ impl Plane {
             options: options.clone(),
             dir: dir.to_owned(),
             pki,
+            front,
             port,
             etcd_ports: [etcd_port, peer_port],
             kubeconfig: files.admin,
@@ -266,7 +271,7 @@ impl Plane {
     async fn try_start_builtin(
         dir: &Path,
         options: &PlaneOptions,
-        pki: Pki,
+        (pki, front): (Pki, Pki),
         port: u16,
         kubeconfig: PathBuf,
     ) -> Result<Self> {
@@ -275,6 +280,7 @@ impl Plane {
             dir: dir.to_owned(),
             apiserver: Process::start(builtin_spec(dir, options, &pki, port)?)?,
             pki,
+            front,
             port,
             etcd_ports: [0; 2],
             etcd: Process::absent("etcd", dir),

@@ -1,8 +1,10 @@
 //! The flags of `towline-hub run`, and what they become once they are checked.
 
+mod access;
 mod failover;
 mod propagation;
 
+pub use access::{Access, AccessArgs};
 pub use failover::{Failover, FailoverArgs};
 pub use propagation::{Propagating, PropagationArgs};
 
@@ -25,6 +27,8 @@ pub struct RunArgs {
     clusters: ClusterArgs,
     #[command(flatten)]
     election: ElectionArgs,
+    #[command(flatten)]
+    access: AccessArgs,
     #[command(flatten)]
     process: ProcessArgs,
     #[command(flatten)]
@@ -152,6 +156,9 @@ pub enum Error {
     /// Zero workers.
     #[error("{0} must be at least 1")]
     None(&'static str),
+    /// Where members are to be reached cannot be meant.
+    #[error("{0}")]
+    Access(&'static str),
     /// The order that keeps two leaders apart.
     #[error(
         "--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline, and that longer than --leader-elect-retry-period"
@@ -191,6 +198,8 @@ pub struct Config {
     pub failover: Failover,
     /// Leader election; none works at once.
     pub election: Option<ElectionConfig>,
+    /// Where members are reached; nowhere on its own port where the API server takes tunnels itself.
+    pub access: Option<Access>,
     /// Where health is served.
     pub health_address: Option<SocketAddr>,
     /// Where metrics are served.
@@ -206,6 +215,7 @@ impl RunArgs {
             client,
             clusters,
             election,
+            access,
             process,
             telemetry,
         } = self;
@@ -221,6 +231,7 @@ impl RunArgs {
             kubeconfig,
             context,
             election: election.into_config()?,
+            access: access.into_config()?,
             health_address: address("--health-probe-bind-address", &health_probe_bind_address)?,
             metrics_address: address("--metrics-bind-address", &metrics_bind_address)?,
             ..clusters.into_config(telemetry)?
@@ -266,6 +277,7 @@ impl ClusterArgs {
             propagation: propagation.into_config()?,
             failover: failover.into_config()?,
             election: None,
+            access: None,
             health_address: None,
             metrics_address: None,
             telemetry,

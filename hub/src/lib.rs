@@ -3,6 +3,7 @@
 //! `cli` is the binary `towline`; `install` makes an existing API server a hub.
 
 pub mod access;
+pub mod aggregated;
 pub mod apiserver;
 pub mod approver;
 mod budget;

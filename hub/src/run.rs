@@ -3,6 +3,7 @@
 //! Everything that writes belongs to one term of leadership. A hub that loses its lease ends its term at
 //! once and begins a new one, with nothing remembered, when it leads again.
 
+use crate::aggregated::Aggregated;
 use crate::config::{Config, Propagating};
 use crate::controller::binding::sync::Sync;
 use crate::controller::binding_status::Answers;
@@ -277,7 +278,11 @@ impl Hub {
             self.metrics.monitor.clone(),
             &world,
         );
-        parts.spawn("monitor", monitor.run(stop));
+        parts.spawn("monitor", monitor.run(stop.clone()));
+        if let Some(access) = self.config.access.clone() {
+            let port = Aggregated::watching(access, client(), self.env.clone(), &world);
+            parts.spawn("access", port.run(stop));
+        }
         // Last: every listener is there.
         let metrics = self.metrics.controllers.clone();
         parts.drop_at_end("world", world.run(metrics, chance));

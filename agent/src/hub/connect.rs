@@ -7,6 +7,7 @@ use common::client::{
 };
 use common::env::Env;
 use common::proxy::ProxyChoice;
+use common::tunnel::Place;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use std::error::Error;
@@ -30,9 +31,18 @@ impl Connect for Registered {
         futures::future::ready(client).boxed()
     }
 
-    fn dialer(&self, protocol: &[u8]) -> Option<Result<Dialer, client::Error>> {
+    fn dialer(
+        &self,
+        protocol: &[u8],
+        place: Option<&Place>,
+    ) -> Option<Result<Dialer, client::Error>> {
         let on_sockets = self.env.network.is_none();
-        on_sockets.then(|| Dialer::new(&self.target, protocol, &self.env))
+        let mut target = self.target.clone();
+        if let Some(place) = place {
+            target.servers = place.servers.clone();
+            target.ca_pem = place.ca_pem.clone().into_bytes();
+        }
+        on_sockets.then(|| Dialer::new(&target, protocol, &self.env))
     }
 }
 

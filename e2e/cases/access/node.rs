@@ -89,8 +89,16 @@ async fn kubectls(stage: &Stage) -> Result<Vec<Kubectl>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn real_node_is_reached_by_kubectl() -> Result<()> {
-    let stage = Stage::real("access-node", "impersonate").await?;
+async fn real_node_is_reached_through_kube_apiserver() -> Result<()> {
+    reached(Stage::real("access-node", "impersonate", false).await?).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn real_node_is_reached_through_the_built_in_hub() -> Result<()> {
+    reached(Stage::real("access-node-built-in", "impersonate", true).await?).await
+}
+
+async fn reached(stage: Stage) -> Result<()> {
     let node = stage.lab.members[0].node.as_ref();
     let node = node.context("the member has a node")?;
     let programs = ["bash", "cat", "sleep", "tar", "perl"];

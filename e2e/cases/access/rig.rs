@@ -1,12 +1,18 @@
 //! A hub with a member that lets Ann in, and requests of whoever it may be.
 
-use crate::env::{Fleet, Lab, LabOptions, Parts, Process, Scratch, wait_for};
+use crate::env::{
+    Fleet, Identity, Lab, LabOptions, Parts, PlaneOptions, Process, Scratch, free_port, wait_for,
+};
 use anyhow::{Context as _, Result, bail, ensure};
-use common::client::{ClientOptions, kubeconfig_client};
+use common::client::{ClientOptions, Credentials, HostPort, HubTarget, kubeconfig_client};
 use common::env::Env;
 use common::names::PROXY_NAME;
+use common::proxy::ProxyChoice;
+use common::tls::CertificateSwap;
+use common::tunnel::Place;
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body_util::BodyExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::client::Body;
@@ -54,9 +60,10 @@ impl Stage {
         Self::of(name, mode, LabOptions::new(1)).await
     }
 
-    /// The same with a member whose node is real.
-    pub(super) async fn real(name: &str, mode: &str) -> Result<Self> {
+    /// The same with a member whose node is real, on a hub of Towline's own API server or of kube-apiserver.
+    pub(super) async fn real(name: &str, mode: &str, built_in: bool) -> Result<Self> {
         let mut options = LabOptions::new(1);
+        options.hub.builtin = built_in;
         options.members[0].make_real();
         Self::of(name, mode, options).await
     }
@@ -64,7 +71,10 @@ impl Stage {
     async fn of(name: &str, mode: &str, mut options: LabOptions) -> Result<Self> {
         let scratch = Scratch::new(name)?;
         let parts = Parts::from_env()?;
-        options.hub.builtin = true;
+        if !options.hub.builtin {
+            let flag = format!("--access-bind-address=127.0.0.1:{}", free_port()?);
+            options.hub.hub_flags.push(flag);
+        }
         let lab = Lab::start(&parts, &scratch.join("lab"), &options).await?;
         let fleet = Fleet::start(&scratch.join("towline"), &lab.hub).await?;
         let member = lab.members[0].client().await?;
@@ -91,7 +101,9 @@ impl Stage {
     pub(super) async fn opened(&self) -> Result<()> {
         let ann = self.client("ann", &[]).await?;
         wait_for("an answer through the tunnel", LONG, async || {
-            let answer = ask(&ann, "GET", &to("m1", "/api/v1/namespaces/default"), &[]).await?;
+            let built_in = self.lab.hub.options.builtin;
+            let path = led(built_in, "m1", "/api/v1/namespaces/default");
+            let answer = ask(&ann, "GET", &path, &[]).await?;
             ensure!(answer.code == 200, "{} {}", answer.code, answer.body);
             Ok(true)
         })
@@ -136,9 +148,43 @@ impl Stage {
     }
 }
 
+/// Where tunnels are taken, for whoever has this certificate.
+pub(super) async fn target(stage: &Stage, identity: &Identity) -> Result<HubTarget> {
+    let maps: Api<ConfigMap> = Api::namespaced(stage.fleet.client().await?, "kube-public");
+    let info = maps.get("cluster-info").await?;
+    let place = Place::read(&info).map_err(anyhow::Error::msg)?;
+    ensure!(place.is_none() == is_built_in(), "{info:?}");
+    let hub = &stage.lab.hub;
+    let place = place.unwrap_or(Place {
+        servers: vec![HostPort::new("127.0.0.1", hub.port)],
+        ca_pem: hub.pki.ca_pem(),
+    });
+    let swap = CertificateSwap::empty();
+    swap.set(identity.cert.as_bytes(), identity.key.as_bytes())?;
+    Ok(HubTarget {
+        servers: place.servers,
+        ca_pem: place.ca_pem.into_bytes(),
+        proxy: ProxyChoice::direct(),
+        credentials: Credentials::Certificate(swap),
+    })
+}
+
+/// Whether the hub's API server is Towline's own.
+pub(super) fn is_built_in() -> bool {
+    PlaneOptions::hub().builtin
+}
+
 /// The path on the hub of a path in a member.
 pub(super) fn to(cluster: &str, path: &str) -> String {
-    format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/proxy{path}")
+    led(is_built_in(), cluster, path)
+}
+
+fn led(built_in: bool, cluster: &str, path: &str) -> String {
+    let group = match built_in {
+        true => "cluster.karmada.io",
+        false => "proxy.towline.dev",
+    };
+    format!("/apis/{group}/v1alpha1/clusters/{cluster}/proxy{path}")
 }
 
 /// Reads something until the answer is this one: rights that were just given count a moment later.
@@ -219,7 +265,7 @@ pub(super) fn reach(user: &str, clusters: &[&str], verbs: &[&str]) -> Vec<Value>
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
             "rules": [{
-                "apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"],
+                "apiGroups": ["cluster.karmada.io", "proxy.towline.dev"], "resources": ["clusters/proxy"],
                 "resourceNames": clusters, "verbs": verbs,
             }, {
                 "apiGroups": ["cluster.karmada.io"], "resources": ["clusters"], "verbs": ["list"],

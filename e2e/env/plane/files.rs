@@ -8,6 +8,9 @@ use crate::env::kubeconfig;
 use crate::env::pki::Pki;
 use crate::env::sandbox::{GATEWAY, SERVICE};
 
+/// The name that a front proxy must have.
+pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
+
 /// Keys, certificates and kubeconfigs of a plane.
 pub(super) struct Files {
     pub(super) admin: PathBuf,
@@ -16,7 +19,12 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn write(dir: &Path, pki: &Pki, options: &PlaneOptions, port: u16) -> Result<Self> {
+    pub(super) fn write(
+        dir: &Path,
+        (pki, front): (&Pki, &Pki),
+        options: &PlaneOptions,
+        port: u16,
+    ) -> Result<Self> {
         let mut names: Vec<String> = ["localhost", "kubernetes", "kubernetes.default"]
             .into_iter()
             .chain([
@@ -31,12 +39,16 @@ impl Files {
         names.extend(options.names.iter().cloned());
         let server = pki.server(&names)?;
         let kubelet_client = pki.client("kube-apiserver", &["system:masters"])?;
+        let front_proxy = front.client(FRONT_PROXY, &[])?;
         let (private, public) = pki.service_account();
         for (name, text) in [
             ("ca.crt", &pki.ca_pem()),
             ("ca.key", &pki.ca_key_pem()),
             ("apiserver.crt", &server.cert),
             ("apiserver.key", &server.key),
+            ("front-proxy-ca.crt", &front.ca_pem()),
+            ("front-proxy.crt", &front_proxy.cert),
+            ("front-proxy.key", &front_proxy.key),
             ("kubelet-client.crt", &kubelet_client.cert),
             ("kubelet-client.key", &kubelet_client.key),
             ("service-account.key", &private),

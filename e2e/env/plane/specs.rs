@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::PlaneOptions;
-use super::files::Files;
+use super::files::{FRONT_PROXY, Files};
 use crate::env::kubeconfig;
 use crate::env::parts::{Part, Parts};
 use crate::env::pki::Pki;
@@ -108,8 +108,26 @@ pub(super) fn apiserver_spec(
             // A plane that a test kills must not hold the test up.
             "--shutdown-delay-duration=0s",
         ])
+        .args(front_flags(dir))
         .args(place_flags(dir, options))
         .args(&options.apiserver_args))
+}
+
+/// How the API server passes requests on to aggregated APIs, as kubeadm has it.
+fn front_flags(dir: &Path) -> Vec<String> {
+    let file = |name: &str| dir.join(name).display().to_string();
+    vec![
+        format!(
+            "--requestheader-client-ca-file={}",
+            file("front-proxy-ca.crt")
+        ),
+        format!("--requestheader-allowed-names={FRONT_PROXY}"),
+        "--requestheader-username-headers=X-Remote-User".to_owned(),
+        "--requestheader-group-headers=X-Remote-Group".to_owned(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+        format!("--proxy-client-cert-file={}", file("front-proxy.crt")),
+        format!("--proxy-client-key-file={}", file("front-proxy.key")),
+    ]
 }
 
 /// Where the API server listens, and how it reaches a real node.

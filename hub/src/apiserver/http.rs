@@ -24,6 +24,7 @@ mod watch;
 mod websocket;
 
 pub use crate::access::Cut;
+pub(crate) use connection::place;
 pub use link::Link;
 pub use requests::Requests;
 pub use standing::Changes;

@@ -5,6 +5,7 @@
 mod report;
 
 use super::{CliError, ConnectArgs, Format, Kind, Output};
+use crate::aggregated::{self, APISERVICE};
 use crate::approver::pem;
 use crate::install::cluster_info::{self, ClusterInfo};
 use crate::install::object::{self, Desired, MANAGED_BY_VALUE, ObjectKey};
@@ -75,6 +76,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
 
     let mut steps: Vec<Step> = offences.iter().map(foreign::Offence::step).collect();
     steps.extend(kept);
+    steps.extend(abandoned(&client, args.dry_run).await?);
     if args.dry_run {
         for desired in installation.desired() {
             steps.push(
@@ -171,6 +173,21 @@ async fn check_version(client: &Client) -> Result<(), CliError> {
         // A version that cannot be read is not held against it: the probes tell what works.
         _ => Ok(()),
     }
+}
+
+/// Removes the APIService of a hub that was cut off: for as long as nobody answers for it, no namespace is deleted.
+async fn abandoned(client: &Client, dry_run: bool) -> Result<Option<Step>, CliError> {
+    let removed = aggregated::withdraw_unavailable(client, dry_run).await;
+    let removed =
+        removed.map_err(|error| CliError::api(format!("failed to remove {APISERVICE}"), error))?;
+    Ok(removed.then(|| Step {
+        key: ObjectKey {
+            kind: "APIService".to_owned(),
+            namespace: None,
+            name: APISERVICE.to_owned(),
+        },
+        action: Action::Remove(vec!["nobody answers for it".to_owned()]),
+    }))
 }
 
 /// Whether this hub was made by `towline-hub serve`, which installs most of it by itself.

@@ -4,10 +4,12 @@
 mod contexts;
 
 use super::{CliError, ConnectArgs, Kind, Output};
+use crate::aggregated;
 use crate::apiserver::files::write_file;
 use common::api::cluster::Cluster;
 use common::names::ClusterName;
-use contexts::Source;
+use contexts::{Source, Way};
+use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::config::Kubeconfig;
 use std::collections::BTreeSet;
@@ -46,7 +48,7 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     let source = read(&args.connect)?;
     let (client, _) = args.connect.connect("cli kubeconfig").await?;
-    let clusters: Api<Cluster> = Api::all(client);
+    let clusters: Api<Cluster> = Api::all(client.clone());
     let found = clusters.list_metadata(&ListParams::default()).await;
     let found =
         found.map_err(|error| CliError::api("failed to list the clusters of the hub", error))?;
@@ -73,7 +75,9 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         return Err(CliError::message(Kind::NotFound, "the hub has no cluster")
             .hint("Register one: `towline token create --print-register-command`."));
     }
-    let made = contexts::of(&source, &wanted, &args.context_prefix);
+    let first = wanted.first().map_or("", String::as_str);
+    let way = way(&client, first).await?;
+    let made = contexts::of(&source, way, &wanted, &args.context_prefix);
     let made = made.map_err(|error| CliError::new(Kind::Config, error))?;
     let text = common::yaml::to_string(&made);
     let text = text.map_err(|error| CliError::new(Kind::Internal, error))?;
@@ -85,7 +89,6 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     };
     let written = write_file(path, text.as_bytes());
     written.map_err(|error| CliError::new(Kind::Config, error))?;
-    let first = wanted.first().map_or("", String::as_str);
     output.print(format!(
         "{} has {}; try: kubectl --kubeconfig {} --context {}{first} get pods -A",
         path.display(),
@@ -96,6 +99,32 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         path.display(),
         args.context_prefix,
     ))
+}
+
+/// By which API the hub leads into members, one of which is asked where the hub does not say it.
+async fn way(client: &Client, member: &str) -> Result<Way, CliError> {
+    let groups = client.list_api_groups().await;
+    let groups =
+        groups.map_err(|error| CliError::api("failed to ask the hub what it serves", error))?;
+    if groups.groups.iter().any(|it| it.name == aggregated::GROUP) {
+        return Ok(Way::Aggregated);
+    }
+    let path = format!(
+        "/apis/{}/clusters/{member}/proxy/version",
+        Way::OfClusters.group_version()
+    );
+    let request = http::Request::get(path).body(Vec::new());
+    let request = request.map_err(|error| CliError::new(Kind::Internal, error))?;
+    match client.request::<serde_json::Value>(request).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            let message =
+                "this hub leads nobody into members: its API server serves no proxy.towline.dev";
+            Err(CliError::message(Kind::Unmet, message)
+                .hint("Run `towline-hub run` with --access-bind-address; see docs/access.md."))
+        }
+        // Whatever it says of the member, it has a way there.
+        _ => Ok(Way::OfClusters),
+    }
 }
 
 /// The kubeconfig by which the hub is reached, with the files that it names found from anywhere.

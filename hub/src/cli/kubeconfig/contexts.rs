@@ -1,5 +1,6 @@
 //! A kubeconfig of members out of one of their hub. Pure.
 
+use crate::aggregated;
 use common::api::cluster::Cluster;
 use kube::Resource as _;
 use kube::config::Kubeconfig;
@@ -63,9 +64,29 @@ impl Source {
     }
 }
 
+/// By which API a hub leads into members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Its own Clusters have it, as Karmada's.
+    OfClusters,
+    /// An aggregated API has it.
+    Aggregated,
+}
+
+impl Way {
+    /// The group and version, as a path has them.
+    pub(super) fn group_version(self) -> String {
+        match self {
+            Self::OfClusters => Cluster::api_version(&()).into_owned(),
+            Self::Aggregated => format!("{}/{}", aggregated::GROUP, aggregated::VERSION),
+        }
+    }
+}
+
 /// A kubeconfig with a context for each member, the first of them current.
 pub(super) fn of(
     source: &Source,
+    way: Way,
     members: &BTreeSet<String>,
     prefix: &str,
 ) -> Result<Value, Error> {
@@ -75,7 +96,7 @@ pub(super) fn of(
     if server.is_empty() {
         return Err(Error::NoServer);
     }
-    let group = Cluster::api_version(&());
+    let group = way.group_version();
     let plural = Cluster::plural(&());
     let clusters = members.iter().map(|member| {
         let mut cluster = source.cluster.clone();
@@ -137,7 +158,7 @@ users:
     #[test]
     fn each_member_is_a_context_through_the_hub() {
         let source = Source::of(&file(HUB), None).expect("usable");
-        let made = of(&source, &names(&["m2", "m1"]), "fleet-").expect("made");
+        let made = of(&source, Way::OfClusters, &names(&["m2", "m1"]), "fleet-").expect("made");
         assert_eq!(made["current-context"], "fleet-m1");
         let cluster = &made["clusters"][1]["cluster"];
         assert_eq!(
@@ -156,9 +177,13 @@ users:
     fn programs_stay_programs() {
         let text = HUB.replace("user: u, namespace", "user: by-program, namespace");
         let source = Source::of(&file(&text), Some("hub")).expect("usable");
-        let made = of(&source, &names(&["m1"]), "").expect("made");
+        let made = of(&source, Way::Aggregated, &names(&["m1"]), "").expect("made");
         assert_eq!(made["users"][0]["user"]["exec"]["command"], "login");
         assert_eq!(made["users"][0]["user"]["exec"]["interactiveMode"], "Never");
+        assert_eq!(
+            made["clusters"][0]["cluster"]["server"],
+            "https://hub.test:6443/apis/proxy.towline.dev/v1alpha1/clusters/m1/proxy"
+        );
     }
 
     #[test]

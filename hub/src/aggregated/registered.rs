@@ -1,0 +1,173 @@
+//! Which registration each cluster has now, and the tunnels that stand on it: they end when it does.
+
+use crate::permissions::Grant;
+use crate::world::World;
+use crate::world::{Cluster, ObjectName, View};
+use common::identity::{AgentSubject, RegistrationId};
+use common::lock::lock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tokio_util::sync::CancellationToken;
+
+/// Clones share it.
+#[derive(Clone)]
+pub(super) struct Registered {
+    clusters: View<Cluster>,
+    standing: Arc<Mutex<Standing>>,
+}
+
+/// By cluster and number: the registration, and what is cancelled with it.
+#[derive(Default)]
+struct Standing {
+    next: u64,
+    of: BTreeMap<Box<str>, BTreeMap<u64, (RegistrationId, CancellationToken)>>,
+}
+
+/// What stands on a registration, until it is dropped.
+pub(super) struct Held {
+    standing: Arc<Mutex<Standing>>,
+    cluster: Box<str>,
+    number: u64,
+    /// Cancelled once the registration is no longer in force.
+    pub(super) over: CancellationToken,
+}
+
+impl Registered {
+    /// Follows the clusters of a world that is not watched yet.
+    pub(super) fn watching(world: &World) -> Self {
+        let standing: Arc<Mutex<Standing>> = Arc::default();
+        let told = standing.clone();
+        world.clusters.on_change(move |change| {
+            let now = change.after();
+            if let Some(tunnels) = lock(&told).of.get(&*change.name.name) {
+                let ended = tunnels.values().filter(|(id, _)| !in_force(now, id));
+                ended.for_each(|(_, over)| over.cancel());
+            }
+        });
+        Self {
+            clusters: world.clusters.clone(),
+            standing,
+        }
+    }
+
+    /// Waits until the clusters are known.
+    pub(super) async fn synced(&self) {
+        self.clusters.synced().await;
+    }
+
+    /// Whether there is such a cluster.
+    pub(super) fn knows(&self, cluster: &str) -> bool {
+        let name = ObjectName::new(None, cluster);
+        self.clusters.get(&name).is_some()
+    }
+
+    /// Something that stands on a registration; none unless that is in force.
+    pub(super) fn hold(&self, agent: &AgentSubject) -> Option<Held> {
+        let cluster: Box<str> = agent.cluster.as_str().into();
+        let over = CancellationToken::new();
+        let number = {
+            let mut standing = lock(&self.standing);
+            standing.next += 1;
+            let number = standing.next;
+            let of = standing.of.entry(cluster.clone()).or_default();
+            of.insert(number, (agent.registration.clone(), over.clone()));
+            number
+        };
+        let held = Held {
+            standing: self.standing.clone(),
+            cluster,
+            number,
+            over,
+        };
+        // Read after it is held: what changes meanwhile ends it.
+        let known = self.clusters.get(&ObjectName::new(None, &held.cluster));
+        let record = known.and_then(|known| known.record);
+        in_force(record.as_deref(), &agent.registration).then_some(held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut standing = lock(&self.standing);
+        if let Some(of) = standing.of.get_mut(&self.cluster) {
+            of.remove(&self.number);
+            if of.is_empty() {
+                standing.of.remove(&self.cluster);
+            }
+        }
+    }
+}
+
+/// Whether a cluster, as it is now, gives its rights to this registration.
+fn in_force(cluster: Option<&Cluster>, id: &RegistrationId) -> bool {
+    cluster.is_some_and(|cluster| {
+        let alive = cluster.lifecycle.deleted.is_none();
+        alive && cluster.grant.as_ref() == Some(&Grant::InForce(id.clone()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::labels::{QUARANTINED_SINCE, REGISTRATION_ID};
+    use common::names::ClusterName;
+    use serde_json::{Value, json};
+
+    fn agent(cluster: &str, key: &[u8]) -> AgentSubject {
+        AgentSubject {
+            cluster: ClusterName::parse(cluster).expect("a name"),
+            registration: RegistrationId::of_public_key(key),
+        }
+    }
+
+    fn cluster(name: &str, key: &[u8]) -> Value {
+        let id = RegistrationId::of_public_key(key);
+        json!({
+            "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": name, "uid": "u", "resourceVersion": "1",
+                "annotations": {REGISTRATION_ID: id.as_str()}},
+            "spec": {"syncMode": "Pull"},
+        })
+    }
+
+    #[tokio::test]
+    async fn a_tunnel_stands_as_long_as_its_registration() {
+        let world = crate::world::testing::sample();
+        let registered = Registered::watching(&world);
+        assert!(registered.hold(&agent("m1", b"key")).is_none());
+        world
+            .clusters
+            .listed(&[cluster("m1", b"key"), cluster("m2", b"other")])
+            .await;
+        assert!(registered.knows("m1") && !registered.knows("m3"));
+        assert!(
+            registered.hold(&agent("m2", b"key")).is_none(),
+            "m2 has another one"
+        );
+        assert!(
+            registered.hold(&agent("m3", b"key")).is_none(),
+            "there is none"
+        );
+        let (first, other) = (
+            registered.hold(&agent("m1", b"key")).expect("in force"),
+            registered.hold(&agent("m2", b"other")).expect("in force"),
+        );
+        world.clusters.sent(&[cluster("m1", b"key")]).await;
+        assert!(!first.over.is_cancelled());
+        // A replaced one ends, and nobody comes back by it.
+        world.clusters.sent(&[cluster("m1", b"new")]).await;
+        assert!(first.over.is_cancelled() && !other.over.is_cancelled());
+        assert!(registered.hold(&agent("m1", b"key")).is_none());
+        let new = registered.hold(&agent("m1", b"new")).expect("in force");
+        let mut leaving = cluster("m1", b"new");
+        leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        world.clusters.sent(&[leaving]).await;
+        assert!(new.over.is_cancelled());
+        let mut withheld = cluster("m2", b"other");
+        withheld["metadata"]["annotations"][QUARANTINED_SINCE] = json!("2026-01-01T00:00:00Z");
+        world.clusters.sent(&[withheld]).await;
+        assert!(other.over.is_cancelled());
+        drop((first, other, new));
+        assert!(lock(&registered.standing).of.is_empty());
+    }
+}

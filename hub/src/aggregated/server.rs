@@ -1,0 +1,300 @@
+//! The port: connections, their certificates, and their orderly end.
+
+use super::registered::Registered;
+use super::trust::Trusted;
+use crate::access::{Body, TakenOver, Tunnels};
+use crate::apiserver::http::listener::Listener;
+use crate::apiserver::http::place;
+use crate::apiserver::http::server::{Tls, open_files};
+use crate::limit::InFlight;
+use chrono::{DateTime, Utc};
+use common::time::SharedClock;
+use common::tunnel;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::{HttpService, service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::Client;
+use rustls::pki_types::CertificateDer;
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+/// Connections at once; more wait.
+const CONNECTIONS: usize = 20_000;
+/// Files that are no connections of this port.
+const OTHER_FILES: usize = 256;
+/// Which part of all connections may shake hands from one address: a fleet behind one comes back at once.
+const HANDSHAKES_OF_ADDRESS: usize = 8;
+/// Connections of one agent: those that it lost may not be noticed at once.
+const OF_AGENT: usize = 8;
+/// Longest chain of certificates that is looked at.
+const CHAIN_MAX: usize = 16 * 1024;
+/// How long a client may take to shake hands, and to send the head of a request.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+const HEAD: Duration = Duration::from_secs(15);
+/// Requests of all users come over few connections of the API server; it opens more beyond.
+const STREAMS: u32 = 1_000;
+/// A front proxy has a header for each group of a user.
+const HEADERS: usize = 512;
+/// Silence after which an HTTP/2 connection is asked whether it lives, and how long it may take.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long connections may take to end.
+const END_WITHIN: Duration = Duration::from_secs(5);
+/// Pause when no connection can be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What every connection shares.
+pub(super) struct Port {
+    pub(super) client: Client,
+    pub(super) trusted: Trusted,
+    pub(super) registered: Registered,
+    pub(super) tunnels: Tunnels,
+    /// Requests of each user at once.
+    pub(super) streams: InFlight,
+    pub(super) tls: Tls,
+    pub(super) clock: SharedClock,
+}
+
+/// What the other end of a connection showed.
+#[derive(Clone)]
+pub(super) struct Shown(Arc<Vec<CertificateDer<'static>>>);
+
+impl Shown {
+    pub(super) fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.0
+    }
+}
+
+impl Port {
+    /// Serves until `stop`, then lets requests end.
+    pub(super) async fn serve(self: Arc<Self>, mut listener: TcpListener, stop: CancellationToken) {
+        let most = CONNECTIONS.min(open_files().saturating_sub(OTHER_FILES));
+        let room = Arc::new(Semaphore::new(most));
+        let handshakes = InFlight::of((most / HANDSHAKES_OF_ADDRESS).max(1));
+        let agents = InFlight::of(OF_AGENT);
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(_) = connections.join_next() => continue,
+                accepted = accept(&mut listener, &room) => accepted,
+            };
+            let (stream, address, permit) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "failed to accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let Some(handshake) = handshakes.enter(&place(address)) else {
+                tracing::debug!(%address, "too many handshakes at once");
+                continue;
+            };
+            let (port, stop, agents) = (self.clone(), stop.clone(), agents.clone());
+            connections.spawn(async move {
+                let shaken = port.shake_hands(stream).await;
+                // Whoever is nobody counts as one who shakes hands until they have gone.
+                let ended = match shaken {
+                    Ok((stream, shown)) => {
+                        let of_tunnel = stream.get_ref().1.alpn_protocol() == Some(tunnel::ALPN);
+                        match of_tunnel {
+                            true => {
+                                drop(handshake);
+                                port.tunnel(stream, &shown, &agents, stop).await
+                            }
+                            false => port.requests(stream, shown, handshake, stop).await,
+                        }
+                    }
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = ended {
+                    tracing::debug!(error, %address, "a connection ended");
+                }
+                drop(permit);
+            });
+        }
+        drop(listener);
+        let all = async { while connections.join_next().await.is_some() {} };
+        if timeout(END_WITHIN, all).await.is_err() {
+            tracing::warn!("some requests to members did not end in time and are cut off");
+        }
+    }
+
+    async fn shake_hands(
+        &self,
+        stream: TcpStream,
+    ) -> Result<(Box<TlsStream<TcpStream>>, Shown), String> {
+        let acceptor = TlsAcceptor::from(self.tls.now());
+        let shaken = timeout(HANDSHAKE, Box::pin(acceptor.accept(stream))).await;
+        let shaken = shaken.map_err(|e| e.to_string())?;
+        let stream = shaken.map_err(|e| e.to_string())?;
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        if chain.iter().map(|der| der.len()).sum::<usize>() > CHAIN_MAX {
+            return Err("its certificates are too long".to_owned());
+        }
+        let chain = chain.iter().map(|der| der.clone().into_owned()).collect();
+        Ok((Box::new(stream), Shown(Arc::new(chain))))
+    }
+
+    /// Keeps the tunnel of the agent at the other end as long as its certificate and its registration hold.
+    async fn tunnel(
+        &self,
+        stream: Box<TlsStream<TcpStream>>,
+        shown: &Shown,
+        agents: &InFlight,
+        stop: CancellationToken,
+    ) -> Result<(), String> {
+        let judged = self.trusted.now().agent(shown.chain(), self.clock.now());
+        let (agent, until) = judged.map_err(|why| format!("no agent's tunnel: {why}"))?;
+        let cluster = agent.cluster.as_str();
+        let held = self.registered.hold(&agent);
+        let held = held.ok_or_else(|| {
+            format!("the registration of this agent of cluster {cluster:?} is not in force")
+        })?;
+        let one_more = agents.enter(cluster);
+        let _one = one_more.ok_or_else(|| format!("cluster {cluster:?} has too many tunnels"))?;
+        let (ended, clock) = (held.over.clone(), self.clock.clone());
+        let over = async move {
+            tokio::select! {
+                biased;
+                () = ended.cancelled() => {}
+                () = end(&clock, until) => {}
+            }
+        };
+        self.tunnels
+            .hold(cluster, stream, Box::pin(over), stop)
+            .await
+    }
+
+    async fn requests(
+        self: Arc<Self>,
+        stream: Box<TlsStream<TcpStream>>,
+        shown: Shown,
+        handshake: impl Send,
+        stop: CancellationToken,
+    ) -> Result<(), String> {
+        let trust = self.trusted.now();
+        let known = trust.front(shown.chain(), self.clock.now());
+        let stranger = match known {
+            Ok(_) => {
+                drop(handshake);
+                None
+            }
+            // They are told so, and go.
+            Err(_) => Some(handshake),
+        };
+        let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let taken_over = TakenOver::default();
+        let _ends = taken_over.end.clone().drop_guard();
+        let (port, taken) = (self, taken_over.clone());
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let (port, shown) = (port.clone(), shown.clone());
+            request.extensions_mut().insert(taken.clone());
+            Box::pin(async move { Ok::<_, Infallible>(port.answer(request, &shown).await) })
+        });
+        let serving = async {
+            let ended = match is_h2 {
+                true => Box::pin(http2(stream, service, stop)).await,
+                false => Box::pin(http1(stream, service, stop)).await,
+            };
+            taken_over.tasks.close();
+            taken_over.tasks.wait().await;
+            ended
+        };
+        match stranger {
+            None => serving.await,
+            Some(_counted) => timeout(HANDSHAKE, serving)
+                .await
+                .unwrap_or_else(|_| Err("whoever is nobody does not stay".to_owned())),
+        }
+    }
+}
+
+/// Ends at a time of the clock.
+async fn end(clock: &SharedClock, at: DateTime<Utc>) {
+    /// Clocks are read twice, and may be set.
+    const LOOK: Duration = Duration::from_secs(60);
+    loop {
+        let left = (at - clock.now()).to_std().unwrap_or_default();
+        if left.is_zero() {
+            return;
+        }
+        sleep(left.min(LOOK)).await;
+    }
+}
+
+async fn http2<A>(
+    stream: Box<TlsStream<TcpStream>>,
+    service: A,
+    stop: CancellationToken,
+) -> Result<(), String>
+where
+    A: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
+{
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_pending_accept_reset_streams(tunnel::CANCELLED)
+        .initial_stream_window_size(tunnel::STREAM_WINDOW)
+        .initial_connection_window_size(tunnel::CONNECTION_WINDOW)
+        .max_header_list_size(2 * tunnel::HEADERS_MAX)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
+    }
+    connection.await.map_err(|e| e.to_string())
+}
+
+async fn http1<A>(
+    stream: Box<TlsStream<TcpStream>>,
+    service: A,
+    stop: CancellationToken,
+) -> Result<(), String>
+where
+    A: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
+{
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_headers(HEADERS);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection.with_upgrades());
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
+    }
+    connection.await.map_err(|e| e.to_string())
+}
+
+async fn accept(
+    listener: &mut TcpListener,
+    room: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, IpAddr, tokio::sync::OwnedSemaphorePermit)> {
+    let permit = room.clone().acquire_owned().await;
+    let permit = permit.expect("invariant: the semaphore is never closed");
+    let (stream, address) = Listener::accept(listener).await?;
+    Ok((stream, address, permit))
+}
+
+/// An answer of this port.
+pub(super) type Answer = Response<Body>;
