@@ -5,7 +5,7 @@
 
 mod apply;
 #[cfg(test)]
-mod approved;
+pub(crate) mod approved;
 mod check;
 mod complete;
 mod cordon;

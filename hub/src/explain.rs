@@ -3,7 +3,7 @@
 //!
 //! Pure: what was read of a hub goes in, with the time, and a report comes out; no I/O, no clock. `template`,
 //! `work` and `cluster` are the three walks; `policy`, `placement`, `overrides` and `member` are stretches of the first;
-//! `refusal` and `diagnosis` know the words of members, `mend` writes commands, `text` shows a report to people.
+//! `refusal` and `diagnosis` know the words of members, `script` scripts that fail, `mend` writes commands, `text` shows a report to people.
 //! What members say is nothing but text here: it is cut, made harmless, and looked at for words that are known.
 
 pub mod cluster;
@@ -14,6 +14,7 @@ mod overrides;
 mod placement;
 mod policy;
 mod refusal;
+mod script;
 pub mod template;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ pub mod text;
 pub mod work;
 
 pub use cluster::Seen as SeenCluster;
+pub use refusal::bare;
 pub use template::Seen as SeenTemplate;
 
 use serde::Serialize;
@@ -171,6 +173,8 @@ pub enum Cause {
     PolicyImpossible,
     /// An override does not apply.
     OverrideInvalid,
+    /// A script of a customization failed, or was stopped.
+    ScriptFailed,
     /// The Work is not there.
     WorkMissing,
     /// A cluster is named that there is not.

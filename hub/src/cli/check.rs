@@ -9,8 +9,9 @@ pub(super) mod health;
 pub(super) mod rights;
 mod way;
 
-use super::{CliError, ConnectArgs, Format, Kind, Output};
+use super::{CliError, Colours, ConnectArgs, Format, Kind, Output};
 use common::client::HostPort;
+use common::harmless;
 use common::names::ClusterName;
 use common::time::{Clock as _, SystemClock};
 use serde::Serialize;
@@ -59,6 +60,16 @@ impl Finding {
             step: step.into(),
             seen: Ok(seen.into()),
         }
+    }
+
+    /// As people read it.
+    fn line(&self, colours: Colours) -> String {
+        let (state, what) = match &self.seen {
+            Ok(seen) => (colours.good("ok") + "     ", seen),
+            Err(wrong) => (colours.bad("WRONG") + "  ", &wrong.what),
+        };
+        let what = harmless::line(what, usize::MAX);
+        format!("{state}{:<22} {what}", self.step)
     }
 
     fn wrong(step: impl Into<String>, what: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -139,13 +150,7 @@ impl Walk<'_> {
 
     fn line(&mut self, finding: Finding) -> Result<(), CliError> {
         if self.format == Format::Table {
-            let step = &finding.step;
-            match &finding.seen {
-                Ok(seen) => self.output.print(format!("ok     {step:<22} {seen}"))?,
-                Err(wrong) => self
-                    .output
-                    .print(format!("WRONG  {step:<22} {}", wrong.what))?,
-            }
+            self.output.print(finding.line(self.output.colours()))?;
         }
         if finding.seen.is_err() && self.first.is_none() {
             self.first = Some(finding);
@@ -177,7 +182,8 @@ impl Walk<'_> {
         else {
             return Ok(());
         };
-        Err(CliError::message(Kind::Unmet, format!("{step}: {}", wrong.what)).hint(wrong.hint))
+        let what = harmless::line(&wrong.what, usize::MAX);
+        Err(CliError::message(Kind::Unmet, format!("{step}: {what}")).hint(wrong.hint))
     }
 }
 

@@ -207,6 +207,61 @@ mod tests {
     }
 
     #[test]
+    fn screens_are_as_they_were_approved() {
+        let refused = |code, message: &str| {
+            let status = kube::core::Status {
+                code,
+                message: message.to_owned(),
+                ..Default::default()
+            };
+            let attempt = "failed to list Works";
+            CliError::api(attempt, kube::Error::Api(Box::new(status)))
+        };
+        let nobody = |problem: Problem| {
+            let hint = advice(&problem);
+            let told = CliError::message(Kind::Unavailable, problem);
+            hint.into_iter().fold(told, CliError::hint)
+        };
+        let hub = || common::client::HostPort::new("hub.example.com", 6443);
+        for (name, error) in [
+            ("unknown", refused(401, "Unauthorized")),
+            (
+                "forbidden",
+                refused(
+                    403,
+                    "works.work.karmada.io is forbidden: User \"ann\" cannot list resource \"works\" in API group \
+                     \"work.karmada.io\" in the namespace \"karmada-es-m1\"",
+                ),
+            ),
+            (
+                "missing",
+                refused(404, "clusters.cluster.karmada.io \"m9\" not found"),
+            ),
+            (
+                "busy",
+                refused(503, "the server is currently unable to handle the request"),
+            ),
+            ("refused", nobody(Problem::Refused { address: hub() })),
+            (
+                "silent",
+                nobody(Problem::ConnectTimeout {
+                    address: hub(),
+                    after: std::time::Duration::from_secs(10),
+                }),
+            ),
+            (
+                "nameless",
+                nobody(Problem::Dns {
+                    host: "hub.example.com".to_owned(),
+                    reason: "no such host".to_owned(),
+                }),
+            ),
+        ] {
+            crate::cli::approved::screens("cli/screens", name, |_, _| error.to_string());
+        }
+    }
+
+    #[test]
     fn an_api_answer_decides_the_kind() {
         let status = |code| {
             let status = kube::core::Status {

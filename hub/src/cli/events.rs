@@ -278,6 +278,28 @@ mod tests {
     }
 
     #[test]
+    fn screens_are_as_they_were_approved() {
+        let mut events = vec![
+            event("a", "Deployment", "web", 20, "Normal"),
+            event("b", "ResourceBinding", "web-deployment", 30, "Warning"),
+        ];
+        events[0].message = "Apply policy(shop/web) succeed".to_owned();
+        events[0].reason = "ApplyPolicySucceed".to_owned();
+        events[1].message = "override policy(shop/web) does not apply, overrideRules[0].plaintext: remove operation does \
+                             not apply: doc is missing path: /spec/nothing"
+            .to_owned();
+        (events[1].reason, events[1].count) = ("SyncWorkFailed".to_owned(), 7);
+        let now = "2026-01-01T00:01:30Z".parse().expect("a time");
+        for (name, everywhere) in [("events", false), ("everywhere", true)] {
+            crate::cli::approved::screens("cli/events/screens", name, |width, colours| {
+                table(&events, everywhere, now)
+                    .coloured(colours)
+                    .within(Some(width))
+            });
+        }
+    }
+
+    #[test]
     fn what_is_repeated_is_counted_from_its_series() {
         let event = json!({
             "metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"},

@@ -320,6 +320,20 @@ mod tests {
     }
 
     #[test]
+    fn screens_are_as_they_were_approved() {
+        let well = Input {
+            replicas: Some(5),
+            ..input("function InterpretHealth(o) return o.spec.n > 1 end")
+        };
+        let ill = input("function InterpretHealth(o)\n  while true do end\nend");
+        let unread = input("\nfunction (");
+        for (name, input) in [("well", well), ("stopped", ill), ("unread", unread)] {
+            let shown = text(&attempt(&input, None));
+            crate::cli::approved::screens("cli/interpret/screens", name, |_, _| shown.clone());
+        }
+    }
+
+    #[test]
     fn operations_are_known_by_both_of_their_names() {
         assert_eq!(operation("interpretHealth"), Ok(Operation::Health));
         assert_eq!(operation("GetReplicas"), Ok(Operation::Replica));

@@ -219,6 +219,16 @@ mod tests {
     }
 
     #[test]
+    fn screens_are_as_they_were_approved() {
+        let mut map = object("settings-5cdf", "settings-of-the-front-end");
+        (map.group, map.kind, map.namespace) = (String::new(), "ConfigMap".into(), "shop".into());
+        let found = [object("web-66457cb699", "web"), map];
+        crate::cli::approved::screens("cli/orphans/screens", "orphans", |width, colours| {
+            table(&found).coloured(colours).within(Some(width))
+        });
+    }
+
+    #[test]
     fn an_agent_that_said_nothing_is_no_agent_without_orphans() {
         let error = report(&Cluster::default()).expect_err("nothing was said");
         assert_eq!(error.kind, Kind::Unavailable);

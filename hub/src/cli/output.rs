@@ -3,6 +3,7 @@
 //! A pipe that was closed by its reader is no error.
 
 use super::error::{CliError, Kind};
+use crate::explain::State;
 use common::harmless;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -66,6 +67,15 @@ impl Done {
         }
     }
 
+    /// As kubectl says it.
+    pub fn line(&self) -> String {
+        let dry_run = if self.dry_run { " (dry run)" } else { "" };
+        let (object, done) = (&self.object, &self.done);
+        let place = self.namespace.as_ref().map(|it| format!(" in {it}"));
+        let place = place.unwrap_or_default();
+        format!("{object} {done}{place}{dry_run}")
+    }
+
     /// To a Cluster.
     pub fn cluster(name: &str, done: impl Into<String>) -> Self {
         Self::new(format!("cluster.cluster.karmada.io/{name}"), done)
@@ -101,6 +111,15 @@ impl Colours {
     /// A heading.
     pub fn strong(self, text: &str) -> String {
         self.painted("1", text)
+    }
+
+    /// The word for how a link is.
+    pub fn state(self, state: State, word: &str) -> String {
+        match state {
+            State::Ok => self.good(word),
+            State::Waiting => self.change(word),
+            State::Broken => self.bad(word),
+        }
     }
 
     /// A cell of a table, by the word that it is.
@@ -188,11 +207,7 @@ impl Output {
             return self.print_values(format, done, |_| Table::default());
         }
         for one in done {
-            let dry_run = if one.dry_run { " (dry run)" } else { "" };
-            let (object, done) = (&one.object, &one.done);
-            let place = one.namespace.as_ref().map(|it| format!(" in {it}"));
-            let place = place.unwrap_or_default();
-            self.print(format!("{object} {done}{place}{dry_run}"))?;
+            self.print(one.line())?;
         }
         Ok(())
     }

@@ -306,3 +306,39 @@ async fn wrong_input_is_named_by_every_verb() {
         assert!(verbs.contains(name), "no wrong input of {name}");
     }
 }
+
+/// What documents say to type is a command line that is taken, whatever comes of it.
+#[test]
+fn commands_of_documents_are_taken() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let guides = fs::read_dir(root.join("docs")).expect("there");
+    let guides = guides.map(|it| it.expect("readable").path());
+    let mut files: Vec<_> = guides
+        .filter(|it| it.extension().is_some_and(|it| it == "md"))
+        .collect();
+    files.push(root.join("README.md"));
+    let mut taken = 0;
+    let mut wrong = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).expect("readable");
+        let blocks = text.split("\n```").skip(1).step_by(2);
+        for line in blocks.flat_map(str::lines) {
+            let line = line
+                .trim_start_matches("$ ")
+                .split("    ")
+                .next()
+                .unwrap_or_default();
+            let line = line.rsplit("| ").next().unwrap_or_default();
+            // A part that is left out is anybody's.
+            if !line.starts_with("towline ") || line.contains('…') {
+                continue;
+            }
+            taken += 1;
+            if let Err(error) = command().try_get_matches_from(line.split_whitespace()) {
+                wrong.push(format!("{}: {line}: {error}", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(taken > 30, "only {taken} command lines");
+}

@@ -76,7 +76,11 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
 
 fn show(report: &Report, format: Format, output: &Output) -> Result<(), CliError> {
     match format {
-        Format::Table => output.print(text::render(report, output.width())),
+        Format::Table => {
+            let colours = output.colours();
+            let paint = |state, word: &str| colours.state(state, word);
+            output.print(text::render(report, output.width(), paint))
+        }
         Format::Name if report.well => Ok(()),
         Format::Name => output.print(report.name()),
         Format::Json | Format::Yaml => output.print_value(format, report),

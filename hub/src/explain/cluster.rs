@@ -1,6 +1,7 @@
 //! The way of one cluster: registration, agent, certificate, member, Works. Pure.
 
 use super::mend::{in_member, on_hub, word};
+use super::refusal::bare;
 use super::{Broken, Cause, Detail, Mend, Report, Stage, Walk, said, template, work};
 use chrono::{DateTime, Utc};
 use common::api::cluster::{AgentInfo, Cluster, EXECUTION_SPACE_TERMINATING, QUARANTINED, READY};
@@ -341,7 +342,7 @@ fn works(seen: &Seen, walk: &mut Walk) {
         let applied = status.and_then(|it| conditions::get(&it.conditions, APPLIED));
         let message = applied.map_or("", |it| &it.message);
         let name = work.metadata.name.clone().unwrap_or_default();
-        Detail::new(format!("work/{name}"), said(message))
+        Detail::new(format!("work/{name}"), said(bare(message)))
     });
     let broken = self::of(
         &seen.cluster,

@@ -10,6 +10,7 @@ use crate::propagation::{Policy, group};
 use common::api::binding::{ObjectReference, TargetCluster};
 use common::api::work::{APPLIED, ManifestStatus, ResourceHealth, Work};
 use common::conditions;
+use common::interpreter::custom::Operation;
 use common::names::EXECUTION_PREFIX;
 use serde_json::{Value, json};
 
@@ -23,6 +24,10 @@ struct Fine {
 }
 
 pub(super) fn walk(seen: &Seen, policy: Option<&Policy>, binding: &Bound, walk: &mut Walk) {
+    if let Some(stopped) = super::script::stopped(seen, Operation::ReviseReplica) {
+        walk.breaks(stopped, Vec::new());
+        return;
+    }
     if let Some(broken) = super::overrides::not_rendered(binding) {
         walk.breaks(broken, Vec::new());
         return;

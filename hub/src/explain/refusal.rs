@@ -45,7 +45,7 @@ impl About<'_> {
 }
 
 /// A message without what the agent puts before every one.
-pub(super) fn bare(message: &str) -> &str {
+pub fn bare(message: &str) -> &str {
     let bare = message.strip_prefix("Failed to apply all manifests (");
     let bare = bare.and_then(|it| it.split_once("): "));
     bare.map_or(message, |(_, rest)| rest)

@@ -1,7 +1,7 @@
 //! The way of one template: policy, binding, placement, Works, members. Pure.
 
 use super::mend::{self, on_hub, within};
-use super::{Broken, Cause, Report, Stage, Walk, member, placement, policy, said};
+use super::{Broken, Cause, Report, Stage, Walk, member, placement, policy, said, script};
 use crate::controller::detector::skip::Skips;
 use crate::propagation::{Policy, PolicyName, Template, group};
 use chrono::{DateTime, Utc};
@@ -11,6 +11,7 @@ use common::api::binding::{
 };
 use common::api::cluster::Cluster;
 use common::api::work::Work;
+use common::interpreter::custom::{Failed, Operation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,6 +83,8 @@ pub struct Seen {
     pub works: Vec<Work>,
     /// What it refers to.
     pub referred: Vec<Referred>,
+    /// What the hub's scripts for its kind fail at, of it as it is.
+    pub scripts: Vec<Failed>,
     /// Why the hub's API server is not ready.
     pub hub: Option<String>,
     /// What was not looked at, because whoever asks may not.
@@ -164,6 +167,10 @@ fn stages(seen: &Seen, walk: &mut Walk) {
     if walk.broken.is_some() {
         return;
     }
+    if let Some(stopped) = script::stopped(seen, Operation::Replica) {
+        walk.breaks(stopped, Vec::new());
+        return;
+    }
     let Some(binding) = &seen.binding else {
         walk.breaks(
             seen.late(Stage::Binding, "it has no binding yet"),
@@ -183,9 +190,18 @@ fn stages(seen: &Seen, walk: &mut Walk) {
         walk.breaks(late, Vec::new());
         return;
     }
+    if let Some(stopped) = script::stopped(seen, Operation::Dependency) {
+        walk.breaks(stopped, Vec::new());
+        return;
+    }
     placement::walk(seen, policy, binding, walk);
     if walk.broken.is_none() {
         member::walk(seen, policy, binding, walk);
+    }
+    if walk.broken.is_none()
+        && let Some(stopped) = script::stopped(seen, Operation::AggregateStatus)
+    {
+        walk.breaks(stopped, Vec::new());
     }
 }
 

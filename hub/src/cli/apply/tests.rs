@@ -1,7 +1,8 @@
 //! What is applied and where it goes.
 
 use super::policy::Wanted;
-use super::{left_out, namespaces};
+use super::{failed, left_out, namespaces};
+use crate::cli::{Done, approved};
 use common::names::ClusterName;
 use serde_json::{Value, json};
 
@@ -138,4 +139,49 @@ fn namespaces_of_files_are_known() {
         namespaces(&objects).into_iter().collect::<Vec<_>>(),
         ["shop"]
     );
+}
+
+#[test]
+fn screens_are_as_they_were_approved() {
+    let done = |object: &str, what: &str, namespace: Option<&str>| Done {
+        namespace: namespace.map(str::to_owned),
+        ..Done::new(object, what)
+    };
+    let mut all = vec![
+        done("namespace/shop", "unchanged", None),
+        done("deployment.apps/web", "created", Some("shop")),
+        done(
+            "propagationpolicy.policy.karmada.io/web",
+            "configured",
+            Some("shop"),
+        ),
+    ];
+    let lines = |all: &[Done]| -> String { all.iter().map(|it| it.line() + "\n").collect() };
+    let applied = lines(&all);
+    all.iter_mut().for_each(|it| it.dry_run = true);
+    let tried = lines(&all);
+    let left = left_out(
+        Some(
+            &json!({"spec": {"resourceSelectors": [{"apiVersion": "v1", "kind": "Service", "name": "front"}]}}),
+        ),
+        &json!({"kind": "PropagationPolicy", "metadata": {"name": "web"}, "spec": {"resourceSelectors": []}}),
+    );
+    let left = left.expect_err("it sends no Service any more").to_string();
+    let refused = common::rest::Error::Refused {
+        code: 409,
+        message: "Apply failed with 1 conflict: conflict with \"kubectl\": .spec.replicas"
+            .to_owned(),
+        reason: "Conflict".to_owned(),
+        status: Box::default(),
+        retry_after: None,
+    };
+    let conflict = failed("deployment.apps/web", refused).to_string();
+    for (name, shown) in [
+        ("applied", applied),
+        ("tried", tried),
+        ("left-out", left),
+        ("conflict", conflict),
+    ] {
+        approved::screens("cli/apply/screens", name, |_, _| shown.clone());
+    }
 }

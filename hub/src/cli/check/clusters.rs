@@ -2,6 +2,7 @@
 //! last error, what is orphaned, and which reserved namespaces are open.
 
 use super::{Finding, Wrong};
+use crate::apiserver::table::age;
 use crate::cli::{CliError, Kind};
 use chrono::{DateTime, Utc};
 use common::api::cluster::{AgentInfo, Cluster, DUPLICATE_ID, QUARANTINED, READY};
@@ -306,11 +307,12 @@ fn lease(renewed: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Finding {
     };
     let age = (now - renewed).num_seconds();
     if age.abs() > LEASE_LATE {
-        return Finding::wrong(
-            STEP,
-            format!("by its own time it was renewed {age}s ago"),
-            HINT,
-        );
+        let apart = age::shown(age.abs().saturating_mul(1000));
+        let what = match age > 0 {
+            true => format!("by its own time it was renewed {apart} ago"),
+            false => format!("by its own time it is renewed in {apart}: its clock is another"),
+        };
+        return Finding::wrong(STEP, what, HINT);
     }
     Finding::right(STEP, format!("{}s old", age.max(0)))
 }
@@ -383,6 +385,7 @@ fn last_error(cluster: &Cluster) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Colours;
     use common::api::cluster::{ClusterStatus, OrphanReport};
     use common::conditions;
     use common::time::to_time;
@@ -462,6 +465,33 @@ mod tests {
             open,
             Ok("allowed to Works: kube-public, kube-system".into())
         );
+    }
+
+    #[test]
+    fn screens_are_as_they_were_approved() {
+        let around = |renewed| Around {
+            renewed: Some(at(renewed)),
+            works: Works::Active,
+        };
+        let well = || found(&healthy(), &around(95), at(100));
+        let silent = found(&healthy(), &around(-19_200), at(100));
+        let one = silent.findings.clone();
+        let all = vec![well().summary(), silent.summary()];
+        let evil = Finding::wrong("agent", "\u{1b}[2Jgone\u{202e}\nok     all", "")
+            .line(Colours::default());
+        assert_eq!(
+            evil,
+            "WRONG  agent                  \\u{1b}[2Jgone\\u{202e} ok all"
+        );
+        for (name, findings) in [
+            ("one-well", well().findings),
+            ("one-silent", one),
+            ("all", all),
+        ] {
+            crate::cli::approved::screens("cli/check/screens", name, |_, colours| {
+                findings.iter().map(|it| it.line(colours) + "\n").collect()
+            });
+        }
     }
 
     #[test]

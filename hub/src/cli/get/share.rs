@@ -3,10 +3,10 @@
 //! Pure.
 
 use super::answer::{Answer, Around, Bound, Problem, problem};
+use crate::explain::bare;
 use chrono::{DateTime, Utc};
 use common::api::binding::{AggregatedStatusItem, GracefulEvictionTask, ResourceBindingSpec};
 use common::api::work::ResourceHealth;
-use common::names::{EXECUTION_PREFIX, work_name};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -151,11 +151,10 @@ impl Share {
         if self.leaving {
             return None;
         }
-        let work = work_name(&answer.kind, answer.namespace.as_deref(), &answer.name);
         match self.applied {
             Some(false) => Some(problem(
-                format!("{name} has not applied it: {}", self.message),
-                format!("Its Work: `kubectl -n {EXECUTION_PREFIX}{name} get work {work} -o yaml`."),
+                format!("{name} has not applied it: {}", bare(&self.message)),
+                why(answer),
             )),
             None if self.held_back => Some(problem(
                 format!("{name} is {}", self.message),
@@ -180,17 +179,18 @@ impl Share {
             }
             _ => format!("{name} says that it is unhealthy"),
         };
-        let within = match &answer.namespace {
-            Some(namespace) => format!("-n {namespace} "),
-            None => String::new(),
-        };
-        let hint = format!(
-            "Look there, with the kubeconfig of {name}: `kubectl {within}describe {} {}`.",
-            answer.resource(),
-            answer.name
-        );
-        problem(what, hint)
+        problem(what, why(answer))
     }
+}
+
+/// Where the member's reason is found, and what mends it.
+fn why(answer: &Answer) -> String {
+    let within = match &answer.namespace {
+        Some(namespace) => format!(" -n {namespace}"),
+        None => String::new(),
+    };
+    let (resource, name) = (answer.resource(), &answer.name);
+    format!("`towline why {resource}/{name}{within}` says why, and what mends it.")
 }
 
 /// Whether the way to a cluster is suspended.

@@ -7,6 +7,7 @@ use super::share::Share;
 use super::works::Delivery;
 use crate::apiserver::table::age;
 use crate::cli::{Colours, Table};
+use crate::explain::bare;
 use chrono::{DateTime, Utc};
 use common::harmless;
 use std::fmt::Write as _;
@@ -221,7 +222,7 @@ impl View {
 
     /// The first line of a text, cut where a table would get too wide.
     fn short(&self, text: &str) -> String {
-        let line = text.lines().next().unwrap_or_default();
+        let line = bare(text.lines().next().unwrap_or_default());
         if self.wide || line.chars().count() <= CUT {
             return line.to_owned();
         }

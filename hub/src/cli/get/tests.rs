@@ -1,8 +1,10 @@
 use super::answer::{Answer, Around, Bound, Seen};
 use super::table::View;
 use super::works::Delivery;
+use crate::cli::{Table, approved};
 use chrono::{DateTime, Utc};
 use common::api::binding::ResourceBinding;
+use common::api::work::ResourceHealth;
 use common::names::ClusterName;
 use serde_json::{Value, json};
 
@@ -197,6 +199,62 @@ fn a_dependency_follows_who_refers_to_it() {
     assert_eq!(answer.problems, []);
 }
 
+#[test]
+fn screens_are_as_they_were_approved() {
+    let failed = json!({"clusterName": "m2", "appliedMessage":
+        "Failed to apply all manifests (0/1): Deployment shop/web: deployments.apps \"web\" is forbidden: exceeded quota: \
+         few, requested: count/deployments.apps=1, used: count/deployments.apps=2, limited: count/deployments.apps=2\nmore",
+        "health": "Unknown"});
+    let (held, free) = (
+        template(&claimed()),
+        template(&json!({"name": "free", "namespace": "tools"})),
+    );
+    let around = Around {
+        works: [("m1".to_owned(), MADE.parse().expect("a time"))].into(),
+        ..Around::default()
+    };
+    let told = answer(Some(&held), Some(&divided(&failed)), &around);
+    let all = [told.clone(), answer(Some(&free), None, &around)];
+    let work = |cluster: &str, applied, health, message: &str| Delivery {
+        cluster: cluster.to_owned(),
+        name: "web-66457cb699".to_owned(),
+        binding: Some("shop/web-deployment".to_owned()),
+        objects: vec!["Deployment".to_owned()],
+        applied,
+        health,
+        created: MADE.parse().ok(),
+        message: message.to_owned(),
+    };
+    let works = [
+        work("m1", Some(true), Some(ResourceHealth::Healthy), ""),
+        work("m2", Some(false), None, "exceeded quota: few"),
+        work("m3", None, None, "no answer yet"),
+    ];
+    let of = |width, colours| View {
+        width: Some(width),
+        colours,
+        ..view()
+    };
+    let screens = |name: &str, show: &dyn Fn(View) -> String| {
+        approved::screens("cli/get/screens", name, |width, colours| {
+            show(of(width, colours))
+        });
+    };
+    let table = |view: View, table: Table| table.coloured(view.colours).within(view.width);
+    screens("list", &|it| table(it, it.list(&all)));
+    screens("one", &|it| it.detail(&told));
+    screens("works", &|it| table(it, it.works(&works)));
+    // As `-w` shows what changed.
+    screens("again", &|it| table(it, it.list(&all).without_headings()));
+    let everywhere = |it: View| View {
+        namespaces: true,
+        types: true,
+        wide: true,
+        ..it
+    };
+    screens("wide", &|it| table(it, everywhere(it).list(&all)));
+}
+
 fn view() -> View {
     View {
         now: now(),
@@ -227,13 +285,9 @@ m1        4          4       True      Healthy   14m
 m2        2          -       False     Unknown   -     exceeded quota
 
 ! m2 has not applied it: exceeded quota
-  Its Work: `kubectl -n karmada-es-m2 get work web-66457cb699 -o yaml`.
+  `towline why deployment.apps/web -n shop` says why, and what mends it.
 ";
-    let work = common::names::work_name("Deployment", Some("shop"), "web");
-    assert_eq!(
-        view().detail(&answer),
-        wanted.replace("web-66457cb699", &work)
-    );
+    assert_eq!(view().detail(&answer), wanted);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Plans as they are shown.
 
 use super::screen::text;
-use crate::cli::{Colours, approved};
+use crate::cli::approved;
 use crate::plan::tests::{
     apply, cluster, delete, deployment, hub, image, planned, policy, tainted, weighed,
 };
@@ -9,7 +9,7 @@ use crate::plan::{Plan, Refused};
 use serde_json::{Value, json};
 
 fn approve(name: &str, plan: &Plan) {
-    approved::approve("plan", name, &text(plan, Colours::default()));
+    approved::screens("cli/plan/screens", name, |_, colours| text(plan, colours));
 }
 
 fn web() -> [Value; 2] {

@@ -6,6 +6,7 @@ use crate::cli::Table;
 use crate::cli::check::clusters::Ready;
 use crate::cli::output::Colours;
 use crate::cli::token::remaining;
+use crate::explain::bare;
 use chrono::{DateTime, Utc};
 use std::fmt::Write as _;
 
@@ -45,7 +46,7 @@ impl View {
                     it.name.clone(),
                     it.ready.shown().to_owned(),
                     since,
-                    why(&it.problems),
+                    why(&it.problems, it.ready.shown()),
                 ]
             },
         );
@@ -56,7 +57,7 @@ impl View {
                 namespace,
                 it.name.clone(),
                 it.state.shown().to_owned(),
-                why(&it.problems),
+                why(&it.problems, it.state.shown()),
             ]
         });
         let works: Vec<&Work> = status.works.iter().collect();
@@ -69,7 +70,7 @@ impl View {
                     it.name.clone(),
                     it.cluster.clone(),
                     it.state.shown().to_owned(),
-                    it.message.lines().next().unwrap_or_default().to_owned(),
+                    bare(it.message.lines().next().unwrap_or_default()).to_owned(),
                 ]
             },
         );
@@ -157,11 +158,14 @@ fn counts(kinds: &[(&str, usize)]) -> String {
 }
 
 /// The first thing that is wrong, and how many more there are.
-fn why(problems: &[String]) -> String {
+/// The first of what is wrong, without the state that stands beside it.
+fn why(problems: &[String], state: &str) -> String {
     let Some((first, more)) = problems.split_first() else {
         return String::new();
     };
     let first = first.lines().next().unwrap_or_default();
+    let rest = first.strip_prefix(state);
+    let first = rest.and_then(|it| it.strip_prefix(": ")).unwrap_or(first);
     match more.len() {
         0 => first.to_owned(),
         many => format!("(1 of {}) {first}", many + 1),

@@ -199,6 +199,40 @@ mod tests {
     }
 
     #[test]
+    fn screens_are_as_they_were_approved() {
+        let row = |id: &str, cluster: Option<&str>, minutes: i64, said: Result<&str, &str>| Row {
+            id: id.to_owned(),
+            cluster: cluster.map(str::to_owned),
+            replace: id == "bbbbbb",
+            uses: 3,
+            used: 1,
+            expires: Some(now() + chrono::Duration::minutes(minutes)),
+            placement: Placement::default(),
+            description: said.ok().map(str::to_owned),
+            unusable: said.err().map(str::to_owned),
+        };
+        let never = Row {
+            expires: None,
+            description: None,
+            ..row("dddddd", None, 0, Ok(""))
+        };
+        let rows = [
+            row(
+                "aaaaaa",
+                None,
+                1500,
+                Ok("for the shops in the north, until the old ones are gone"),
+            ),
+            row("bbbbbb", Some("member1"), 30, Ok("")),
+            row("cccccc", None, -5, Err("it has expired")),
+            never,
+        ];
+        crate::cli::approved::screens("cli/token/screens", "list", |width, colours| {
+            table(&rows, now()).coloured(colours).within(Some(width))
+        });
+    }
+
+    #[test]
     fn time_that_is_left_is_short() {
         let after = |seconds| remaining(now() + chrono::Duration::seconds(seconds), now());
         assert_eq!(after(90_061), "in 1d1h");

@@ -3,6 +3,7 @@
 use crate::cli::check::health;
 use crate::cli::get::read::{Hub, Scope, missing, pages, whole};
 use crate::cli::{CliError, Kind};
+use crate::controller::binding_status::expected;
 use crate::controller::detector::skip::Skips;
 use crate::explain::template::{Bound, Referred};
 use crate::explain::{Report, SeenCluster, SeenTemplate, cluster, template, work};
@@ -17,7 +18,7 @@ use common::api::work::{
 };
 use common::conditions;
 use common::gvk::Gvk;
-use common::interpreter::custom::Customizations;
+use common::interpreter::custom::{Customizations, Failed, Operation};
 use common::interpreter::layers::Interpreter;
 use common::labels::{BINDING_PERMANENT_ID, CLUSTER_BINDING_PERMANENT_ID};
 use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX};
@@ -174,11 +175,9 @@ pub(super) async fn template(
         Some(bound) => works(&hub.client, bound, &mut unseen).await?,
         None => Vec::new(),
     };
+    let known = interpreter(hub, &mut unseen).await?;
     let referred = match needs_referred(&works) {
-        true => {
-            let known = interpreter(hub, &mut unseen).await?;
-            referred(hub, &object, &known).await?
-        }
+        true => referred(hub, &object, &known).await?,
         false => Vec::new(),
     };
     let skips = Skips::parse("", SKIPPED_NAMESPACES)
@@ -189,7 +188,6 @@ pub(super) async fn template(
         skips,
         overrides: overrides(&hub.client, &policies, &mut unseen).await?,
         policies,
-        binding: bound,
         clusters,
         leases: leases
             .iter()
@@ -197,8 +195,10 @@ pub(super) async fn template(
             .collect(),
         works,
         referred,
+        scripts: failing(&known, &resource.gvk, &object, bound.as_ref()),
         hub: health::not_ready(&hub.client).await,
         unseen: unseen.0,
+        binding: bound,
         template: object,
     };
     Ok(template::explain(&seen))
@@ -349,6 +349,38 @@ async fn interpreter(hub: &Hub, unseen: &mut Unseen) -> Result<Interpreter, CliE
         .map(|it| (it.metadata.name.as_deref().unwrap_or_default(), &it.spec));
     let customized = Arc::new(Customizations::new(named));
     Ok(Interpreter::new(customized, Arc::default()))
+}
+
+/// What the hub's own scripts for a template's kind fail at, in the order in which it asks them.
+fn failing(known: &Interpreter, gvk: &Gvk, template: &Value, bound: Option<&Bound>) -> Vec<Failed> {
+    let scripts = |operation| known.scripts(gvk, operation);
+    let replicas = scripts(Operation::Replica).and_then(|it| it.replicas(template)?.err());
+    let mut failed = Vec::from_iter(replicas);
+    let Some(bound) = bound else {
+        return failed;
+    };
+    let follows = bound.spec.propagate_deps == Some(true);
+    let dependencies = scripts(Operation::Dependency).filter(|_| follows);
+    failed.extend(dependencies.and_then(|it| it.dependencies(template)?.err()));
+    let revision =
+        scripts(Operation::ReviseReplica).filter(|_| bound.spec.replicas.is_some_and(|it| it > 0));
+    failed.extend(revision.and_then(|it| {
+        let shares: BTreeSet<i32> = bound
+            .spec
+            .clusters
+            .iter()
+            .map(|it| it.replicas.unwrap_or(0))
+            .collect();
+        shares
+            .into_iter()
+            .find_map(|share| it.revise(template, share)?.err())
+    }));
+    let told = &bound.status.aggregated_status;
+    let aggregation = scripts(Operation::AggregateStatus).filter(|_| !told.is_empty());
+    failed.extend(
+        aggregation.and_then(|it| it.aggregate(template, &expected(&bound.spec, told))?.err()),
+    );
+    failed
 }
 
 /// What a template refers to by name, and whether the hub has it.

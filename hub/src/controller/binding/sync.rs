@@ -272,7 +272,9 @@ impl Sync {
         if !faults.is_empty() {
             return self.failed(held, &faults).await;
         }
-        self.note(held, None).await?;
+        let unread = condition::unread(&interpreter, &object, &binding.spec);
+        let unread = unread.as_deref().map(|text| (condition::SCRIPT, text));
+        self.note(held, unread).await?;
         if are_orphans || last.is_some() {
             let kind = binding.kind();
             let message = format!("Sync work of {kind}({key}) successful.");
@@ -300,7 +302,7 @@ impl Sync {
         texts.sort_unstable();
         let text = texts.join("; ");
         let lasts = faults.iter().all(|it| matches!(it, Fault::Lasting(_)));
-        if self.note(held, Some(&text)).await? {
+        if self.note(held, Some((condition::REASON, &text))).await? {
             let notice = Notice::warning(condition::REASON, text.clone());
             self.tell(&held.binding, &[notice]);
         }
@@ -311,7 +313,11 @@ impl Sync {
     }
 
     /// Has the binding show what is wrong, as long as something is; whether it did not yet.
-    async fn note(&self, held: &world::Binding, problem: Option<&str>) -> Result<bool, Error> {
+    async fn note(
+        &self,
+        held: &world::Binding,
+        problem: Option<(&str, &str)>,
+    ) -> Result<bool, Error> {
         let before = &held.status.conditions;
         let Some(conditions) = condition::decide(self.clock.now(), before, problem) else {
             return Ok(false);

@@ -14,6 +14,13 @@ use common::merge::difference;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
+/// The condition of a binding while its template's status cannot be made of what members say.
+pub const AGGREGATED: &str = "StatusAggregated";
+/// Why, in one word; also that of the event.
+pub const NOT_AGGREGATED: &str = "AggregateStatusFailed";
+/// Most of what it tells, in bytes.
+const TOLD: usize = 1024;
+
 /// What was seen around one binding.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
@@ -106,6 +113,20 @@ pub fn decide(now: DateTime<Utc>, seen: &Observed, items: &[AggregatedStatusItem
     let condition = conditions::new(FULLY_APPLIED, applied, reason, message, now);
     conditions::set(&mut status.conditions, condition, now);
     let mut decision = Decision::default();
+    match &seen.template {
+        Some((_, Err(error))) => {
+            let end = error.floor_char_boundary(TOLD);
+            let told = conditions::new(AGGREGATED, false, NOT_AGGREGATED, &error[..end], now);
+            let before = conditions::get(&status.conditions, AGGREGATED);
+            if before.is_none_or(|it| it.message != told.message) {
+                let notice = Notice::warning(NOT_AGGREGATED, error.as_str());
+                decision.events.push(notice.clone());
+                decision.template_events.push(notice);
+            }
+            conditions::set(&mut status.conditions, told, now);
+        }
+        _ => status.conditions.retain(|it| it.type_ != AGGREGATED),
+    }
     if status != seen.status {
         decision.events.push(Notice::normal(
             "AggregateStatusSucceed",
@@ -119,10 +140,6 @@ pub fn decide(now: DateTime<Utc>, seen: &Observed, items: &[AggregatedStatusItem
             let notice = Notice::normal("AggregateStatusSucceed", message);
             decision.template_events.push(notice);
             decision.template = Some(after.clone());
-        }
-        Some((_, Err(error))) => {
-            let notice = Notice::warning("AggregateStatusFailed", error.as_str());
-            decision.template_events.push(notice);
         }
         _ => {}
     }

@@ -262,6 +262,19 @@ fn only_what_differs_is_written_and_told() {
     let failed = decided(&seen);
     assert_eq!(failed.template_events[0].reason, "AggregateStatusFailed");
     assert_eq!(failed.template_patch(&seen), None);
+
+    // It is told once, and shown for as long as it is so.
+    let shown = |decision: &Decision| {
+        let status = decision.status.clone().expect("a status");
+        conditions::get(&status.conditions, "StatusAggregated").map(|it| it.message.clone())
+    };
+    assert_eq!(shown(&failed).as_deref(), Some("no such rule"));
+    seen.status = failed.status.clone().expect("a status");
+    assert_eq!(decided(&seen), Decision::default());
+    seen.template = Some((json!({}), Err("\u{e4}".repeat(9_999))));
+    assert_eq!(shown(&decided(&seen)).map(|it| it.len()), Some(1024));
+    seen.template = Some((json!({}), Ok(json!({}))));
+    assert_eq!(shown(&decided(&seen)), None);
 }
 
 #[test]

@@ -1,39 +1,26 @@
-//! What a person reads, kept as screens that were looked at: `screens/NAME.txt`, for a narrow and for a wide
-//! terminal. `TOWLINE_SCREENS=write` writes them anew.
+//! What a person reads, kept as screens that were looked at.
 
 use super::failures::failures;
 use super::seeds::{cluster, condition, healthy, now, running};
-use crate::explain::{SeenCluster, template, text};
+use crate::cli::Colours;
+use crate::cli::approved::{WIDTHS, screens};
+use crate::explain::{Report, SeenCluster, State, template, text};
 use serde_json::json;
-use std::fmt::Write as _;
-use std::path::Path;
 
-const NARROW: usize = 60;
-const WIDE: usize = 120;
-
-fn screen(name: &str, report: &crate::explain::Report) -> Option<String> {
-    let mut shown = String::new();
-    for width in [NARROW, WIDE] {
-        let _ = writeln!(shown, "----- {width} columns");
-        shown.push_str(&text::render(report, Some(width)));
-    }
-    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("src/explain/tests/screens")
-        .join(format!("{name}.txt"));
-    if std::env::var("TOWLINE_SCREENS").as_deref() == Ok("write") {
-        std::fs::write(&file, &shown).expect("written");
-    }
-    let kept = std::fs::read_to_string(&file).unwrap_or_default();
-    (kept != shown).then(|| format!("{}:\n{shown}", file.display()))
+fn screen(name: &str, report: &Report) {
+    screens("explain/tests/screens", name, |width, colours| {
+        text::render(report, Some(width), |state, word| {
+            colours.state(state, word)
+        })
+    });
 }
 
 #[test]
 fn screens_are_as_they_were_approved() {
-    let mut changed = Vec::new();
-    changed.extend(screen("well", &template::explain(&healthy())));
+    screen("well", &template::explain(&healthy()));
     for failure in failures() {
         let name = failure.name.to_lowercase().replace([' ', '\''], "-");
-        changed.extend(screen(&name, &template::explain(&failure.seen)));
+        screen(&name, &template::explain(&failure.seen));
     }
     let silent = json!({"status": {"conditions": [
         condition("Ready", "Unknown", "ClusterStatusUnknown", "Cluster status controller stopped posting cluster status.")]}});
@@ -46,25 +33,41 @@ fn screens_are_as_they_were_approved() {
             hub: None,
             unseen: Vec::new(),
         };
-        changed.extend(screen(name, &crate::explain::cluster::explain(&seen)));
+        screen(name, &crate::explain::cluster::explain(&seen));
     }
-    assert!(changed.is_empty(), "{}", changed.join("\n"));
 }
 
 #[test]
 fn no_line_is_wider_than_the_terminal_but_commands() {
-    for failure in failures() {
+    for (failure, width) in failures()
+        .iter()
+        .flat_map(|it| WIDTHS.map(|width| (it, width)))
+    {
         let report = template::explain(&failure.seen);
         let commands = report
             .broken
             .as_ref()
             .map(|it| it.mend.commands.join("\n"))
             .unwrap_or_default();
-        for line in text::render(&report, Some(NARROW)).lines() {
+        for line in text::render(&report, Some(width), text::plain).lines() {
             let is_command = commands.contains(line.trim_start());
             let is_one_word = !line.trim().contains(' ');
-            let fits = line.chars().count() <= NARROW || is_command || is_one_word;
+            let fits = line.chars().count() <= width || is_command || is_one_word;
             assert!(fits, "{}: {line}", failure.name);
         }
     }
+}
+
+#[test]
+fn what_is_broken_is_seen_at_once() {
+    let colours = Colours::always();
+    assert_eq!(
+        colours.state(State::Broken, "BROKEN"),
+        colours.bad("BROKEN")
+    );
+    assert_eq!(
+        colours.state(State::Waiting, "WAITS"),
+        colours.change("WAITS")
+    );
+    assert_eq!(colours.state(State::Ok, "ok"), colours.good("ok"));
 }

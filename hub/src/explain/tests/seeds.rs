@@ -8,6 +8,7 @@ use common::api::binding::ResourceBinding;
 use common::api::cluster::Cluster;
 use common::api::policy::{ClusterPropagationPolicy, PropagationPolicy};
 use common::api::work::Work;
+use common::interpreter::custom::{Failed, Operation, Problem};
 use serde_json::{Value, json};
 
 pub(super) const MADE: &str = "2026-01-01T00:00:00Z";
@@ -147,6 +148,7 @@ pub(super) fn healthy() -> Seen {
             .into(),
         works: vec![running("m1", 4), running("m2", 2)],
         referred: Vec::new(),
+        scripts: Vec::new(),
         hub: None,
         unseen: Vec::new(),
     }
@@ -199,6 +201,17 @@ pub(super) fn diagnosed(reason: &str, message: &str) -> Seen {
         &[applied(), told],
         &json!({"health": "Unhealthy", "status": {"replicas": 2}}),
     );
+    seen
+}
+
+/// What a script of the hub fails at.
+pub(super) fn stopped(operation: Operation, problem: &str) -> Seen {
+    let mut seen = healthy();
+    seen.scripts = vec![Failed {
+        customization: "webs".into(),
+        operation,
+        problem: Problem::Type(problem.into()),
+    }];
     seen
 }
 
