@@ -9,16 +9,16 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::process::Command;
 
+use super::desk::Desk;
 use crate::env::{
-    Parts, Process, ProcessSpec, Run, Scratch, binary, left_out, repository, run, wait_for,
+    Parts, Process, ProcessSpec, Run, Scratch, binary, left_out, repository, wait_for,
 };
 
 /// How long anything may take; the machine is shared.
 const SOON: Duration = Duration::from_secs(150);
 /// The guides, in the order in which they are tried on one hub.
-const GUIDES: [&str; 7] = [
+const GUIDES: [&str; 8] = [
     "concepts",
     "propagate",
     "override",
@@ -26,6 +26,7 @@ const GUIDES: [&str; 7] = [
     "coming-from",
     "tenants",
     "access",
+    "troubleshoot",
 ];
 /// Verbs that write nothing.
 const READS: [&str; 7] = ["get", "status", "why", "events", "check", "plan", "auth"];
@@ -95,45 +96,29 @@ fn missing<'a>(said: &str, shown: &'a [String]) -> Option<&'a String> {
     })
 }
 
-/// Where the guides are typed.
-struct Desk {
-    folder: PathBuf,
-    path: std::ffi::OsString,
+/// Where the guides are typed, and the hub's kubeconfig.
+struct Guides {
+    desk: Desk,
     kubeconfig: PathBuf,
 }
 
-impl Desk {
+impl Guides {
     fn new(folder: PathBuf, data: &Path, kubectl: &Path) -> Result<Self> {
-        let programs = folder.join("bin");
-        fs::create_dir_all(&programs)?;
-        for (name, program) in [
-            ("towline", binary("towline")?),
-            ("kubectl-towline", binary("towline")?),
-            ("kubectl", kubectl.to_owned()),
-        ] {
-            symlink(program, programs.join(name))?;
-        }
+        let desk = Desk::new(folder, kubectl)?;
+        let folder = &desk.folder;
         symlink(repository().join("examples"), folder.join("examples"))?;
         for member in ["member1", "member2"] {
             let file = format!("{member}.kubeconfig");
             symlink(data.join(&file), folder.join(&file))?;
         }
-        let outside = std::env::var_os("PATH").unwrap_or_default();
-        let path = std::iter::once(programs).chain(std::env::split_paths(&outside));
         Ok(Self {
-            folder,
-            path: std::env::join_paths(path)?,
+            desk,
             kubeconfig: data.join("hub/admin.kubeconfig"),
         })
     }
 
     async fn typed(&self, line: &str) -> Result<Run> {
-        let mut command = Command::new("sh");
-        command.args(["-c", line]).current_dir(&self.folder);
-        command
-            .env("PATH", &self.path)
-            .env("KUBECONFIG", &self.kubeconfig);
-        run(command, None, SOON).await
+        self.desk.typed(line, &self.kubeconfig, SOON).await
     }
 
     async fn follow(&self, guide: &str) -> Result<usize> {
@@ -142,7 +127,7 @@ impl Desk {
         let mut typed = 0;
         for step in steps(&text) {
             match step {
-                Step::File(name, content) => fs::write(self.folder.join(name), content)?,
+                Step::File(name, content) => fs::write(self.desk.folder.join(name), content)?,
                 Step::Line(line, shown) => {
                     self.holds(&line, &shown)
                         .await
@@ -197,9 +182,9 @@ async fn every_command_of_the_guides_says_what_they_say() -> Result<()> {
         Ok(demo.log_text().contains("It stays up until Ctrl-C"))
     })
     .await?;
-    let desk = Desk::new(scratch.join("desk"), &data, &kubectl)?;
+    let guides = Guides::new(scratch.join("desk"), &data, &kubectl)?;
     for guide in GUIDES {
-        let typed = desk.follow(guide).await?;
+        let typed = guides.follow(guide).await?;
         ensure!(typed > 3, "{guide} has {typed} commands");
     }
     demo.stop(SOON).await?;

@@ -1,7 +1,7 @@
 //! A hub that turned on its members: whoever may write Works there tries to own a member by them, against
 //! an agent with the rights that are shipped. Each attack runs beside what is rightful.
 
-mod rig;
+pub(super) mod rig;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;

@@ -5,6 +5,7 @@ mod members;
 mod overrides;
 mod plan;
 mod rig;
+mod scripts;
 mod stage;
 mod tenants;
 mod unhealthy;

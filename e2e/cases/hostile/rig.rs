@@ -22,21 +22,21 @@ use crate::env::{
 };
 
 /// The cluster's name.
-pub(super) const CLUSTER: &str = "target";
+pub(in crate::cases) const CLUSTER: &str = "target";
 /// Where its Works are.
-pub(super) const EXECUTION: &str = "karmada-es-target";
+pub(in crate::cases) const EXECUTION: &str = "karmada-es-target";
 /// How long anything may take; the machine is shared.
-pub(super) const SOON: Duration = Duration::from_secs(150);
+pub(in crate::cases) const SOON: Duration = Duration::from_secs(150);
 
 /// The stage of an attack.
-pub(super) struct Rig {
+pub(in crate::cases) struct Rig {
     /// The hub with Towline.
-    pub(super) fleet: Fleet,
+    pub(in crate::cases) fleet: Fleet,
     /// The member's owner.
-    pub(super) owner: Client,
-    scratch: Scratch,
+    pub(in crate::cases) owner: Client,
+    pub(in crate::cases) scratch: Scratch,
     hub: Plane,
-    member: Plane,
+    pub(in crate::cases) member: Plane,
     /// A kubeconfig of the agent's ServiceAccount.
     shipped: PathBuf,
     agent: Option<Process>,
@@ -44,27 +44,36 @@ pub(super) struct Rig {
 
 impl Rig {
     /// A hub and a member without an agent.
-    pub(super) async fn bare(name: &str) -> Result<Self> {
+    pub(in crate::cases) async fn bare(name: &str) -> Result<Self> {
         Self::planes(name, Version::default()).await
     }
 
     /// A hub, and a member of that version in which an agent is installed that does not run yet.
-    pub(super) async fn start(name: &str, version: Version) -> Result<Self> {
+    pub(in crate::cases) async fn start(name: &str, version: Version) -> Result<Self> {
         let rig = Self::planes(name, version).await?;
         rig.register(&rig.member.kubeconfig, &[]).await?.ok()?;
         Ok(rig)
     }
 
     async fn planes(name: &str, version: Version) -> Result<Self> {
-        let scratch = Scratch::new(name)?;
-        let parts = Parts::from_env()?;
         let mut options = PlaneOptions::member("member").version(version);
         // Policies are what only a real API server has; nothing here needs a Pod that runs.
         (options.builtin, options.nodes, options.scheduler) = (false, 0, false);
+        Self::of(name, PlaneOptions::hub(), options).await
+    }
+
+    /// A hub and a member without an agent, of these servers.
+    pub(in crate::cases) async fn of(
+        name: &str,
+        hub: PlaneOptions,
+        member: PlaneOptions,
+    ) -> Result<Self> {
+        let scratch = Scratch::new(name)?;
+        let parts = Parts::from_env()?;
         let (hub_dir, member_dir) = (scratch.join("hub"), scratch.join("member"));
         let (hub, member) = futures::try_join!(
-            Plane::start(&parts, &hub_dir, PlaneOptions::hub()),
-            Plane::start(&parts, &member_dir, options),
+            Plane::start(&parts, &hub_dir, hub),
+            Plane::start(&parts, &member_dir, member),
         )?;
         let fleet = Fleet::start(&scratch.join("towline"), &hub).await?;
         let user = format!("system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_NAME}");
@@ -82,7 +91,11 @@ impl Rig {
     }
 
     /// `towline register` with a new token and more flags; no pod is started.
-    pub(super) async fn register(&self, kubeconfig: &Path, flags: &[&str]) -> Result<Run> {
+    pub(in crate::cases) async fn register(
+        &self,
+        kubeconfig: &Path,
+        flags: &[&str],
+    ) -> Result<Run> {
         let token = self.fleet.token(&["--cluster", CLUSTER]).await?;
         let kubeconfig = kubeconfig.display().to_string();
         let args = ["register", &self.fleet.address, "--kubeconfig", &kubeconfig];
@@ -95,7 +108,7 @@ impl Rig {
     }
 
     /// Starts the agent with the flags of its Deployment and the rights of its ServiceAccount.
-    pub(super) async fn start_agent(&mut self) -> Result<()> {
+    pub(in crate::cases) async fn start_agent(&mut self) -> Result<()> {
         let deployments: Api<Deployment> = Api::namespaced(self.owner.clone(), AGENT_NAMESPACE);
         let deployment = serde_json::to_value(deployments.get(AGENT_NAME).await?)?;
         let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
@@ -114,21 +127,27 @@ impl Rig {
     }
 
     /// The owner allows a reserved namespace, and the agent is started anew as its pod would be.
-    pub(super) async fn allow(&mut self, namespace: &str) -> Result<()> {
+    pub(in crate::cases) async fn allow(&mut self, namespace: &str) -> Result<()> {
         let kubeconfig = self.member.kubeconfig.display().to_string();
         let args = ["register", "--kubeconfig", &kubeconfig, "--wait=0"];
         let all = args.into_iter().chain(["--allow-namespace", namespace]);
         let said = self.fleet.towline.cli(all).await?.ok()?;
         let warned = said.stderr.contains("owns what runs there");
         ensure!(warned, "{}", said.stderr);
-        if let Some(mut agent) = self.agent.take() {
-            agent.stop(SOON).await?;
-        }
+        self.stop_agent().await?;
         self.start_agent().await
     }
 
+    /// Ends the agent's process; whoever looks sees that there was one.
+    pub(in crate::cases) async fn stop_agent(&mut self) -> Result<()> {
+        match self.agent.take() {
+            Some(mut agent) => agent.stop(SOON).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// A client that is the agent's ServiceAccount.
-    pub(super) async fn as_agent(&self) -> Result<Client> {
+    pub(in crate::cases) async fn as_agent(&self) -> Result<Client> {
         client(&self.shipped).await
     }
 
@@ -137,7 +156,7 @@ impl Rig {
     }
 
     /// Writes a Work.
-    pub(super) async fn deliver(&self, name: &str, manifests: &[Value]) -> Result<()> {
+    pub(in crate::cases) async fn deliver(&self, name: &str, manifests: &[Value]) -> Result<()> {
         let work = serde_json::from_value(json!({
             "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata": {"name": name},
             "spec": {"workload": {"manifests": manifests}},
@@ -148,7 +167,7 @@ impl Rig {
     }
 
     /// Deletes a Work and waits until it is gone.
-    pub(super) async fn delete(&self, name: &str) -> Result<()> {
+    pub(in crate::cases) async fn delete(&self, name: &str) -> Result<()> {
         let works = self.works().await?;
         works.delete(name, &DeleteParams::default()).await?;
         wait_for(&format!("the end of Work {name}"), SOON, async || {
@@ -158,7 +177,12 @@ impl Rig {
     }
 
     /// Waits for Applied with this status and these words, and returns its message.
-    pub(super) async fn applied(&self, name: &str, status: &str, words: &str) -> Result<String> {
+    pub(in crate::cases) async fn applied(
+        &self,
+        name: &str,
+        status: &str,
+        words: &str,
+    ) -> Result<String> {
         let works = self.works().await?;
         let what = format!("Applied={status} of Work {name} with {words:?}");
         let waited = wait_for_some(&what, SOON, async || {
@@ -178,21 +202,19 @@ impl Rig {
     }
 
     /// The owner allows nothing any more, and the agent is started anew.
-    pub(super) async fn withdraw(&mut self) -> Result<()> {
+    pub(in crate::cases) async fn withdraw(&mut self) -> Result<()> {
         let kubeconfig = self.member.kubeconfig.display().to_string();
         let args = ["register", "--kubeconfig", &kubeconfig, "--wait=0"];
         let all = args.into_iter().chain(["--allow-namespace", "none"]);
         self.fleet.towline.cli(all).await?.ok()?;
-        if let Some(mut agent) = self.agent.take() {
-            agent.stop(SOON).await?;
-        }
+        self.stop_agent().await?;
         self.start_agent().await?;
         self.applied("privileged", "False", "is reserved").await?;
         Ok(())
     }
 
     /// `towline unregister`: the agent takes itself and its policy out, though the policy is in force.
-    pub(super) async fn leave(&mut self) -> Result<()> {
+    pub(in crate::cases) async fn leave(&mut self) -> Result<()> {
         self.fleet
             .cli(&["unregister", CLUSTER, "--yes"])
             .await?
@@ -218,7 +240,7 @@ impl Rig {
     }
 
     /// Ends both planes and removes the folder.
-    pub(super) async fn passed(mut self) {
+    pub(in crate::cases) async fn passed(mut self) {
         drop(self.agent.take());
         self.member.stop().await;
         self.hub.stop().await;

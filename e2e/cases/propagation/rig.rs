@@ -8,6 +8,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use std::time::Duration;
 
+use crate::cases::desk::Desk;
 use crate::env::{
     Answer, Fleet, JSON, MERGE, Parts, Plane, PlaneOptions, Run, Scratch, ask, client, wait_for,
     wait_for_some,
@@ -32,6 +33,7 @@ pub(super) struct Rig {
     pub(super) tenant: Client,
     plane: Plane,
     fleet: Fleet,
+    desk: Option<Desk>,
     scratch: Scratch,
 }
 
@@ -73,7 +75,10 @@ impl Rig {
         let plane = Plane::start(&Parts::from_env()?, &scratch.join("hub"), options).await?;
         let fleet = Fleet::start(&scratch.join("towline"), &plane).await?;
         let file = plane.kubeconfig_for(&scratch.join("tenant.kubeconfig"), "tenant", &[])?;
+        let kubectl = Parts::from_env()?.any_kubectl();
+        let desk = kubectl.map(|it| Desk::new(scratch.join("desk"), &it));
         let rig = Self {
+            desk: desk.transpose()?,
             admin: plane.client().await?,
             tenant: client(&file).await?,
             plane,
@@ -162,6 +167,14 @@ impl Rig {
     /// A command of `towline` on the hub, as the administrator.
     pub(super) async fn cli(&self, args: &[&str]) -> Result<Run> {
         self.fleet.cli(args).await
+    }
+
+    /// Types a command as the administrator; it has to work.
+    pub(super) async fn types(&self, command: &str) -> Result<()> {
+        let desk = self.desk.as_ref().context("there is no kubectl")?;
+        let typed = desk.typed(command, self.fleet.kubeconfig(), SOON).await?;
+        typed.ok()?;
+        Ok(())
     }
 
     /// Creates an object as the administrator.

@@ -34,12 +34,15 @@ async fn a_lost_kubeconfig_is_shut_out_at_once() -> Result<()> {
     let open = watch(&kept).await?;
     ask(&kept, "GET", MAPS, None).await?.ok()?;
     let twin = watch(&rig.bob).await?;
-    let mut command = tokio::process::Command::new(binary("towline-hub")?);
-    command
-        .args(["revoke", "--data-dir"])
-        .arg(rig.plane.data_dir());
-    command.arg("--kubeconfig").arg(&lost);
-    let said = run(command, None, SOON).await?.ok()?.stdout;
+    let revoke = async |words: &[&str]| -> Result<String> {
+        let mut command = tokio::process::Command::new(binary("towline-hub")?);
+        command
+            .args(["revoke", "--data-dir"])
+            .arg(rig.plane.data_dir());
+        command.args(words);
+        Ok(run(command, None, SOON).await?.ok()?.stdout)
+    };
+    let said = revoke(&["--kubeconfig", &lost.display().to_string()]).await?;
     ensure!(said.contains("is revoked"), "{said}");
     timeout(SOON, open).await.context("the watch goes on")??;
     wait_for("the lost kubeconfig to be refused", SOON, async || {
@@ -53,7 +56,26 @@ async fn a_lost_kubeconfig_is_shut_out_at_once() -> Result<()> {
     );
     // The same user by another certificate goes on.
     ensure!(!twin.is_finished(), "the twin's watch has ended");
+    // It is on the list by its number, by which it can be named too; and its user can be shut out as a whole.
+    let listed = revoke(&["--list"]).await?;
+    let serial = listed
+        .trim()
+        .strip_prefix("serial ")
+        .context(listed.clone())?;
+    let said = revoke(&["--serial", serial]).await?;
+    ensure!(said.contains(serial), "{said}");
     twin.abort();
+    let file = rig.scratch.join("carol.kubeconfig");
+    let carol = rig
+        .plane
+        .kubeconfig_for(&file, "carol", &["system:masters"])?;
+    let carol = client(&carol).await?;
+    ask(&carol, "GET", MAPS, None).await?.ok()?;
+    revoke(&["--user", "carol"]).await?;
+    wait_for("the user to be refused", SOON, async || {
+        Ok(ask(&carol, "GET", MAPS, None).await?.code == 401)
+    })
+    .await?;
     rig.end().await
 }
 
