@@ -1,8 +1,10 @@
 //! Holds the rules of the tree that the compiler cannot: who may import whom, what pure modules may
-//! touch, how long a file may grow, what tasks and choices between events look like.
+//! touch, how long a file may grow, what tasks and choices between events look like, and where documents lead.
 
 #[path = "tidy/arrows.rs"]
 mod arrows;
+#[path = "tidy/docs.rs"]
+mod docs;
 #[path = "tidy/sources.rs"]
 mod sources;
 
