@@ -171,9 +171,13 @@ async fn failing_member(works: usize) -> Failing {
             let rows: Vec<Value> = (0..PODS).map(row).collect();
             json!({"columnDefinitions": columns, "rows": rows})
         } else if line.contains("/pods/") {
-            pod("p", &waiting("ImagePullBackOff", "no such image"))
+            let mut pod = pod("p", &waiting("ImagePullBackOff", "no such image"));
+            pod["metadata"]["managedFields"] = json!("f".repeat(8 * 1024));
+            pod
         } else if line.contains("/events?") {
-            json!({"items": [{"type": "Warning", "reason": "Failed", "message": "no such image"}]})
+            let warning =
+                json!({"type": "Warning", "reason": "Failed", "message": "no such image"});
+            json!({ "items": vec![warning; 20] })
         } else if line.contains("/deployments/") {
             json!({"spec": {"selector": {"matchLabels": {"app": "web"}}}})
         } else {
@@ -331,4 +335,55 @@ async fn ten_thousand_failing_pods_are_asked_for_in_turn_and_told_once() {
     let kept = state.works.values().filter_map(|it| it.diagnosis.as_ref());
     let bytes: usize = kept.map(|it| it.message.len()).sum();
     assert!(bytes > 0 && bytes <= MOST * MESSAGE, "{bytes}");
+}
+
+/// Kilobytes of memory that this process has for what it keeps, without the program itself.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux says");
+    let line = status.lines().find_map(|it| it.strip_prefix("RssAnon:"));
+    let kilobytes = line.and_then(|it| it.split_whitespace().next()?.parse().ok());
+    kilobytes.expect("a number")
+}
+
+/// Kilobytes that an agent may grow by, as docs/operations.md says.
+const GROWN: u64 = 3 * 1024;
+
+#[test]
+fn ten_thousand_failing_pods_cost_little_memory() {
+    const ALONE: &str = "TOWLINE_ALONE";
+    // What other tests hold is not what is measured: it runs in a process of its own.
+    if std::env::var_os(ALONE).is_none() {
+        let mut alone = std::process::Command::new(std::env::current_exe().expect("this program"));
+        let name = "execution::diagnosis::tests::ten_thousand_failing_pods_cost_little_memory";
+        alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1");
+        let ran = alone.output().expect("it runs");
+        let said = [ran.stdout, ran.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(ran.status.success() && said.contains(" 1 passed"), "{said}");
+        return;
+    }
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        let failing = failing_member(10_000 / PODS).await;
+        let look = async |work: &Arc<str>| {
+            let looked = failing.diagnoser.reconcile(work).await;
+            looked.expect("never fails");
+        };
+        // What the first one costs is not for the number of them.
+        look(&failing.works[0]).await;
+        assert_eq!(failing.reported().await, 1);
+        let before = resident();
+        let mut most = before;
+        for _ in 0..2 {
+            for work in &failing.works {
+                look(work).await;
+                most = most.max(resident());
+            }
+            assert_eq!(failing.reported().await, MOST);
+        }
+        most = most.max(resident());
+        eprintln!("from {before} KiB to {most} KiB");
+        assert!(most - before <= GROWN, "from {before} KiB to {most} KiB");
+    });
 }
