@@ -19,6 +19,7 @@ pub mod errors;
 pub mod events;
 pub mod fields;
 pub mod intake;
+pub mod interpret;
 pub mod manifest;
 pub mod metrics;
 pub mod order;

@@ -82,6 +82,10 @@ pub const TELL_ORPHANS: &str = "towline.dev/tell-orphans";
 /// Annotation on a Work: UIDs of orphaned objects, split by commas, which the agent is to delete.
 pub const DELETE_ORPHANS: &str = "towline.dev/delete-orphans";
 
+/// Annotation on a Work: the scripts that its member asks about its objects, see
+/// [`crate::interpreter::custom::carried`].
+pub const INTERPRETATION: &str = "towline.dev/interpretation";
+
 /// Annotation of a binding: the placement that was applied last, as JSON.
 pub const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";
 /// Label of a binding that somebody but a policy made, and that is to be placed.

@@ -6,10 +6,11 @@ use agent::execution::decide::{Decision, Live, Observed, Owner, decide};
 use agent::execution::desired::{Desired, WorkRef};
 use agent::execution::fields;
 use agent::execution::manifest::Manifest;
-use agent::execution::retain;
+use agent::execution::interpret::Shown;
 use agent::execution::state::LiveRecord;
 use agent::execution::wire::LiveMeta;
 use chrono::{DateTime, Utc};
+use common::interpreter::retain;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
@@ -43,8 +44,7 @@ fuzz_target!(|data: &[u8]| {
     let entries = object["metadata"]["managedFields"].as_array();
     let _ = fields::take_over(entries.map_or(&[][..], Vec::as_slice), "towline");
     let _ = LiveRecord::new(
-        &manifest.target.gvk,
-        &object,
+        Shown::built_in(&manifest.target.gvk, &object),
         meta.clone(),
         WORK.namespace,
         true,

@@ -215,6 +215,7 @@ impl Applier {
             key: key.clone(),
             desired,
             before,
+            scripts: job.scripts.as_deref(),
             retry_at: failure.map(|f| f.retry_at),
         };
         let outcome = self.objects.apply(&task).await;

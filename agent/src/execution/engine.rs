@@ -13,6 +13,7 @@ use super::events::Events;
 use super::intake::autoscalers::Autoscalers;
 use super::intake::objects::ObjectSource;
 use super::intake::works::WorkSource;
+use super::interpret::Interpreter;
 use super::persist::Persister;
 use super::prune::Pruner;
 use super::prune::orphans::Orphans;
@@ -80,6 +81,7 @@ impl Engine {
         };
         let metrics = ctx.register_metrics(|registry| Metrics::register(registry, "towline_agent"));
         let (state, queue) = (Shared::default(), Queue::new());
+        let interpreter = Interpreter::default();
         let events = Arc::new(Events::new(ctx.clock.clone()));
         let contact = Arc::new(Contact::default());
         let permits = Arc::new(Semaphore::new(limits.member.max(1)));
@@ -148,6 +150,7 @@ impl Engine {
                 state: state.clone(),
                 queue: queue.clone(),
                 persister: persister.clone(),
+                interpreter: interpreter.clone(),
                 fights: Mutex::default(),
                 clock: ctx.clock.clone(),
             },
@@ -205,6 +208,7 @@ impl Engine {
             queue: queue.clone(),
             reporter: reporter.clone(),
             diagnoser: diagnoser.clone(),
+            interpreter,
             metrics: metrics.clone(),
             chance: ctx.chance.clone(),
         });

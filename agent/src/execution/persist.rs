@@ -294,7 +294,7 @@ impl Persister {
         for name in std::mem::take(&mut inner.touched) {
             match state.to_store(&name, inner.plan.contains(&name)) {
                 Some((entry, manifests)) => {
-                    let (size, extra) = (manifests.bytes().len(), entry.claims.stored_size());
+                    let (size, extra) = (manifests.bytes().len(), entry.stored_extra());
                     inner.plan.put(&name, size, extra, entry.print);
                 }
                 None => inner.plan.remove(&name),
@@ -318,12 +318,13 @@ impl Persister {
                     return None;
                 }
                 let bytes = slice(manifests.bytes(), member.part).to_vec();
-                let claims = match member.part {
-                    0 => entry.claims,
-                    _ => Claims::default(),
+                let (claims, scripts) = match member.part {
+                    0 => (entry.claims, entry.scripts),
+                    _ => (Claims::default(), String::new()),
                 };
                 let entry = Entry {
                     claims,
+                    scripts,
                     part: member.part,
                     parts: member.parts,
                     sequence: member.sequence,

@@ -241,6 +241,7 @@ fn blocked(text: &str, finalizers: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::execution::interpret::Shown;
     use crate::execution::state::LiveRecord;
     use crate::execution::testing::{Handles, lines, map, marked, refusal, scripted, wire};
 
@@ -301,8 +302,7 @@ mod tests {
         let object = marked("a", "o", "w");
         let gvk = parts.state.lock().gvk(key.kind).expect("known");
         let live = LiveRecord::new(
-            &gvk,
-            &object,
+            Shown::built_in(&gvk, &object),
             LiveMeta::read(&object),
             "karmada-es-m1",
             true,

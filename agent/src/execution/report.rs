@@ -8,7 +8,7 @@ use super::manifest::hash_value;
 use super::state::{ObjectKey, State, WorkRecord};
 use super::wire::WorkMeta;
 use chrono::{DateTime, Utc};
-use common::api::work::{ResourceHealth, WORKLOAD_HEALTHY};
+use common::api::work::{INTERPRETED, ResourceHealth, WORKLOAD_HEALTHY};
 use common::conditions;
 use common::gvk::Gvk;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -49,6 +49,7 @@ pub fn report(state: &State, name: &str, now: DateTime<Utc>) -> Option<Report> {
         changed |= conditions::set(&mut conditions, condition, now);
     }
     changed |= diagnose(&mut conditions, state, name, record, now);
+    changed |= interpret(&mut conditions, state, name, record, now);
     let statuses = statuses(state, name, record);
     let reported = hash_value(&statuses);
     let restated = reported != record.reported;
@@ -107,6 +108,32 @@ fn diagnose(
         found.message.as_str(),
         now,
     );
+    conditions::set(conditions, condition, now)
+}
+
+/// Has the conditions say which scripts about the objects fail, and no more once none does.
+fn interpret(
+    conditions: &mut Vec<Condition>,
+    state: &State,
+    work: &str,
+    record: &WorkRecord,
+    now: DateTime<Utc>,
+) -> bool {
+    let live = (record.items.iter()).filter_map(|item| state.live(item.key.as_deref()?));
+    let of_work = live.filter(|live| live.work.as_deref() == Some(work));
+    // As of health: of what is not seen yet nobody knows.
+    let Some(problems) = of_work
+        .map(|live| live.problem.as_deref())
+        .reduce(|first, next| first.or(next))
+    else {
+        return false;
+    };
+    let Some(problem) = problems else {
+        let before = conditions.len();
+        conditions.retain(|it| it.type_ != INTERPRETED);
+        return conditions.len() < before;
+    };
+    let condition = conditions::new(INTERPRETED, false, "ScriptFailed", problem, now);
     conditions::set(conditions, condition, now)
 }
 
@@ -214,6 +241,7 @@ pub fn written(record: &mut WorkRecord, report: Report, meta: &WorkMeta) {
 mod tests {
     use super::*;
     use crate::execution::conditions;
+    use crate::execution::interpret::Shown;
     use crate::execution::state::{Item, LiveRecord};
     use crate::execution::wire::{LiveMeta, WireWork};
     use std::sync::Arc;
@@ -239,7 +267,12 @@ mod tests {
         let live = json!({"metadata": {"uid": "o", "labels": {"karmada.io/managed": "true"},
             "annotations": {"work.karmada.io/namespace": "es", "work.karmada.io/name": "w"}},
             "spec": {"replicas": 1}, "status": {"replicas": 1}});
-        let live = LiveRecord::new(&gvk, &live, LiveMeta::read(&live), "es", true);
+        let live = LiveRecord::new(
+            Shown::built_in(&gvk, &live),
+            LiveMeta::read(&live),
+            "es",
+            true,
+        );
         state.set_live(&key, Some(live));
         let record = state.works.get_mut(&name).expect("there");
         record.items = vec![
@@ -290,5 +323,26 @@ mod tests {
             second.conditions[0].last_transition_time,
             common::time::to_time(at(0))
         );
+    }
+
+    #[test]
+    fn a_script_that_fails_is_told_until_it_does_not() {
+        let mut state = state();
+        let key = state.works["w"].items[1].key.clone().expect("an object");
+        let mut live = state.live(&key).cloned().expect("there");
+        live.problem = Some("ResourceInterpreterCustomization x, InterpretHealth: no".into());
+        state.set_live(&key, Some(live.clone()));
+        let told = report(&state, "w", at(0)).expect("news");
+        let condition = common::conditions::get(&told.conditions, INTERPRETED).expect("told");
+        assert_eq!(
+            (condition.status.as_str(), condition.reason.as_str()),
+            ("False", "ScriptFailed")
+        );
+        assert!(condition.message.ends_with(": no"));
+        state.works.get_mut("w").expect("there").conditions = told.conditions;
+        live.problem = None;
+        state.set_live(&key, Some(live));
+        let told = report(&state, "w", at(1)).expect("news");
+        assert!(common::conditions::get(&told.conditions, INTERPRETED).is_none());
     }
 }

@@ -15,11 +15,12 @@ pub use claims::{Claims, Marks};
 pub use live::{Fields, LiveRecord};
 pub use work::{Failure, Item, Order, WorkRecord};
 
+use super::interpret::Scripts;
 use super::manifest::{Target, targets};
 use super::wire::WireWork;
 use common::gvk::Gvk;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A kind by number; see [`State::kind`].
 pub type KindId = u16;
@@ -85,6 +86,8 @@ pub struct State {
     pub listed: bool,
     /// What autoscalers of the member scale, by the autoscaler's namespace and name.
     autoscalers: BTreeMap<(Box<str>, Box<str>), ScaleTarget>,
+    /// What Works carry, each text once, by its hash.
+    scripts: BTreeMap<u64, Weak<Scripts>>,
 }
 
 /// The state as the parts of the delivery share it; clones are the same.
@@ -138,6 +141,24 @@ impl State {
         let gvk = Arc::new(gvk.clone());
         self.versions.insert(gvk.clone());
         gvk
+    }
+
+    /// What a Work carries, read once however many carry it.
+    pub fn scripts(&mut self, text: Option<&String>) -> Option<Arc<Scripts>> {
+        let new = Scripts::new(text?);
+        let known = self.scripts.get(&new.hash).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|known| known.text() == new.text()) {
+            return Some(known);
+        }
+        let new = Arc::new(new);
+        self.scripts.retain(|_, known| known.strong_count() > 0);
+        self.scripts.insert(new.hash, Arc::downgrade(&new));
+        Some(new)
+    }
+
+    /// What the Work of this name carries.
+    pub fn scripts_of(&self, work: Option<&str>) -> Option<Arc<Scripts>> {
+        self.works.get(work?)?.scripts.clone()
     }
 
     /// The key of an object, the one in use if there is one.
@@ -236,14 +257,15 @@ impl State {
         if let Some(seen) = &mut self.listing {
             seen.insert(name.clone());
         }
+        let scripts = self.scripts(wire.scripts());
         let news = match self.works.get_mut(&name) {
             Some(record) if *record.uid == *wire.metadata.uid => {
                 let from_list = self.listing.is_some();
-                record.update(wire, from_list)
+                record.update(wire, scripts, from_list)
             }
             Some(record) => {
                 // Another Work of the same name: what the old one had and this one has not is nobody's.
-                let mut new = WorkRecord::new(wire);
+                let mut new = WorkRecord::new(wire, scripts);
                 new.items = std::mem::take(&mut record.items);
                 new.left = record.all_targets();
                 new.claims = std::mem::take(&mut record.claims);
@@ -252,7 +274,7 @@ impl State {
                 News::Changed
             }
             None => {
-                let record = WorkRecord::new(wire);
+                let record = WorkRecord::new(wire, scripts);
                 if record.deleting && !record.has_finalizer() {
                     // The last words of a Work that we have let go.
                     return (name, News::Nothing);

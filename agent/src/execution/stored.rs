@@ -86,6 +86,9 @@ pub struct Entry {
     /// The very objects that it has applied; with its first part only.
     #[serde(default, skip_serializing_if = "is_default")]
     pub claims: Claims,
+    /// The scripts that it carries, empty without; with its first part only.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub scripts: String,
     /// A number that differs when anything above but the version does.
     pub print: u64,
     /// Which part this is.
@@ -98,6 +101,17 @@ pub struct Entry {
     pub sequence: u64,
     /// Bytes of its manifests in this volume.
     pub size: usize,
+}
+
+impl Entry {
+    /// What claims and scripts cost in the stored set, at most, in bytes.
+    pub fn stored_extra(&self) -> usize {
+        let scripts = match self.scripts.as_str() {
+            "" => 0,
+            text => Packed::new(text).bytes().len(),
+        };
+        self.claims.stored_size() + scripts
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -236,7 +250,7 @@ pub fn assemble(namespace: &str, volumes: Vec<(usize, Result<Volume, Bad>)>) -> 
                     &name,
                     &numbers,
                     size,
-                    first.claims.stored_size(),
+                    first.stored_extra(),
                     (first.print, first.sequence),
                 );
                 set.works.push((first, manifests));

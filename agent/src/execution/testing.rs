@@ -85,6 +85,16 @@ pub(crate) fn wire(name: &str, uid: &str, manifests: &[Value]) -> WireWork {
     .expect("decodes")
 }
 
+/// What a Work carries for objects of the kind Till of `shop.example.com/v1`: scripts by the names of operations.
+pub(crate) fn scripts(of: &[(&str, &str)]) -> String {
+    let one = |(operation, text): &(&str, &str)| {
+        let script = json!({"customization": "tills", "luaScript": text});
+        ((*operation).to_owned(), script)
+    };
+    let scripts: serde_json::Map<String, Value> = of.iter().map(one).collect();
+    json!({"apiVersion": "shop.example.com/v1", "kind": "Till", "scripts": scripts}).to_string()
+}
+
 /// A ConfigMap as a manifest.
 pub(crate) fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "n", "name": name}})

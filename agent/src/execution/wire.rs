@@ -50,13 +50,15 @@ pub struct WorkMeta {
     annotations: Option<Orders>,
 }
 
-/// The annotations that are orders to us; a value of another type than text is none.
+/// The annotations that are for us; a value of another type than text is none.
 #[derive(Debug, Default, Deserialize)]
 struct Orders {
     #[serde(default, rename = "towline.dev/tell-orphans")]
     tell: Option<Value>,
     #[serde(default, rename = "towline.dev/delete-orphans")]
     delete: Option<Value>,
+    #[serde(default, rename = "towline.dev/interpretation")]
+    scripts: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -125,6 +127,14 @@ impl WireWork {
                 .filter(|uid| !uid.is_empty())
                 .map(Box::from)
                 .collect(),
+        }
+    }
+
+    /// The scripts that its objects are to be asked by.
+    pub fn scripts(&self) -> Option<&String> {
+        match self.metadata.annotations.as_ref()?.scripts.as_ref()? {
+            Value::String(text) => Some(text),
+            _ => None,
         }
     }
 
@@ -238,7 +248,7 @@ impl LiveMeta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common::labels::{DELETE_ORPHANS, TELL_ORPHANS};
+    use common::labels::{DELETE_ORPHANS, INTERPRETATION, TELL_ORPHANS};
     use serde_json::json;
 
     #[test]
@@ -258,8 +268,9 @@ mod tests {
         assert_eq!(full.manifest_statuses(), json!([]));
         assert_eq!(full.order(), Order::default());
         let ordered: WireWork = serde_json::from_value(json!({"metadata": {"name": "w",
-            "annotations": {TELL_ORPHANS: "true", DELETE_ORPHANS: "a, b,", "other": "x"}}}))
+            "annotations": {TELL_ORPHANS: "true", DELETE_ORPHANS: "a, b,", INTERPRETATION: "{}", "other": "x"}}}))
         .expect("decodes");
+        assert_eq!(ordered.scripts().map(String::as_str), Some("{}"));
         let order = ordered.order();
         assert!(order.tell);
         assert_eq!(*order.delete, ["a".into(), "b".into()]);

@@ -1,22 +1,19 @@
 //! ResourceInterpreterCustomization and ResourceInterpreterWebhookConfiguration: how Karmada's parts learn
 //! about kinds that they do not know.
 //!
-//! The hub carries customizations out, agents do not yet; nothing of Towline asks webhooks. Whoever uses them is told so,
-//! by [`PARTLY`] and [`UNREAD`].
+//! The hub and its agents carry customizations out. Nothing of Towline asks webhooks: they are listed, as Karmada's agent
+//! does at its start, and none is made; [`UNREAD`] says so.
 
 use super::schema;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, ValidationRule,
+};
 use kube::{CustomResource, CustomResourceExt as _};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What every answer about customizations warns of.
-pub const PARTLY: &str = "config.karmada.io: Towline carries out replicaResource, replicaRevision, statusAggregation and \
-                          dependencyInterpretation; its agents do not read retention, statusReflection and \
-                          healthInterpretation, and nothing reads componentResource";
-
-/// What every answer about webhooks warns of.
+/// What every answer about webhooks warns of, and why none is made.
 pub const UNREAD: &str =
     "config.karmada.io: nothing of Towline asks webhooks; write a ResourceInterpreterCustomization";
 
@@ -261,7 +258,7 @@ fn ca_bundle(_: &mut SchemaGenerator) -> Schema {
 
 /// The definition of customizations.
 pub(super) fn customizations() -> CustomResourceDefinition {
-    warning(ResourceInterpreterCustomization::crd(), PARTLY)
+    ResourceInterpreterCustomization::crd()
 }
 
 /// The definition of webhooks; an object of it has them beside its metadata, in no spec.
@@ -275,6 +272,14 @@ pub(super) fn webhooks() -> CustomResourceDefinition {
     {
         properties.extend(spec.properties.unwrap_or_default());
         root.required = Some(vec!["webhooks".to_owned()]);
+        // What is there from before can be changed and goes.
+        root.x_kubernetes_validations = Some(vec![ValidationRule {
+            rule: "oldSelf.hasValue()".to_owned(),
+            optional_old_self: Some(true),
+            message: Some(UNREAD.to_owned()),
+            reason: Some("FieldValueForbidden".to_owned()),
+            ..ValidationRule::default()
+        }]);
     }
     warning(crd, UNREAD)
 }

@@ -19,6 +19,8 @@ pub const AVAILABLE: &str = "Available";
 pub const DEGRADED: &str = "Degraded";
 /// Condition of our own, there only while it is False: what keeps workloads of the Work from being healthy.
 pub const WORKLOAD_HEALTHY: &str = "WorkloadHealthy";
+/// Condition of our own, there only while it is False: a customization's script about an object of the Work fails.
+pub const INTERPRETED: &str = "Interpreted";
 
 /// Objects for one member and how to treat them.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

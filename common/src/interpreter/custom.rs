@@ -3,6 +3,7 @@
 //! Pure. Each script is read once and runs in an environment of its own each time. What it gives is untrusted: its type is
 //! checked, its size is bounded, and it decides neither which object it is about nor whose that is.
 
+pub mod carried;
 mod kube;
 mod operations;
 mod outcome;
@@ -108,6 +109,7 @@ struct Script {
     customization: String,
     operation: Operation,
     program: Result<Program, CompileError>,
+    text: Arc<str>,
 }
 
 /// What is known of one kind, by its operations.
@@ -150,6 +152,7 @@ impl Customizations {
                         customization: name.to_owned(),
                         operation,
                         program: Program::compile(text),
+                        text: text.into(),
                     }));
                 }
             }

@@ -4,13 +4,11 @@
 //! Pure. For each operation the first that has a rule decides, and its error is final.
 
 use super::aggregate::aggregate;
+use super::custom::carried::{self, TooLong};
 use super::custom::{Customizations, Failed, Operation, Rules};
 use super::dependencies::{self, Dependency};
-use super::health::health;
-use super::reflect::reflect;
 use super::replicas::{self, Replicas};
 use crate::api::binding::AggregatedStatusItem;
-use crate::api::work::ResourceHealth;
 use crate::gvk::Gvk;
 use serde_json::Value;
 use std::sync::Arc;
@@ -94,33 +92,9 @@ impl Interpreter {
         }
     }
 
-    /// The health of a live object.
-    pub fn health(&self, gvk: &Gvk, live: &Value) -> Result<ResourceHealth, Failed> {
-        let scripts = self.scripts(gvk, Operation::Health);
-        match scripts.and_then(|rules| rules.health(live)) {
-            Some(answer) => answer,
-            None => Ok(health(gvk, live)),
-        }
-    }
-
-    /// The status to report for a live object, if it has any.
-    pub fn reflect(&self, gvk: &Gvk, live: &Value) -> Result<Option<Value>, Failed> {
-        let scripts = self.scripts(gvk, Operation::Status);
-        match scripts.and_then(|rules| rules.reflect(live)) {
-            Some(answer) => answer.map(Some),
-            None => Ok(reflect(gvk, live)),
-        }
-    }
-
-    /// What a script makes of a manifest and the live object; none where no script is for it.
-    pub fn retain(
-        &self,
-        gvk: &Gvk,
-        desired: &Value,
-        observed: &Value,
-    ) -> Option<Result<Value, Failed>> {
-        let scripts = self.scripts(gvk, Operation::Retain);
-        scripts.and_then(|rules| rules.retain(desired, observed))
+    /// What a Work of this kind carries for its member to ask, which sees the live object; none when no script is for that.
+    pub fn carried(&self, gvk: &Gvk) -> Result<Option<String>, TooLong> {
+        carried::write(gvk, |operation| self.scripts(gvk, operation))
     }
 }
 
@@ -153,14 +127,13 @@ mod tests {
             found.expect("a workload").replicas
         };
         assert_eq!(count(&known), 7);
-        assert_eq!(known.health(&gvk, &object), Ok(ResourceHealth::Healthy));
+        assert!(known.scripts(&gvk, Operation::Health).is_some());
         let mut manifest = object.clone();
         known.revise(&gvk, &mut manifest, 5).expect("answers");
         assert_eq!(manifest["spec"]["replicas"], 5);
         let bare = Interpreter::default();
         assert_eq!(count(&bare), 2);
-        assert_eq!(bare.health(&gvk, &object), Ok(ResourceHealth::Unhealthy));
-        assert!(bare.retain(&gvk, &object, &object).is_none());
+        assert!(bare.scripts(&gvk, Operation::Health).is_none());
 
         let failing = json!({"luaScript": "function GetReplicas() return nil end"});
         let known = Interpreter::new(

@@ -4,7 +4,7 @@ use super::diagnosis;
 use super::mend::{self, in_member, on_hub};
 use super::refusal::{self, About};
 use super::template::{Bound, Seen};
-use super::{Broken, Cause, Detail, Mend, Stage, Walk, cluster, said};
+use super::{Broken, Cause, Detail, Mend, Stage, Walk, cluster, said, script};
 use crate::controller::binding::targets::targets;
 use crate::propagation::{Policy, group};
 use common::api::binding::{ObjectReference, TargetCluster};
@@ -24,7 +24,7 @@ struct Fine {
 }
 
 pub(super) fn walk(seen: &Seen, policy: Option<&Policy>, binding: &Bound, walk: &mut Walk) {
-    if let Some(stopped) = super::script::stopped(seen, Operation::ReviseReplica) {
+    if let Some(stopped) = script::stopped(seen, Operation::ReviseReplica) {
         walk.breaks(stopped, Vec::new());
         return;
     }
@@ -204,12 +204,19 @@ pub(super) fn judge(
         return Err(broken(Stage::Applied, Cause::HubIsLate, what, mend));
     };
     if applied.status != "True" {
-        let (cause, mend) = refusal::read(&applied.message, about);
+        let read = || refusal::read(&applied.message, about);
+        let (cause, mend) = script::read(&applied.message).unwrap_or_else(read);
         let what = format!(
             "{name} has not applied it: {}",
             said(refusal::bare(&applied.message))
         );
         return Err(broken(Stage::Applied, cause, what, mend));
+    }
+    let interpreted = conditions::get(&status.conditions, common::api::work::INTERPRETED);
+    if let Some(failed) = interpreted.filter(|it| it.status == "False") {
+        let (cause, mend) = script::in_member();
+        let what = format!("{name}: {}", said(&failed.message));
+        return Err(broken(Stage::Health, cause, what, mend));
     }
     let told = status
         .manifest_statuses

@@ -2,7 +2,7 @@
 
 use super::mend::{self, on_hub};
 use super::template::Seen;
-use super::{Broken, Cause, Stage, said};
+use super::{Broken, Cause, Mend, Stage, said};
 use common::interpreter::custom::{Failed, Operation};
 use serde_json::json;
 
@@ -45,6 +45,23 @@ pub(super) fn stopped(seen: &Seen, operation: Operation) -> Option<Broken> {
         what: said(&format!("{what}: {}", told(failed))),
         mend: on_hub(words, [remove]),
     })
+}
+
+/// What follows from a member's message, if it is about a script.
+pub(super) fn read(message: &str) -> Option<(Cause, Mend)> {
+    let is_of_a_script = message.contains("ResourceInterpreterCustomization ");
+    is_of_a_script.then(in_member)
+}
+
+/// What follows from a script that fails in a member. Which one is a member's word, and gets into no command.
+pub(super) fn in_member() -> (Cause, Mend) {
+    (Cause::ScriptFailed, mend_of_any())
+}
+
+fn mend_of_any() -> Mend {
+    let words = "Correct the script of the customization that is named, as `towline interpret` tries it on files.";
+    let list = "kubectl get resourceinterpretercustomizations".to_owned();
+    on_hub(words, [list])
 }
 
 /// Whose script it is, what it was asked, in which line it fails and why.

@@ -3,4 +3,5 @@
 mod failures;
 mod mending;
 mod screens;
+mod scripts;
 mod seeds;

@@ -9,7 +9,7 @@ use common::api::work::{APPLIED, WorkStatus};
 use common::labels::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_NAME, BINDING_NAMESPACE,
     BINDING_PERMANENT_ID, CLUSTER_BINDING_NAME, CLUSTER_BINDING_PERMANENT_ID, CLUSTER_LABEL,
-    CONFLICT_RESOLUTION, WORK_FINALIZER, WORK_PERMANENT_ID,
+    CONFLICT_RESOLUTION, INTERPRETATION, WORK_FINALIZER, WORK_PERMANENT_ID,
 };
 use common::names::EXECUTION_PREFIX;
 use serde::Deserialize;
@@ -218,13 +218,14 @@ pub const WORK_LABELS: [&str; 3] = [
     WORK_PERMANENT_ID,
 ];
 /// The same of annotations.
-pub const WORK_ANNOTATIONS: [&str; 6] = [
+pub const WORK_ANNOTATIONS: [&str; 7] = [
     BINDING_NAME,
     BINDING_NAMESPACE,
     CLUSTER_BINDING_NAME,
     CONFLICT_RESOLUTION,
     APPLIED_OVERRIDES,
     APPLIED_CLUSTER_OVERRIDES,
+    INTERPRETATION,
 ];
 
 /// A number for what the hub writes into a Work: its own labels and annotations, whether an agent finalizes it, and

@@ -1,5 +1,8 @@
 //! Bringing one object to what its manifest wants.
 
+#[cfg(test)]
+mod tests;
+
 use crate::drift::Fights;
 use crate::execution::Scope;
 use crate::execution::brakes::is_guarded;
@@ -8,13 +11,14 @@ use crate::execution::decide::{Decision, Live, Observed, Owner, Refusal, Waiting
 use crate::execution::desired::Desired;
 use crate::execution::errors;
 use crate::execution::fields;
-use crate::execution::manifest::Manifest;
+use crate::execution::interpret::{Interpreter, Scripts, holds};
+use crate::execution::manifest::{Manifest, strip};
 use crate::execution::persist::Persister;
 use crate::execution::state::{Fields, LiveRecord, Marks, ObjectKey, Shared};
 use crate::execution::wire::LiveMeta;
 use crate::member::api::Member;
 use chrono::{DateTime, Utc};
-use common::gvk::Gvk;
+use common::interpreter::custom::{Failed, Operation};
 use common::interpreter::has_no_status;
 use common::interpreter::retain;
 use common::labels::{ADOPTED, FIELD_MANAGER, KEPT_FROM, RETAINED_FIELD_MANAGER};
@@ -55,8 +59,23 @@ pub struct Task<'a> {
     pub desired: Desired,
     /// The manifest as it was applied last, if that is known.
     pub before: Option<&'a Value>,
+    /// The scripts that the Work carries.
+    pub scripts: Option<&'a Scripts>,
     /// Not before then.
     pub retry_at: Option<DateTime<Utc>>,
+}
+
+impl Task<'_> {
+    /// Whether a script says what of the live object stays.
+    fn asks_retention(&self) -> bool {
+        let rules = self.scripts.and_then(|it| it.of(&self.resource.gvk));
+        rules.is_some_and(|rules| rules.has(Operation::Retain))
+    }
+
+    /// Whether metadata says all there is to know of the object.
+    fn is_metadata_enough(&self) -> bool {
+        has_no_status(&self.resource.gvk) && !self.desired.retains && !self.asks_retention()
+    }
 }
 
 /// An object as a live read found it.
@@ -72,6 +91,7 @@ pub struct ObjectApplier {
     pub(crate) state: Shared,
     pub(crate) queue: Queue<Arc<str>>,
     pub(crate) persister: Arc<Persister>,
+    pub(crate) interpreter: Interpreter,
     pub(crate) fights: Mutex<Fights<Arc<ObjectKey>>>,
     pub(crate) clock: SharedClock,
 }
@@ -112,7 +132,10 @@ impl ObjectApplier {
         } else {
             None
         };
-        let live = known.or_else(|| found.as_ref().map(|f| self.judge(task, f)));
+        let live = match (known, &found) {
+            (None, Some(found)) => Some(self.judge(task, found).await),
+            (known, _) => known,
+        };
         let live_uid = live.as_ref().map(|live| live.uid.clone());
         let observed = Observed {
             live,
@@ -122,16 +145,38 @@ impl ObjectApplier {
         match decide(self.clock.now(), &observed) {
             Decision::InSync => {
                 self.claim(task, live_uid.as_deref().unwrap_or_default());
+                self.show_anew(task).await?;
                 Ok(Some(Outcome::Done))
             }
             Decision::Wait(at, why) => Ok(Some(Outcome::Later(at, why))),
             Decision::Refuse(refusal) => Ok(Some(self.refuse(task, refusal, found.as_ref()))),
             Decision::Create => self.create(task, &task.desired.full).await,
             Decision::Apply { uid, adopt } => {
+                let mut body = task.desired.owned.clone();
+                if task.asks_retention() {
+                    let read = self.read_live(task).await?;
+                    let Some(live) = read.filter(|live| live.meta.uid == uid) else {
+                        // Another object by that name, or none: judge what is there now.
+                        self.state.lock().set_live(&task.key, None);
+                        return Ok(None);
+                    };
+                    body = match self.retain(task, &live.object).await {
+                        Ok(body) => body,
+                        Err(failed) => {
+                            let text = format!("{}: {failed}", task.manifest.target);
+                            return Ok(Some(Outcome::Failed(text)));
+                        }
+                    };
+                    if !adopt && self.is_drift(task) && holds(&live.object, &body) {
+                        // Others changed nothing but what is left to them.
+                        self.note_applied(task, &live.object).await;
+                        return Ok(Some(Outcome::Done));
+                    }
+                }
                 if !adopt && let Err(until) = self.may_heal(task) {
                     return Ok(Some(Outcome::Later(until, Waiting::Fight)));
                 }
-                self.update(task, &uid, adopt, found.as_ref()).await
+                self.update(task, &uid, adopt, found.as_ref(), body).await
             }
         }
     }
@@ -188,7 +233,7 @@ impl ObjectApplier {
     }
 
     async fn read_live(&self, task: &Task<'_>) -> Result<Option<Found>, Error> {
-        let accept = if has_no_status(&task.resource.gvk) && !task.desired.retains {
+        let accept = if task.is_metadata_enough() {
             METADATA_ONLY
         } else {
             JSON
@@ -204,8 +249,12 @@ impl ObjectApplier {
         }
     }
 
-    fn judge(&self, task: &Task<'_>, found: &Found) -> Live {
+    async fn judge(&self, task: &Task<'_>, found: &Found) -> Live {
         let meta = &found.meta;
+        let shown = self
+            .interpreter
+            .show(task.scripts, &task.resource.gvk, &found.object);
+        let shown = shown.await;
         let mut state = self.state.lock();
         let named = meta
             .work
@@ -216,14 +265,7 @@ impl ObjectApplier {
         let owner = state.owner(task.work, &task.key, &marks);
         if owner != Owner::Unmanaged {
             // The watch of the kind will say the same; until then this stands for it.
-            let gvk = &task.resource.gvk;
-            let mut live = LiveRecord::new(
-                gvk,
-                &found.object,
-                meta.clone(),
-                &self.scope.namespace,
-                false,
-            );
+            let mut live = LiveRecord::new(shown, meta.clone(), &self.scope.namespace, false);
             live.bound(true);
             state.set_live(&task.key, Some(live));
         }
@@ -288,7 +330,7 @@ impl ObjectApplier {
             self.state.lock().set_live(&task.key, None);
             return Ok(None);
         }
-        self.settle(task, object).await
+        self.settle(task, object, task.desired.owned.clone()).await
     }
 
     async fn update(
@@ -297,6 +339,7 @@ impl ObjectApplier {
         uid: &str,
         adopt: bool,
         found: Option<&Found>,
+        mut body: Value,
     ) -> Result<Option<Outcome>, Error> {
         if adopt {
             self.take_over(task, uid, found).await?;
@@ -311,14 +354,13 @@ impl ObjectApplier {
                 None => return Ok(None),
             }
         }
-        let mut body = task.desired.owned.clone();
         body["metadata"]["uid"] = uid.into();
         // With the same manifest as last time every conflict is drift.
         let drift = !adopt && self.is_drift(task);
         let mut force = drift || task.desired.overwrite;
         loop {
             match self.send(task, &body, FIELD_MANAGER, force).await {
-                Ok(reply) => return self.settle(task, reply.json()?).await,
+                Ok(reply) => return self.settle(task, reply.json()?, body).await,
                 Err(Error::Refused {
                     code: 409, status, ..
                 }) => {
@@ -427,19 +469,63 @@ impl ObjectApplier {
     }
 
     /// Hands retained fields on, and takes note of the object.
-    async fn settle(&self, task: &Task<'_>, object: Value) -> Result<Option<Outcome>, Error> {
+    async fn settle(
+        &self,
+        task: &Task<'_>,
+        object: Value,
+        mut body: Value,
+    ) -> Result<Option<Outcome>, Error> {
         let mut object = object;
         if task.desired.retains {
             let meta = LiveMeta::read(&object);
             if retain::owned(&meta.fields, &task.desired.paths) {
                 self.hand_on(task, &object).await?;
-                let mut body = task.desired.owned.clone();
                 body["metadata"]["uid"] = meta.uid.into();
                 object = self.send(task, &body, FIELD_MANAGER, true).await?.json()?;
             }
         }
-        self.note_applied(task, &object);
+        self.note_applied(task, &object).await;
         Ok(Some(Outcome::Done))
+    }
+
+    /// The manifest with what stays of the live object by the script's word, without what stays by our own.
+    async fn retain(&self, task: &Task<'_>, live: &Value) -> Result<Value, Failed> {
+        let (desired, gvk) = (&task.desired, &task.resource.gvk);
+        let kept = self
+            .interpreter
+            .retain(task.scripts, gvk, &desired.full, live);
+        let Some(mut kept) = kept.await.transpose()? else {
+            return Ok(desired.owned.clone());
+        };
+        strip(&mut kept);
+        Ok(retain::without(&kept, &desired.paths))
+    }
+
+    /// Has what the hub is told of an object be by the scripts that its Work carries now.
+    async fn show_anew(&self, task: &Task<'_>) -> Result<(), Error> {
+        let by = task.scripts.map_or(0, |scripts| scripts.hash);
+        let is_stale = |live: &LiveRecord| live.shown_by != by;
+        if !self.state.lock().live(&task.key).is_some_and(is_stale) {
+            return Ok(());
+        }
+        let Some(found) = self.read_live(task).await? else {
+            return Ok(());
+        };
+        let shown = self
+            .interpreter
+            .show(task.scripts, &task.resource.gvk, &found.object);
+        let shown = shown.await;
+        let mut state = self.state.lock();
+        let known = state
+            .live(&task.key)
+            .filter(|live| *live.uid == *found.meta.uid);
+        if let Some(before) = known.filter(|live| live.version <= found.meta.version) {
+            let mut live = LiveRecord::new(shown, found.meta, &self.scope.namespace, false);
+            live.inherit(before);
+            live.bound(true);
+            state.set_live(&task.key, Some(live));
+        }
+        Ok(())
     }
 
     /// Takes note that this very object is the Work's own, whatever its labels will say.
@@ -450,9 +536,13 @@ impl ObjectApplier {
         }
     }
 
-    fn note_applied(&self, task: &Task<'_>, object: &Value) {
+    async fn note_applied(&self, task: &Task<'_>, object: &Value) {
         let meta = LiveMeta::read(object);
         self.claim(task, &meta.uid);
+        let shown = self
+            .interpreter
+            .show(task.scripts, &task.resource.gvk, object);
+        let shown = shown.await;
         let mut state = self.state.lock();
         let newer = state
             .live(&task.key)
@@ -460,8 +550,7 @@ impl ObjectApplier {
         if newer {
             return;
         }
-        let gvk: &Gvk = &task.resource.gvk;
-        let live = LiveRecord::new(gvk, object, meta, &self.scope.namespace, true);
+        let live = LiveRecord::new(shown, meta, &self.scope.namespace, true);
         let before = state.live(&task.key);
         let changed_hands = before.is_some_and(|before| before.work != live.work);
         state.set_live(&task.key, Some(live));
@@ -487,7 +576,7 @@ impl ObjectApplier {
         let uri = format!("{}?fieldManager={manager}&force={force}", uri(task));
         let call = Call::patch(&uri, APPLY_PATCH, body);
         // Metadata says all there is to know of kinds without a status, unless values are handed on.
-        let call = if has_no_status(&task.resource.gvk) && !task.desired.retains {
+        let call = if task.is_metadata_enough() {
             call.metadata_only()
         } else {
             call
@@ -523,134 +612,4 @@ fn has_other_appliers(object: &Value) -> bool {
             let sub = entry["subresource"].as_str().unwrap_or_default();
             sub.is_empty() && manager != FIELD_MANAGER && manager != RETAINED_FIELD_MANAGER
         })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::execution::desired::WorkRef;
-    use crate::execution::manifest::read_all;
-    use crate::execution::testing::{Handles, lines, map, marked, refusal, scripted, wire};
-
-    const CREATE: &str = "PATCH /api/v1/namespaces/n/configmaps/a?fieldManager=towline&force=false";
-    const READ: &str = "GET /api/v1/namespaces/n/configmaps/a";
-
-    /// Applies the ConfigMap `a` for the Work `w`.
-    async fn apply(parts: &Handles) -> Outcome {
-        let objects = ObjectApplier {
-            scope: parts.scope.clone(),
-            member: parts.member.clone(),
-            state: parts.state.clone(),
-            queue: parts.queue.clone(),
-            persister: parts.persister.clone(),
-            fights: Mutex::default(),
-            clock: parts.clock.clone(),
-        };
-        let work = parts.knows(&wire("w", "1", &[map("a")]));
-        let text = map("a").to_string();
-        let manifest = read_all(&[&text]).remove(0).expect("sound");
-        let gvk = &manifest.target.gvk;
-        let resource = parts.member.resolve(gvk).await.expect("answers");
-        let named = WorkRef {
-            namespace: &parts.scope.namespace,
-            name: &work,
-        };
-        let task = Task {
-            work: &work,
-            manifest: &manifest,
-            resource: &resource.expect("served"),
-            key: parts.state.lock().key_of(&manifest.target, "n"),
-            desired: Desired::new(&manifest, named, true, false),
-            before: None,
-            retry_at: None,
-        };
-        objects.apply(&task).await
-    }
-
-    fn applied_by(manager: &str) -> Value {
-        let mut object = marked("a", "o", "w");
-        object["metadata"]["managedFields"] = json!([{"manager": manager, "operation": "Apply"}]);
-        object
-    }
-
-    #[tokio::test]
-    async fn what_is_not_there_is_created_and_claimed_by_one_request() {
-        let (member, asked) = scripted(|_| Some((201, applied_by("towline"))));
-        let parts = Handles::new(scripted(|_| None).0, member).await;
-        assert!(matches!(apply(&parts).await, Outcome::Done));
-        let asked = asked.lock().expect("sound");
-        assert_eq!(asked.len(), 1);
-        assert_eq!(asked[0].0, CREATE);
-        // No object is at this version: nothing that is there is changed.
-        assert_eq!(asked[0].1["metadata"]["resourceVersion"], "1");
-        let mut state = parts.state.lock();
-        let kind = state.kind(&Gvk::new("v1", "ConfigMap").expect("sound"));
-        let key = state.key(kind, "n", "a");
-        assert!(state.has_claim("w", &key, "o"));
-    }
-
-    #[tokio::test]
-    async fn what_is_someones_is_left_to_them() {
-        let (member, asked) = scripted(|line| match line {
-            CREATE => Some(refusal(409, "Conflict")),
-            _ => Some((200, map("a"))),
-        });
-        let parts = Handles::new(scripted(|_| None).0, member).await;
-        let Outcome::Failed(text) = apply(&parts).await else {
-            panic!("it was taken over");
-        };
-        assert!(text.contains("already exists in the cluster m1"), "{text}");
-        assert_eq!(lines(&asked), [CREATE, READ]);
-    }
-
-    #[tokio::test]
-    async fn what_outlived_a_work_is_for_a_work_of_that_name_alone() {
-        for (from, taken) in [
-            ("karmada-es-m1/w", true),
-            ("karmada-es-m1/v", false),
-            ("karmada-es-m2/w", false),
-            ("w", false),
-        ] {
-            let (member, asked) = scripted(move |line| match line {
-                CREATE => Some(refusal(409, "Conflict")),
-                _ => {
-                    let mut object = map("a");
-                    object["metadata"]["uid"] = json!("o");
-                    object["metadata"]["resourceVersion"] = json!("9");
-                    object["metadata"]["annotations"] = json!({KEPT_FROM: from});
-                    Some((200, object))
-                }
-            });
-            let parts = Handles::new(scripted(|_| None).0, member).await;
-            let outcome = apply(&parts).await;
-            let forgot = json!({"annotations": {KEPT_FROM: null}, "uid": "o"});
-            let asked = asked.lock().expect("sound");
-            let noted = asked.iter().any(|(_, body)| body["metadata"] == forgot);
-            assert_eq!(noted, taken, "{from}: {asked:?}");
-            let refused =
-                matches!(&outcome, Outcome::Failed(text) if text.contains("already exists"));
-            assert_eq!(refused, !taken, "{from}");
-        }
-    }
-
-    #[tokio::test]
-    async fn what_someone_made_meanwhile_is_given_back() {
-        let (member, asked) = scripted(|line| match line {
-            CREATE => Some((200, applied_by("someone"))),
-            _ => Some((200, map("a"))),
-        });
-        let parts = Handles::new(scripted(|_| None).0, member).await;
-        assert!(matches!(apply(&parts).await, Outcome::Failed(_)));
-        assert_eq!(lines(&asked), [CREATE, CREATE, READ]);
-        let body = &asked.lock().expect("sound")[1].1;
-        let metadata = json!({"namespace": "n", "name": "a", "uid": "o"});
-        assert_eq!(body["metadata"], metadata);
-    }
-
-    #[tokio::test]
-    async fn a_member_that_is_away_says_nothing_of_the_object() {
-        let (member, _) = scripted(|_| Some(refusal(503, "ServiceUnavailable")));
-        let parts = Handles::new(scripted(|_| None).0, member).await;
-        assert!(matches!(apply(&parts).await, Outcome::Outage(_)));
-    }
 }

@@ -1,5 +1,6 @@
 use super::decide::{MESSAGE, Seen, failing, selector, verdict};
 use super::{Diagnoser, LONGEST, MOST, PACE, SETTLED};
+use crate::execution::interpret::Shown;
 use crate::execution::state::{Item, LiveRecord, ObjectKey};
 use crate::execution::testing::{Asked, Handles, lines, refusal, scripted, wire};
 use crate::execution::wire::LiveMeta;
@@ -234,7 +235,12 @@ fn set_health(parts: &Handles, work: &Arc<str>, gvk: &Gvk, serving: u8) {
     let live = json!({"metadata": {"uid": format!("uid-{work}"), "labels": {"karmada.io/managed": "true"},
         "annotations": {"work.karmada.io/namespace": "karmada-es-m1", "work.karmada.io/name": &**work}},
         "spec": {"replicas": 1}, "status": {"replicas": 1, "updatedReplicas": 1, "availableReplicas": serving}});
-    let live = LiveRecord::new(gvk, &live, LiveMeta::read(&live), "karmada-es-m1", true);
+    let live = LiveRecord::new(
+        Shown::built_in(gvk, &live),
+        LiveMeta::read(&live),
+        "karmada-es-m1",
+        true,
+    );
     let wanted = if serving == 0 {
         ResourceHealth::Unhealthy
     } else {

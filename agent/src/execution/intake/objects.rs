@@ -2,6 +2,7 @@
 
 use crate::execution::Scope;
 use crate::execution::diagnosis::Diagnoser;
+use crate::execution::interpret::{Interpreter, named_work};
 use crate::execution::report::reporter::Reporter;
 use crate::execution::state::{LiveRecord, ObjectKey, Shared};
 use crate::execution::wire::LiveMeta;
@@ -32,6 +33,7 @@ pub struct ObjectSource {
     pub(crate) queue: Queue<Arc<str>>,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) diagnoser: Arc<Diagnoser>,
+    pub(crate) interpreter: Interpreter,
     pub(crate) metrics: Metrics,
     pub(crate) chance: Chance,
 }
@@ -74,7 +76,7 @@ impl ObjectSource {
             match event {
                 Event::Init => listing = Some(BTreeSet::new()),
                 Event::Applied(object) => {
-                    let key = self.live_seen(&resource, &object);
+                    let key = self.live_seen(&resource, &object).await;
                     if let Some(seen) = &mut listing {
                         seen.extend(key);
                     }
@@ -113,18 +115,33 @@ impl ObjectSource {
     }
 
     /// Takes in a live object; returns its key.
-    fn live_seen(&self, resource: &Resource, object: &Value) -> Option<Arc<ObjectKey>> {
+    async fn live_seen(&self, resource: &Resource, object: &Value) -> Option<Arc<ObjectKey>> {
         let meta = LiveMeta::read(object);
         let place = object.get("metadata")?;
         let text = |key: &str| place.get(key).and_then(Value::as_str).unwrap_or_default();
+        let is_old = |live: &LiveRecord, meta: &LiveMeta| {
+            *live.uid == *meta.uid && live.version >= meta.version
+        };
+        let (key, scripts) = {
+            let mut state = self.state.lock();
+            let kind = state.kind(&resource.gvk);
+            let key = state.key(kind, text("namespace"), text("name"));
+            if state.live(&key).is_some_and(|live| is_old(live, &meta)) {
+                return Some(key);
+            }
+            let work = named_work(&meta, &self.scope.namespace);
+            (key, state.scripts_of(work))
+        };
+        let shown = self
+            .interpreter
+            .show(scripts.as_deref(), &resource.gvk, object);
+        let shown = shown.await;
         let mut state = self.state.lock();
-        let kind = state.kind(&resource.gvk);
-        let key = state.key(kind, text("namespace"), text("name"));
-        let mut live = LiveRecord::new(&resource.gvk, object, meta, &self.scope.namespace, false);
         let before = state.live(&key);
-        if before.is_some_and(|b| b.uid == live.uid && b.version >= live.version) {
+        if before.is_some_and(|before| is_old(before, &meta)) {
             return Some(key);
         }
+        let mut live = LiveRecord::new(shown, meta, &self.scope.namespace, false);
         if let Some(before) = before {
             live.inherit(before);
         }
@@ -201,6 +218,7 @@ impl ObjectSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::execution::interpret::Shown;
     use crate::execution::testing::{Handles, map, marked, wire};
     use common::gvk::Gvk;
     use serde_json::json;
@@ -217,6 +235,7 @@ mod tests {
                 parts.state.clone(),
                 parts.reporter.clone(),
             )),
+            interpreter: Interpreter::default(),
             metrics: Metrics::unread(),
             chance: Chance::seeded(1),
         }
@@ -241,17 +260,18 @@ mod tests {
             queued
         };
         let object = marked("a", "o", "w");
-        let key = source.live_seen(&maps(), &object).expect("it has a name");
+        let key = source.live_seen(&maps(), &object).await;
+        let key = key.expect("it has a name");
         assert_eq!(took(), ["w"]);
         // What is known already is no news.
-        source.live_seen(&maps(), &object);
+        source.live_seen(&maps(), &object).await;
         assert_eq!(took(), [""; 0]);
         source.live_gone(&key, Some("another uid"));
         assert_eq!(took(), [""; 0]);
         source.live_gone(&key, Some("o"));
         assert_eq!(took(), ["w"]);
         // A list that lacks it says the same.
-        source.live_seen(&maps(), &object);
+        source.live_seen(&maps(), &object).await;
         took();
         source.sweep(&maps(), &BTreeSet::from([key.clone()]));
         assert_eq!(took(), [""; 0]);
@@ -276,13 +296,13 @@ mod tests {
         let mut object = marked("a", "o", "w");
         let (gvk, meta) = (&deployments.gvk, LiveMeta::read(&object));
         // As the answer to its apply left it.
-        let live = LiveRecord::new(gvk, &object, meta, "karmada-es-m1", true);
+        let live = LiveRecord::new(Shown::built_in(gvk, &object), meta, "karmada-es-m1", true);
         let kind = parts.state.lock().kind(gvk);
         let key = parts.state.lock().key(kind, "n", "a");
         parts.state.lock().set_live(&key, Some(live));
         object["metadata"]["resourceVersion"] = "10".into();
         object["status"] = json!({"replicas": 1, "observedGeneration": 1});
-        source.live_seen(&deployments, &object);
+        source.live_seen(&deployments, &object).await;
         assert_eq!(parts.queued(), [""; 0]);
         assert_eq!(parts.reporter.queue.try_next(), None);
         let reported = parts.reporter.queue.next().await;

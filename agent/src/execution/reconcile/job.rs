@@ -2,6 +2,7 @@
 //!
 //! Pure.
 
+use crate::execution::interpret::Scripts;
 use crate::execution::manifest::{BadManifest, Manifest, read_all};
 use crate::execution::state::{Item, State};
 use serde_json::value::RawValue;
@@ -21,6 +22,8 @@ pub struct Job {
     pub items: Vec<Item>,
     /// What was applied before them, until they all are.
     pub before: Vec<Manifest>,
+    /// The scripts that it carries.
+    pub scripts: Option<Arc<Scripts>>,
     /// Whether this process has not worked on it yet.
     pub first: bool,
 }
@@ -38,6 +41,7 @@ impl Job {
             manifests: parse(&record.manifests.text()),
             items: record.items.clone(),
             before: before.into_iter().flatten().flatten().collect(),
+            scripts: record.scripts.clone(),
             first: record.items.is_empty(),
         })
     }

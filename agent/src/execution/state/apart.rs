@@ -2,6 +2,7 @@
 //! objects that they left behind.
 
 use super::{Claims, KindId, ObjectKey, ObjectRecord, Order, State, WorkRecord};
+use crate::execution::interpret::Scripts;
 use crate::execution::manifest::{Target, hash_bytes, targets};
 use crate::execution::pace::Pace;
 use crate::execution::packed::Packed;
@@ -36,7 +37,7 @@ impl Orphaned {
 
 impl WorkRecord {
     /// A Work as the stored set knows it.
-    fn stored(entry: Entry, manifests: Packed) -> Self {
+    fn stored(entry: Entry, manifests: Packed, scripts: Option<Arc<Scripts>>) -> Self {
         let hash = hash_bytes(manifests.text().as_bytes());
         Self {
             uid: entry.uid.into(),
@@ -49,6 +50,7 @@ impl WorkRecord {
             preserve: entry.preserve,
             manifests,
             hash,
+            scripts,
             before: None,
             conditions: Vec::new(),
             reported: 0,
@@ -82,8 +84,9 @@ impl State {
             self.orphaned.insert(name, orphaned);
         } else {
             let wanted = targets(&manifests.text());
-            self.works
-                .insert(name.clone(), WorkRecord::stored(entry, manifests));
+            let scripts = self.scripts(Some(&entry.scripts).filter(|it| !it.is_empty()));
+            let record = WorkRecord::stored(entry, manifests, scripts);
+            self.works.insert(name.clone(), record);
             for target in wanted {
                 let key = self.key_of(&target, &target.namespace);
                 self.want(&key, &name);
@@ -125,6 +128,7 @@ impl State {
             leaving: record.leaving.clone(),
             left: record.left.clone(),
             claims: record.claims.to_store(),
+            scripts: (record.scripts.as_ref()).map_or_else(String::new, |it| it.text().to_owned()),
             ..Entry::default()
         };
         entry.print = print(&entry, record.hash);
@@ -267,9 +271,11 @@ fn print(entry: &Entry, hash: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::execution::interpret::Shown;
     use crate::execution::state::{LiveRecord, News};
     use crate::execution::wire::{LiveMeta, WireWork};
     use common::gvk::Gvk;
+    use common::labels::INTERPRETATION;
     use serde_json::{Value, json};
 
     fn map(name: &str) -> Value {
@@ -291,7 +297,12 @@ mod tests {
         let key = state.key(kind, "n", name);
         let object = json!({"metadata": {"uid": format!("live-{name}"), "labels": {"karmada.io/managed": "true"},
             "annotations": {"work.karmada.io/namespace": "es", "work.karmada.io/name": work}}});
-        let live = LiveRecord::new(&gvk, &object, LiveMeta::read(&object), "es", true);
+        let live = LiveRecord::new(
+            Shown::built_in(&gvk, &object),
+            LiveMeta::read(&object),
+            "es",
+            true,
+        );
         state.set_live(&key, Some(live));
     }
 
@@ -304,6 +315,37 @@ mod tests {
             }
         }
         next
+    }
+
+    /// A Work of one ConfigMap that carries a text.
+    fn carrying(name: &str, version: u64, text: &str) -> WireWork {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "uid": "u", "generation": 1, "resourceVersion": version.to_string(),
+                "finalizers": [WORK_FINALIZER], "annotations": {INTERPRETATION: text}},
+            "spec": {"workload": {"manifests": [map(name)]}}}))
+        .expect("decodes")
+    }
+
+    #[test]
+    fn what_a_work_carries_is_known_without_the_hub_and_once() {
+        let mut state = State::default();
+        assert_eq!(state.upsert(&carrying("a", 5, "one")).1, News::Changed);
+        state.upsert(&carrying("b", 5, "one"));
+        // The annotation alone makes no new generation.
+        assert_eq!(state.upsert(&carrying("a", 6, "one")).1, News::Nothing);
+        let mut next = next_life(&state, &["a", "b"]);
+        let of = |state: &State, name: &str| state.scripts_of(Some(name)).expect("carried");
+        assert_eq!(of(&next, "a").text(), "one");
+        assert!(Arc::ptr_eq(&of(&next, "a"), &of(&next, "b")));
+        assert_eq!(next.upsert(&carrying("a", 7, "two")).1, News::Changed);
+        assert_eq!(of(&next, "a").text(), "two");
+        next.upsert(&wire("a", "u", 1, 8, &["a"]));
+        assert!(next.scripts_of(Some("a")).is_none());
+        // What is stored of it differs by what it carries.
+        let print = |state: &State| state.to_store("b", true).map(|(entry, _)| entry.print);
+        let before = print(&next);
+        next.upsert(&carrying("b", 8, "two"));
+        assert_ne!(print(&next), before);
     }
 
     fn names(targets: &[Target]) -> Vec<&str> {

@@ -262,7 +262,12 @@ mod tests {
             let gvk = Gvk::new("v1", "ConfigMap").expect("sound");
             let key = key(&mut state, name);
             let meta = crate::execution::wire::LiveMeta::read(&object);
-            let live = super::super::LiveRecord::new(&gvk, &object, meta, "es", true);
+            let live = super::super::LiveRecord::new(
+                crate::execution::interpret::Shown::built_in(&gvk, &object),
+                meta,
+                "es",
+                true,
+            );
             state.set_live(&key, Some(live));
             key
         };

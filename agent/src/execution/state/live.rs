@@ -1,10 +1,9 @@
 //! One live object as it is kept.
 
+use crate::execution::interpret::Shown;
 use crate::execution::wire::LiveMeta;
 use chrono::{DateTime, Utc};
 use common::api::work::ResourceHealth;
-use common::gvk::Gvk;
-use common::interpreter::{has_no_status, health, reflect};
 use serde_json::Value;
 
 /// What is known of the fields that are ours.
@@ -39,6 +38,10 @@ pub struct LiveRecord {
     pub health: ResourceHealth,
     /// Reflected status, as JSON.
     pub status: Option<Box<str>>,
+    /// Which script about it fails, and why.
+    pub problem: Option<Box<str>>,
+    /// Hash of the scripts that said so, 0 without.
+    pub shown_by: u64,
 }
 
 /// Longest name that an object can have.
@@ -56,15 +59,9 @@ fn fields_hash(fields: &Value) -> u64 {
 }
 
 impl LiveRecord {
-    /// A live object as it was read. `namespace` is ours on the hub; `verified` says that its fields are
-    /// known to be as wanted, because we have just applied it.
-    pub fn new(gvk: &Gvk, object: &Value, meta: LiveMeta, namespace: &str, verified: bool) -> Self {
-        let (health, status) = if has_no_status(gvk) {
-            (ResourceHealth::Healthy, None)
-        } else {
-            let status = reflect::reflect(gvk, object).map(|s| s.to_string().into_boxed_str());
-            (health::health(gvk, object), status)
-        };
+    /// A live object as it was read, and what the hub is told of it. `namespace` is ours on the hub; `verified` says
+    /// that its fields are known to be as wanted, because we have just applied it.
+    pub fn new(shown: Shown, meta: LiveMeta, namespace: &str, verified: bool) -> Self {
         let fields = if verified {
             Fields::Verified(fields_hash(&meta.fields))
         } else {
@@ -82,8 +79,10 @@ impl LiveRecord {
             deleting: meta.deleting.then(|| meta.finalizers.into_boxed_slice()),
             hold_until: meta.hold_until,
             keep: meta.keep,
-            health,
-            status,
+            health: shown.health,
+            status: shown.status,
+            problem: shown.problem,
+            shown_by: shown.by,
         }
     }
 
@@ -94,10 +93,12 @@ impl LiveRecord {
             Fields::Seen(text) => text.len(),
             Fields::Verified(_) => 0,
         };
-        let status = self.status.as_ref().map_or(0, |text| text.len());
+        let told = [&self.status, &self.problem];
+        let status: usize = told.into_iter().flatten().map(|text| text.len()).sum();
         if !wanted && fields + status > UNWANTED_MAX {
             self.fields = Fields::Seen(Box::default());
             self.status = None;
+            self.problem = None;
         } else if fields > FIELDS_MAX {
             self.fields = Fields::Seen(Box::default());
         }
@@ -134,20 +135,23 @@ impl LiveRecord {
 
     /// Whether what the hub is told has changed.
     pub fn reports_differently(&self, before: Option<&Self>) -> bool {
-        before.is_none_or(|b| self.health != b.health || self.status != b.status)
+        let told = |live: &Self| (live.health, live.status.clone(), live.problem.clone());
+        before.is_none_or(|before| told(self) != told(before))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common::gvk::Gvk;
     use serde_json::json;
 
     fn record(fields: &Value, verified: bool) -> LiveRecord {
         let object = json!({"metadata": {"uid": "u", "labels": {"karmada.io/managed": "true"},
             "managedFields": [{"manager": "towline", "operation": "Apply", "fieldsV1": fields}]}});
         let gvk = Gvk::new("v1", "ConfigMap").expect("sound");
-        LiveRecord::new(&gvk, &object, LiveMeta::read(&object), "es", verified)
+        let shown = Shown::built_in(&gvk, &object);
+        LiveRecord::new(shown, LiveMeta::read(&object), "es", verified)
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::{Claims, News, ObjectKey};
 use crate::execution::conditions::Verdict;
+use crate::execution::interpret::Scripts;
 use crate::execution::manifest::{Target, hash_bytes, hash_value, targets};
 use crate::execution::pace::Pace;
 use crate::execution::packed::Packed;
@@ -69,6 +70,8 @@ pub struct WorkRecord {
     pub manifests: Packed,
     /// Their hash.
     pub hash: u64,
+    /// The scripts that it carries.
+    pub scripts: Option<Arc<Scripts>>,
     /// The manifests that were applied before these; none once these are applied.
     pub before: Option<Packed>,
     /// Conditions as on the hub.
@@ -101,7 +104,7 @@ pub struct WorkRecord {
 
 impl WorkRecord {
     /// A Work seen for the first time.
-    pub fn new(wire: &WireWork) -> Self {
+    pub fn new(wire: &WireWork, scripts: Option<Arc<Scripts>>) -> Self {
         let text = wire.manifests();
         let mut record = Self {
             uid: wire.metadata.uid.as_str().into(),
@@ -114,6 +117,7 @@ impl WorkRecord {
             preserve: wire.preserve(),
             manifests: Packed::new(text),
             hash: hash_bytes(text.as_bytes()),
+            scripts,
             before: None,
             conditions: Vec::new(),
             reported: 0,
@@ -156,7 +160,12 @@ impl WorkRecord {
     }
 
     /// Takes in news of this very Work.
-    pub fn update(&mut self, wire: &WireWork, from_list: bool) -> News {
+    pub fn update(
+        &mut self,
+        wire: &WireWork,
+        scripts: Option<Arc<Scripts>>,
+        from_list: bool,
+    ) -> News {
         let meta = &wire.metadata;
         let version: u64 = meta.resource_version.parse().unwrap_or(u64::MAX);
         let back = meta.generation < self.generation || version < self.version();
@@ -177,6 +186,7 @@ impl WorkRecord {
         self.suspended = wire.suspended();
         self.preserve = wire.preserve();
         self.order = wire.order();
+        self.scripts = scripts;
         let changed = known != self.instructions();
         // Whatever it says: a Work that changed while we were away is as much confirmed as one that did not.
         let confirmed = !std::mem::replace(&mut self.confirmed, true);
@@ -229,13 +239,14 @@ impl WorkRecord {
     }
 
     /// What decides what there is to do.
-    fn instructions(&self) -> (bool, bool, bool, bool, u64, Order) {
+    fn instructions(&self) -> (bool, bool, bool, bool, u64, u64, Order) {
         (
             self.deleting,
             self.has_finalizer(),
             self.suspended,
             self.preserve,
             self.hash,
+            self.scripts.as_ref().map_or(0, |it| it.hash),
             self.order.clone(),
         )
     }

@@ -11,13 +11,15 @@ use common::api::policy::{ConflictResolution, PurgeMode, ReplicaSchedulingType};
 use common::api::work::{Work, WorkSpec, WorkloadTemplate};
 use common::gvk::Gvk;
 use common::interpreter::custom::Failed;
+use common::interpreter::custom::carried::TooLong;
 use common::interpreter::layers::Interpreter;
 use common::interpreter::{completions, prune};
 use common::labels::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_NAME, BINDING_NAMESPACE,
     BINDING_PERMANENT_ID, CLUSTER_BINDING_NAME, CLUSTER_BINDING_PERMANENT_ID, CONFLICT_RESOLUTION,
-    MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANAGED_VALUE, TEMPLATE_GENERATION, TEMPLATE_UID,
-    WORK_FINALIZER, WORK_NAME, WORK_NAMESPACE, WORK_PERMANENT_ID,
+    INTERPRETATION, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANAGED_VALUE,
+    TEMPLATE_GENERATION, TEMPLATE_UID, WORK_FINALIZER, WORK_NAME, WORK_NAMESPACE,
+    WORK_PERMANENT_ID,
 };
 use common::names::{EXECUTION_PREFIX, work_name};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -111,6 +113,9 @@ pub enum RenderError {
     /// The script that writes a member's share does not.
     #[error(transparent)]
     Share(#[from] Box<Failed>),
+    /// The scripts for the member do not go into a Work.
+    #[error(transparent)]
+    Scripts(#[from] TooLong),
     /// An override does not apply.
     #[error(transparent)]
     Override(#[from] OverrideError),
@@ -126,6 +131,8 @@ pub struct Renderer<'a> {
     gvk: Gvk,
     work_name: String,
     is_revised: bool,
+    /// What members are to ask about the object.
+    scripts: Option<String>,
     /// Each member's share of a Job's completions, where they are divided.
     completions: Option<BTreeMap<&'a str, i32>>,
     /// Members to which nothing is dispatched.
@@ -168,6 +175,7 @@ impl<'a> Renderer<'a> {
         Ok(Self {
             work_name: work_name(kind, namespace, name),
             is_revised: is_workload && interpreter.is_revised(&gvk),
+            scripts: interpreter.carried(&gvk)?,
             completions: divided_completions(template, kind, spec),
             suspended: suspended
                 .flat_map(|it| &it.cluster_names)
@@ -304,6 +312,7 @@ impl<'a> Renderer<'a> {
             .binding
             .references()
             .chain([(CONFLICT_RESOLUTION, conflict)])
+            .chain(self.scripts.as_deref().map(|it| (INTERPRETATION, it)))
             .map(owned)
             .collect();
         for (key, told) in [

@@ -1,0 +1,273 @@
+//! What is asked of the member for one object.
+
+use super::*;
+use crate::execution::desired::WorkRef;
+use crate::execution::manifest::read_all;
+use crate::execution::testing::{
+    Asked, Handles, lines, map, marked, refusal, scripted, scripts, wire,
+};
+use common::gvk::Gvk;
+
+const CREATE: &str = "PATCH /api/v1/namespaces/n/configmaps/a?fieldManager=towline&force=false";
+const READ: &str = "GET /api/v1/namespaces/n/configmaps/a";
+
+fn applier(parts: &Handles) -> ObjectApplier {
+    ObjectApplier {
+        scope: parts.scope.clone(),
+        member: parts.member.clone(),
+        state: parts.state.clone(),
+        queue: parts.queue.clone(),
+        persister: parts.persister.clone(),
+        interpreter: Interpreter::default(),
+        fights: Mutex::default(),
+        clock: parts.clock.clone(),
+    }
+}
+
+/// Applies the ConfigMap `a` for the Work `w`.
+async fn apply(parts: &Handles) -> Outcome {
+    let objects = applier(parts);
+    let work = parts.knows(&wire("w", "1", &[map("a")]));
+    let text = map("a").to_string();
+    let manifest = read_all(&[&text]).remove(0).expect("sound");
+    let gvk = &manifest.target.gvk;
+    let resource = parts.member.resolve(gvk).await.expect("answers");
+    let named = WorkRef {
+        namespace: &parts.scope.namespace,
+        name: &work,
+    };
+    let task = Task {
+        work: &work,
+        manifest: &manifest,
+        resource: &resource.expect("served"),
+        key: parts.state.lock().key_of(&manifest.target, "n"),
+        desired: Desired::new(&manifest, named, true, false),
+        before: None,
+        scripts: None,
+        retry_at: None,
+    };
+    objects.apply(&task).await
+}
+
+fn applied_by(manager: &str) -> Value {
+    let mut object = marked("a", "o", "w");
+    object["metadata"]["managedFields"] = json!([{"manager": manager, "operation": "Apply"}]);
+    object
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_created_and_claimed_by_one_request() {
+    let (member, asked) = scripted(|_| Some((201, applied_by("towline"))));
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    assert!(matches!(apply(&parts).await, Outcome::Done));
+    let asked = asked.lock().expect("sound");
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].0, CREATE);
+    // No object is at this version: nothing that is there is changed.
+    assert_eq!(asked[0].1["metadata"]["resourceVersion"], "1");
+    let mut state = parts.state.lock();
+    let kind = state.kind(&Gvk::new("v1", "ConfigMap").expect("sound"));
+    let key = state.key(kind, "n", "a");
+    assert!(state.has_claim("w", &key, "o"));
+}
+
+#[tokio::test]
+async fn what_is_someones_is_left_to_them() {
+    let (member, asked) = scripted(|line| match line {
+        CREATE => Some(refusal(409, "Conflict")),
+        _ => Some((200, map("a"))),
+    });
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let Outcome::Failed(text) = apply(&parts).await else {
+        panic!("it was taken over");
+    };
+    assert!(text.contains("already exists in the cluster m1"), "{text}");
+    assert_eq!(lines(&asked), [CREATE, READ]);
+}
+
+#[tokio::test]
+async fn what_outlived_a_work_is_for_a_work_of_that_name_alone() {
+    for (from, taken) in [
+        ("karmada-es-m1/w", true),
+        ("karmada-es-m1/v", false),
+        ("karmada-es-m2/w", false),
+        ("w", false),
+    ] {
+        let (member, asked) = scripted(move |line| match line {
+            CREATE => Some(refusal(409, "Conflict")),
+            _ => {
+                let mut object = map("a");
+                object["metadata"]["uid"] = json!("o");
+                object["metadata"]["resourceVersion"] = json!("9");
+                object["metadata"]["annotations"] = json!({KEPT_FROM: from});
+                Some((200, object))
+            }
+        });
+        let parts = Handles::new(scripted(|_| None).0, member).await;
+        let outcome = apply(&parts).await;
+        let forgot = json!({"annotations": {KEPT_FROM: null}, "uid": "o"});
+        let asked = asked.lock().expect("sound");
+        let noted = asked.iter().any(|(_, body)| body["metadata"] == forgot);
+        assert_eq!(noted, taken, "{from}: {asked:?}");
+        let refused = matches!(&outcome, Outcome::Failed(text) if text.contains("already exists"));
+        assert_eq!(refused, !taken, "{from}");
+    }
+}
+
+#[tokio::test]
+async fn what_someone_made_meanwhile_is_given_back() {
+    let (member, asked) = scripted(|line| match line {
+        CREATE => Some((200, applied_by("someone"))),
+        _ => Some((200, map("a"))),
+    });
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    assert!(matches!(apply(&parts).await, Outcome::Failed(_)));
+    assert_eq!(lines(&asked), [CREATE, CREATE, READ]);
+    let body = &asked.lock().expect("sound")[1].1;
+    let metadata = json!({"namespace": "n", "name": "a", "uid": "o"});
+    assert_eq!(body["metadata"], metadata);
+}
+
+#[tokio::test]
+async fn a_member_that_is_away_says_nothing_of_the_object() {
+    let (member, _) = scripted(|_| Some(refusal(503, "ServiceUnavailable")));
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    assert!(matches!(apply(&parts).await, Outcome::Outage(_)));
+}
+
+const TILL: &str = "GET /apis/shop.example.com/v1/namespaces/n/tills/a";
+
+/// Applies the Till `a` with these replicas and colour for a Work whose script leaves the replicas to the member.
+async fn apply_till(parts: &Handles, spec: Value, healthy: bool) -> (Outcome, Arc<ObjectKey>) {
+    let objects = applier(parts);
+    let retain = match healthy {
+        true => "function Retain(d, o) d.spec.replicas = o.spec.replicas return d end",
+        false => "function Retain() return nil end",
+    };
+    let text = scripts(&[("Retain", retain)]);
+    let manifest = json!({"apiVersion": "shop.example.com/v1", "kind": "Till",
+        "metadata": {"namespace": "n", "name": "a"}, "spec": spec});
+    let work = parts.knows(&wire("w", "1", std::slice::from_ref(&manifest)));
+    let manifest = read_all(&[&manifest.to_string()]).remove(0).expect("sound");
+    let resource = parts.member.resolve(&manifest.target.gvk).await;
+    let resource = resource.expect("answers").expect("served");
+    let named = WorkRef {
+        namespace: &parts.scope.namespace,
+        name: &work,
+    };
+    let key = parts.state.lock().key_of(&manifest.target, "n");
+    let task = Task {
+        work: &work,
+        manifest: &manifest,
+        resource: &resource,
+        key: key.clone(),
+        desired: Desired::new(&manifest, named, true, false),
+        before: None,
+        scripts: Some(&Scripts::new(&text)),
+        retry_at: Some(parts.clock.now()),
+    };
+    (objects.apply(&task).await, key)
+}
+
+/// A Till of the member with five replicas that was made with two, and who has which field.
+fn till(version: u64, hash: &str, owned: &Value) -> Value {
+    json!({"apiVersion": "shop.example.com/v1", "kind": "Till", "metadata": {"namespace": "n", "name": "a",
+        "uid": "o", "resourceVersion": version.to_string(), "labels": {"karmada.io/managed": "true"},
+        "annotations": {"work.karmada.io/namespace": "karmada-es-m1", "work.karmada.io/name": "w",
+            "towline.dev/manifest-hash": hash},
+        "managedFields": [{"manager": "towline", "operation": "Apply", "fieldsV1": owned}]},
+        "spec": {"replicas": 5, "colour": "red"}})
+}
+
+fn serving_tills(till: Value) -> (kube::Client, Asked) {
+    let list = json!({"resources": [{"name": "tills", "kind": "Till", "namespaced": true,
+        "verbs": ["list", "patch"]}]});
+    scripted(move |line| match line {
+        "GET /apis/shop.example.com/v1" => Some((200, list.clone())),
+        TILL => Some((200, till.clone())),
+        line if line.starts_with("PATCH ") => Some((200, till.clone())),
+        _ => None,
+    })
+}
+
+fn hash_of(spec: &Value) -> String {
+    let manifest = json!({"apiVersion": "shop.example.com/v1", "kind": "Till",
+        "metadata": {"namespace": "n", "name": "a"}, "spec": spec});
+    let manifest = read_all(&[&manifest.to_string()]).remove(0).expect("sound");
+    let named = WorkRef {
+        namespace: "karmada-es-m1",
+        name: "w",
+    };
+    let desired = Desired::new(&manifest, named, true, false);
+    crate::execution::desired::format_hash(desired.hash)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_script_leaves_to_the_member_is_no_drift() {
+    let spec = json!({"replicas": 2, "colour": "red"});
+    let owned = json!({"f:spec": {"f:colour": {}}});
+    let (member, asked) = serving_tills(till(9, &hash_of(&spec), &owned));
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    for _ in 0..2 {
+        let (outcome, _) = apply_till(&parts, spec.clone(), true).await;
+        assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
+    }
+    // It was read, once to judge it and once for the script, and is known from then on.
+    let lines = lines(&asked);
+    let of_object = lines.iter().filter(|line| !line.ends_with("/v1"));
+    assert_eq!(of_object.collect::<Vec<_>>(), [TILL, TILL]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_manifest_is_applied_with_what_stays() {
+    let (member, asked) = serving_tills(till(
+        9,
+        &hash_of(&json!({"replicas": 2, "colour": "red"})),
+        &json!({}),
+    ));
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let spec = json!({"replicas": 3, "colour": "blue"});
+    let (outcome, _) = apply_till(&parts, spec, true).await;
+    assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
+    let asked = asked.lock().expect("sound");
+    let applied = asked.iter().find(|(line, _)| line.starts_with("PATCH "));
+    let (_, body) = applied.expect("it was applied");
+    assert_eq!(body["spec"], json!({"replicas": 5, "colour": "blue"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_script_fails_nothing_is_written_over() {
+    let (member, asked) = serving_tills(till(9, "0000000000000001", &json!({})));
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let (outcome, _) = apply_till(&parts, json!({"replicas": 3}), false).await;
+    let Outcome::Failed(text) = outcome else {
+        panic!("it was applied");
+    };
+    let want = "Till n/a: ResourceInterpreterCustomization tills, Retain: expect the returned requires type is table but got nil";
+    assert_eq!(text, want);
+    assert!(!lines(&asked).iter().any(|line| line.starts_with("PATCH ")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_scripts_show_what_is_there_anew() {
+    let spec = json!({"replicas": 2, "colour": "red"});
+    let owned = json!({"f:metadata": {"f:labels": {}, "f:annotations": {}}, "f:spec": {}});
+    let (member, asked) = serving_tills(till(9, &hash_of(&spec), &owned));
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let (outcome, key) = apply_till(&parts, spec.clone(), true).await;
+    assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
+    let by = {
+        let mut state = parts.state.lock();
+        let mut live = state.live(&key).cloned().expect("known");
+        let by = std::mem::take(&mut live.shown_by);
+        state.set_live(&key, Some(live));
+        by
+    };
+    asked.lock().expect("sound").clear();
+    apply_till(&parts, spec, true).await;
+    assert_eq!(lines(&asked), [TILL]);
+    assert_eq!(
+        parts.state.lock().live(&key).map(|live| live.shown_by),
+        Some(by)
+    );
+}
