@@ -21,6 +21,7 @@ pub mod propagation;
 pub mod run;
 pub mod scheduler;
 pub mod serve;
+pub mod shipped;
 pub mod snapshot;
 pub mod token_secret;
 pub mod world;

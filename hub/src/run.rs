@@ -243,7 +243,11 @@ impl Hub {
         known: Known,
     ) -> Result<(), Error> {
         let Env { clock, chance, .. } = self.env.clone();
-        let world = World::new(&self.client, &chance);
+        let world = World::new(
+            &self.client,
+            &chance,
+            self.config.propagation.shipped.clone(),
+        );
         self.metrics.fleet.look_at(&world);
         self.metrics.sizes.look_at(&world);
         let mut parts = Parts::new(stop.clone());
@@ -302,6 +306,7 @@ impl Hub {
             skips,
             namespaces,
             workers,
+            shipped: _,
         } = self.config.propagation.clone();
         let (holdings, unsettled) = (Holdings::default(), Unsettled::default());
         let placing = Placing::watching(world);

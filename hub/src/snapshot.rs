@@ -14,6 +14,7 @@ use crate::controller::detector::skip::Skips;
 use crate::propagation::{Policy, PolicyName};
 use crate::world::{self, ObjectName, TemplateName};
 use common::gvk::{GroupKind, Gvk};
+use common::interpreter::custom::Customizations;
 use common::interpreter::layers::Interpreter;
 use common::mapper::Resource;
 use serde_json::Value;
@@ -84,6 +85,8 @@ pub struct Snapshot {
     pub kinds: BTreeMap<GroupKind, Option<Arc<Resource>>>,
     /// ResourceInterpreterCustomizations, by name.
     pub customizations: BTreeMap<String, Arc<world::Customization>>,
+    /// What is known of kinds where none of them says it.
+    pub shipped: Arc<Customizations>,
     /// What could not be read.
     pub unreadable: Vec<Unreadable>,
 }
@@ -111,7 +114,7 @@ impl Snapshot {
 
     /// What is known of kinds.
     pub fn interpreter(&self) -> Interpreter {
-        world::interpreter_of(&self.customizations)
+        world::interpreter_of(&self.customizations, &self.shipped)
     }
 
     /// Whether an object of this kind and name is there and cannot be read.

@@ -38,6 +38,7 @@ pub use whole::Whole;
 use common::chance::Chance;
 use common::controller::{Metrics, keep_up};
 use common::identity::SIGNER;
+use common::interpreter::custom::Customizations;
 use common::labels::{HUB_FIELD_MANAGER, MANAGED_BY, MANAGED_VALUE, SYSTEM};
 use common::names::CLUSTER_NAMESPACE;
 use common::watch::{Collection, WatchConfig};
@@ -49,6 +50,7 @@ use k8s_openapi::api::core::v1::{Event as CoreEvent, Namespace};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::{Client, Resource};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// Objects of one page of a list.
@@ -78,8 +80,9 @@ pub struct World {
 }
 
 impl World {
-    /// A world in which nothing was seen yet. Listeners are added before [`World::run`].
-    pub fn new(client: &Client, chance: &Chance) -> Self {
+    /// A world in which nothing was seen yet, and what is known of kinds anyway. Listeners are added before
+    /// [`World::run`].
+    pub fn new(client: &Client, chance: &Chance, shipped: Arc<Customizations>) -> Self {
         let large = || WatchConfig {
             page_size: PAGE_OF_LARGE,
             ..WatchConfig::new(chance)
@@ -116,7 +119,7 @@ impl World {
                 owned::<Role>(client, "roles", narrow()),
                 owned::<RoleBinding>(client, "rolebindings", narrow()),
             ],
-            propagation: Propagation::new(client, chance, &narrow()),
+            propagation: Propagation::new(client, chance, &narrow(), shipped),
         }
     }
 

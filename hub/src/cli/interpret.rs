@@ -1,21 +1,25 @@
 //! `towline interpret`: what the scripts of a customization make of an object, with no cluster.
 
 use super::{CliError, Format, Kind, Output};
+use crate::shipped;
 use common::api::binding::AggregatedStatusItem;
 use common::api::interpreter::ResourceInterpreterCustomization;
 use common::gvk::Gvk;
 use common::interpreter::custom::{Customizations, Failed, Operation, Rules, check};
+use common::interpreter::layers::Interpreter;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const KIND: &str = "ResourceInterpreterCustomization";
 
-/// Try the scripts of a ResourceInterpreterCustomization on objects, with no cluster.
+/// Try the scripts of ResourceInterpreterCustomizations, and those that ship with Towline, on objects, with no cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without --operation all are tried for which the customization has a script and the files have what it is given:
+What the customizations of the files say nothing of, those that ship with Towline are asked.
+Without --operation all are tried for which there is a script and the files have what it is given:
 Retain needs --observed, AggregateStatus --status, ReviseReplica --replicas.
 
 Examples:
@@ -122,10 +126,6 @@ fn read(args: &Args) -> Result<Input, CliError> {
         let items = Vec::<AggregatedStatusItem>::deserialize(&list);
         input.items = Some(items.map_err(|error| unreadable(file, &error.into()))?);
     }
-    if input.customizations.is_empty() {
-        let message = format!("no {KIND} is in these files");
-        return Err(CliError::message(Kind::Config, message));
-    }
     Ok(input)
 }
 
@@ -176,10 +176,11 @@ fn attempt(input: &Input, only: Option<Operation>) -> Vec<Tried> {
     }
     let all = input.customizations.iter();
     let known = Customizations::new(all.map(|it| (name(it), &it.spec)));
+    let known = Interpreter::new(Arc::new(known), shipped::customizations());
     for object in &input.objects {
         let word = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let gvk = Gvk::new(word("apiVersion"), word("kind"));
-        let Some(rules) = gvk.as_ref().and_then(|gvk| known.of(gvk)) else {
+        let Some(gvk) = gvk else {
             continue;
         };
         let of = object.pointer("/metadata/name").and_then(Value::as_str);
@@ -188,7 +189,8 @@ fn attempt(input: &Input, only: Option<Operation>) -> Vec<Tried> {
             if only.is_some_and(|only| only != operation) {
                 continue;
             }
-            let Some(answer) = ask(rules, operation, object, input) else {
+            let rules = known.scripts(&gvk, operation);
+            let Some(answer) = rules.and_then(|rules| ask(rules, operation, object, input)) else {
                 continue;
             };
             let (result, error) = match answer {
@@ -331,6 +333,34 @@ mod tests {
             let shown = text(&attempt(&input, None));
             crate::cli::approved::screens("cli/interpret/screens", name, |_, _| shown.clone());
         }
+    }
+
+    #[test]
+    fn what_ships_is_tried_where_the_files_say_nothing() {
+        let rollout = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout",
+            "metadata": {"name": "a", "namespace": "n", "generation": 1}, "spec": {"replicas": 3},
+            "status": {"phase": "Healthy", "observedGeneration": "1"}});
+        let mut input = Input {
+            objects: vec![rollout],
+            ..Input::default()
+        };
+        let health = |input: &Input| text(&attempt(input, Some(Operation::Health)));
+        assert_eq!(health(&input), "InterpretHealth of Rollout a:\n  Healthy\n");
+        let mut own = customization("function InterpretHealth() return false end");
+        own.spec.target.api_version = "argoproj.io/v1alpha1".to_owned();
+        own.spec.target.kind = "Rollout".to_owned();
+        own.spec.customizations.replica_resource = None;
+        input.customizations.push(own);
+        assert_eq!(
+            health(&input),
+            "InterpretHealth of Rollout a:\n  Unhealthy\n"
+        );
+        // Operation by operation.
+        let replicas = text(&attempt(&input, Some(Operation::Replica)));
+        assert_eq!(
+            replicas,
+            "InterpretReplica of Rollout a:\n  replicas: 3\n  requirements: null\n"
+        );
     }
 
     #[test]

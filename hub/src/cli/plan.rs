@@ -16,11 +16,13 @@ use crate::snapshot::{Reader, Scope, Snapshot};
 use chrono::{DateTime, Utc};
 use clap::Parser;
 use common::gvk::Gvk;
+use common::interpreter::custom::Customizations;
 use common::names::ClusterName;
 use common::time::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// How often kinds are read that only follow from what others decided.
 const DEPTH: usize = 8;
@@ -81,15 +83,15 @@ struct HubFlags {
 }
 
 impl Options {
-    /// As a hub has them that was started with `flags`.
-    fn of_flags(flags: &[String]) -> Result<Self, CliError> {
+    /// As a hub has them that was started with `flags`, with the customizations that it ships.
+    fn of_flags(flags: &[String]) -> Result<(Self, Arc<Customizations>), CliError> {
         let usage = |error: anyhow::Error| CliError::new(Kind::Usage, error);
         let parsed = HubFlags::try_parse_from(flags).map_err(|error| usage(error.into()))?;
         let config = parsed
             .args
             .into_config()
             .map_err(|error| usage(error.into()))?;
-        Ok(Self::from(&config))
+        Ok((Self::from(&config), config.propagation.shipped))
     }
 }
 
@@ -129,7 +131,7 @@ fn failed(output: &Output, error: &CliError) -> ExitCode {
 
 /// Makes the plan.
 pub(super) async fn planned(args: &Args, output: &Output) -> Result<Plan, CliError> {
-    let options = Options::of_flags(&args.hub_flag)?;
+    let (options, shipped) = Options::of_flags(&args.hub_flag)?;
     if args.is_empty() {
         return Err(CliError::message(Kind::Usage, "nothing is to be planned")
             .hint("-f FILE, --cordon, --taint or --without says what is to change."));
@@ -151,6 +153,7 @@ pub(super) async fn planned(args: &Args, output: &Output) -> Result<Plan, CliErr
         ..Scope::default()
     };
     let mut snapshot = reader.read(&scope).await.map_err(rest_error)?;
+    snapshot.shipped = shipped;
     let mut asked = Asked::default();
     for object in &objects {
         asked

@@ -2,7 +2,10 @@
 
 use crate::controller::detector::skip::{InvalidSkip, Skips};
 use crate::controller::namespace::NamespaceSync;
+use crate::shipped;
 use clap::Args;
+use common::interpreter::custom::Customizations;
+use std::sync::Arc;
 
 /// Flags about what policies propagate.
 #[derive(Debug, Args)]
@@ -33,6 +36,10 @@ pub struct PropagationArgs {
         env = "TOWLINE_HUB_SKIPPED_PROPAGATING_NAMESPACES"
     )]
     skipped_propagating_namespaces: Vec<String>,
+    /// Whether the customizations that ship with Towline say what is known of their kinds
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
+        env = "TOWLINE_HUB_SHIPPED_CUSTOMIZATIONS")]
+    shipped_customizations: bool,
     /// Templates and bindings worked on at once, by each controller
     #[arg(
         long,
@@ -50,6 +57,8 @@ pub struct Propagating {
     pub skips: Skips,
     /// Which namespaces members get.
     pub namespaces: NamespaceSync,
+    /// What is known of kinds where no customization of the hub says it.
+    pub shipped: Arc<Customizations>,
     /// Templates and bindings worked on at once, by each controller.
     pub workers: usize,
 }
@@ -60,11 +69,16 @@ impl PropagationArgs {
             namespace_sync,
             skipped_propagating_apis,
             skipped_propagating_namespaces,
+            shipped_customizations,
             concurrent_binding_syncs,
         } = self;
         Ok(Propagating {
             skips: Skips::parse(&skipped_propagating_apis, skipped_propagating_namespaces)?,
             namespaces: namespace_sync,
+            shipped: match shipped_customizations {
+                true => shipped::customizations(),
+                false => Arc::default(),
+            },
             workers: concurrent_binding_syncs.max(1),
         })
     }

@@ -29,6 +29,15 @@ pub(super) fn stopped(seen: &Seen, operation: Operation) -> Option<Broken> {
     };
     let name = &failed.customization;
     let field = field(operation);
+    if name.starts_with(crate::shipped::PREFIX) {
+        return Some(Broken {
+            stage,
+            cause: Cause::ScriptFailed,
+            cluster: None,
+            what: said(&format!("{what}: {}", told(failed))),
+            mend: mend_of_any(),
+        });
+    }
     let patch = json!([{"op": "remove", "path": format!("/spec/customizations/{field}")}]);
     let words = format!(
         "Correct {field} of the ResourceInterpreterCustomization {name}, as `towline interpret` tries it on files; or \
@@ -59,7 +68,8 @@ pub(super) fn in_member() -> (Cause, Mend) {
 }
 
 fn mend_of_any() -> Mend {
-    let words = "Correct the script of the customization that is named, as `towline interpret` tries it on files.";
+    let words = "Correct the script of the customization that is named, as `towline interpret` tries it on files; one \
+                 whose name begins with shipped/ came with the hub, and a customization of your own goes before it.";
     let list = "kubectl get resourceinterpretercustomizations".to_owned();
     on_hub(words, [list])
 }

@@ -8,6 +8,7 @@ use crate::world::{self, ObjectName, Record as _, TemplateName};
 use chrono::{DateTime, Utc};
 use common::api::cluster::TaintEffect;
 use common::gvk::Gvk;
+use common::interpreter::custom::Customizations;
 use common::interpreter::layers::Interpreter;
 use common::names::fnv1a;
 use common::time::to_time;
@@ -107,6 +108,8 @@ pub(super) struct State {
     pub clusters: BTreeMap<String, snapshot::Cluster>,
     pub priority_classes: BTreeMap<String, i32>,
     pub customizations: BTreeMap<String, Arc<world::Customization>>,
+    /// What is known of kinds where none of them says it.
+    pub shipped: Arc<Customizations>,
     /// What is known of kinds.
     pub interpreter: Interpreter,
     pub unreadable: BTreeSet<(String, ObjectName)>,
@@ -139,6 +142,7 @@ impl State {
             clusters: snapshot.clusters.clone(),
             priority_classes: snapshot.priority_classes.clone(),
             customizations: snapshot.customizations.clone(),
+            shipped: snapshot.shipped.clone(),
             interpreter: snapshot.interpreter(),
             unreadable: unreadable
                 .map(|it| (it.kind.clone(), it.name.clone()))
@@ -291,7 +295,7 @@ impl State {
         if let Some(new) = &new {
             self.customizations.insert(name, Arc::clone(new));
         }
-        self.interpreter = world::interpreter_of(&self.customizations);
+        self.interpreter = world::interpreter_of(&self.customizations, &self.shipped);
         let kinds: BTreeSet<_> = old.iter().chain(&new).filter_map(|it| it.kind()).collect();
         let templates = self.templates.keys();
         let meant = templates.filter(|it| kinds.iter().any(|kind| kind.group_kind() == it.kind));

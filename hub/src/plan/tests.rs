@@ -121,6 +121,7 @@ pub(crate) fn then(snapshot: &Snapshot, changes: &[Change]) -> Snapshot {
         bindings: state.bindings,
         clusters: state.clusters,
         customizations: state.customizations,
+        shipped: state.shipped,
         templates: templates.collect(),
         ..snapshot.clone()
     }

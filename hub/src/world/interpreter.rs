@@ -26,9 +26,12 @@ fn kind(spec: &CustomizationSpec) -> Option<Gvk> {
 }
 
 /// What is known of kinds with these customizations.
-pub fn interpreter_of(all: &BTreeMap<String, Arc<Customization>>) -> Interpreter {
+pub fn interpreter_of(
+    all: &BTreeMap<String, Arc<Customization>>,
+    shipped: &Arc<Customizations>,
+) -> Interpreter {
     let all = all.iter().map(|(name, it)| (name.as_str(), &it.spec));
-    Interpreter::new(Arc::new(Customizations::new(all)), Arc::default())
+    Interpreter::new(Arc::new(Customizations::new(all)), Arc::clone(shipped))
 }
 
 /// The customizations, and what they make of kinds; clones share it.

@@ -21,6 +21,7 @@ use common::api::taint_policy::{ClusterTaintPolicy, ClusterTaintSpec};
 use common::chance::Chance;
 use common::controller::Metrics;
 use common::gvk::GroupKind;
+use common::interpreter::custom::Customizations;
 use common::labels::APPLIED_PLACEMENT;
 use common::watch::WatchConfig;
 use futures::FutureExt as _;
@@ -241,7 +242,12 @@ pub struct Propagation {
 }
 
 impl Propagation {
-    pub(super) fn new(client: &Client, chance: &Chance, config: &WatchConfig) -> Self {
+    pub(super) fn new(
+        client: &Client,
+        chance: &Chance,
+        config: &WatchConfig,
+        shipped: Arc<Customizations>,
+    ) -> Self {
         let metadata = WatchConfig {
             metadata_only: true,
             ..config.clone()
@@ -275,7 +281,7 @@ impl Propagation {
                     "resourceinterpretercustomizations",
                     config(),
                 ),
-                Arc::default(),
+                shipped,
             ),
             templates: Templates::new(client, chance, definitions),
         }

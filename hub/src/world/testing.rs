@@ -7,13 +7,18 @@ use futures::FutureExt as _;
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
+use std::sync::Arc;
 
 /// A world over an API server that nobody reaches.
 pub(crate) fn unreachable() -> World {
     let service = tower::service_fn(|_: http::Request<Body>| async {
         Err::<http::Response<Body>, _>(std::io::Error::other("nobody is there"))
     });
-    World::new(&Client::new(service, "default"), &Chance::seeded(1))
+    World::new(
+        &Client::new(service, "default"),
+        &Chance::seeded(1),
+        Arc::default(),
+    )
 }
 
 /// A world with something in it, of which every number has a value.

@@ -348,7 +348,10 @@ async fn interpreter(hub: &Hub, unseen: &mut Unseen) -> Result<Interpreter, CliE
         .iter()
         .map(|it| (it.metadata.name.as_deref().unwrap_or_default(), &it.spec));
     let customized = Arc::new(Customizations::new(named));
-    Ok(Interpreter::new(customized, Arc::default()))
+    Ok(Interpreter::new(
+        customized,
+        crate::shipped::customizations(),
+    ))
 }
 
 /// What the hub's own scripts for a template's kind fail at, in the order in which it asks them.

@@ -49,7 +49,7 @@ fn start(world: &World) -> Hub {
         offset: Arc::clone(&offset),
     };
     let env = Env::seeded(Arc::new(clock), 1);
-    let views = crate::world::World::new(&world.client(), &env.chance);
+    let views = crate::world::World::new(&world.client(), &env.chance, Arc::default());
     let monitor = Monitor::new(world.client(), env, GRACE, Metrics::default(), &views);
     let mut running = JoinSet::new();
     let (clusters, leases) = (views.clusters, views.leases);
