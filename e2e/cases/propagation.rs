@@ -1,5 +1,6 @@
 //! From a policy on the hub to objects in members, and the answer back: the three files that README applies.
 
+mod customized;
 mod lives;
 mod members;
 mod overrides;
