@@ -17,6 +17,7 @@ mod get;
 mod init;
 mod interpret;
 mod kubeconfig;
+mod kubectl;
 mod orphans;
 mod output;
 mod plan;
@@ -85,6 +86,24 @@ enum Verb {
     Interpret(interpret::Args),
     /// Make a kubeconfig whose clusters are members, reached through the hub as oneself.
     Kubeconfig(kubeconfig::Args),
+    /// Show the log of a pod of a member, as `kubectl logs`.
+    Logs(kubectl::Args),
+    /// Run a command in a container of a member, as `kubectl exec`.
+    Exec(kubectl::Args),
+    /// Attach to a process in a container of a member, as `kubectl attach`.
+    Attach(kubectl::Args),
+    /// Copy files to and from containers of a member, as `kubectl cp`.
+    Cp(kubectl::Args),
+    /// Forward local ports to a pod of a member, as `kubectl port-forward`.
+    PortForward(kubectl::Args),
+    /// Show what nodes and pods of a member use, as `kubectl top`.
+    Top(kubectl::Args),
+    /// Show an object of a member in detail, as `kubectl describe`.
+    Describe(kubectl::Args),
+    /// Run any command of kubectl at a member, through the hub.
+    #[command(after_help = "Example:
+  towline kubectl -C m1 -n shop rollout status deployment/web")]
+    Kubectl(kubectl::Args),
     /// See what Works left behind in a member without having been deleted, and settle it.
     Orphans(orphans::Args),
     /// Walk from this machine to a hub or a member, and name the first thing that is wrong.
@@ -205,6 +224,14 @@ async fn run(verb: Verb, output: &Output) -> Result<ExitCode, CliError> {
         Verb::Work(args) => work::run(args, output).await,
         Verb::Interpret(args) => interpret::run(args, output).await,
         Verb::Kubeconfig(args) => kubeconfig::run(args, output).await,
+        Verb::Logs(args) => kubectl::run(args, Some("logs")).await.map(never),
+        Verb::Exec(args) => kubectl::run(args, Some("exec")).await.map(never),
+        Verb::Attach(args) => kubectl::run(args, Some("attach")).await.map(never),
+        Verb::Cp(args) => kubectl::run(args, Some("cp")).await.map(never),
+        Verb::PortForward(args) => kubectl::run(args, Some("port-forward")).await.map(never),
+        Verb::Top(args) => kubectl::run(args, Some("top")).await.map(never),
+        Verb::Describe(args) => kubectl::run(args, Some("describe")).await.map(never),
+        Verb::Kubectl(args) => kubectl::run(args, None).await.map(never),
         Verb::Orphans(args) => orphans::run(args, output).await,
         Verb::Check(args) => check::run(args, output).await,
         Verb::Demo(args) => demo::run(args, output).await,
@@ -215,6 +242,11 @@ async fn run(verb: Verb, output: &Output) -> Result<ExitCode, CliError> {
         Verb::Version => output.print(concat!("towline ", env!("CARGO_PKG_VERSION"))),
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+/// What became another program does not come back.
+fn never(never: std::convert::Infallible) {
+    match never {}
 }
 
 #[cfg(test)]

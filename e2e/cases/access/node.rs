@@ -2,7 +2,9 @@
 //! SPDY.
 
 use super::rig::{LONG, Stage, apply};
-use crate::env::{Image, Parts, Process, ProcessSpec, Run, free_port, http_get, run, wait_for};
+use crate::env::{
+    Image, Parts, Process, ProcessSpec, Run, binary, free_port, http_get, run, wait_for,
+};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
@@ -29,21 +31,29 @@ const SERVES: &str = "$SIG{CHLD}='IGNORE'; socket(S,2,1,0); setsockopt(S,1,2,pac
                       syswrite(C,\"HTTP/1.1 200 OK\\r\\nContent-Length: 9\\r\\nConnection: close\\r\\n\\r\\nfrom here\"); \
                       exit }";
 
-/// kubectl as Ann, with a kubeconfig of a member.
+/// kubectl as Ann, with a kubeconfig of a member; or `towline`, which becomes kubectl, with one of the hub.
 struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
-    env: Vec<(&'static str, &'static str)>,
+    env: Vec<(&'static str, String)>,
+    /// What `towline` takes beside the words of kubectl.
+    member: &'static [&'static str],
 }
 
 impl Kubectl {
+    fn words<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
+        let file = self.kubeconfig.to_str().unwrap_or_default();
+        let (verb, rest) = args.split_at(1);
+        let member = self.member.iter().copied();
+        let verb = verb.iter().copied().chain(member);
+        let verb = verb.chain(["--kubeconfig", file]);
+        verb.chain(rest.iter().copied()).collect()
+    }
+
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
-            .args(args)
-            .envs(self.env.iter().copied());
+        let env = self.env.iter().map(|(key, value)| (*key, value.as_str()));
+        command.args(self.words(args)).envs(env);
         command
     }
 
@@ -53,10 +63,8 @@ impl Kubectl {
 
     /// Starts what goes on until it is stopped.
     fn start(&self, stage: &Stage, name: &str, args: &[&str]) -> Result<Process> {
-        let mut spec = ProcessSpec::new(name, &self.program, stage.scratch.path())
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
-            .args(args);
+        let mut spec =
+            ProcessSpec::new(name, &self.program, stage.scratch.path()).args(self.words(args));
         for (key, value) in &self.env {
             spec = spec.env(key, value);
         }
@@ -64,7 +72,8 @@ impl Kubectl {
     }
 }
 
-/// Every kubectl of the lab and of this machine, each in both ways, with what `towline kubeconfig` makes for Ann.
+/// Every kubectl of the lab and of this machine, each in both ways, with what `towline kubeconfig` makes for Ann; and
+/// the verbs of `towline` itself.
 async fn kubectls(stage: &Stage) -> Result<Vec<Kubectl>> {
     let mut programs: Vec<PathBuf> = Parts::from_env()?.any_kubectl().into_iter().collect();
     let own = PathBuf::from("/usr/bin/kubectl");
@@ -77,15 +86,23 @@ async fn kubectls(stage: &Stage) -> Result<Vec<Kubectl>> {
     let make = ["kubeconfig", "-C", "m1", "-o", &file, "--kubeconfig", &hub];
     let made = stage.fleet.towline.cli(make).await?.ok()?;
     ensure!(made.stdout.contains("--context m1 get pods"), "{made:?}");
-    let ways = [Vec::new(), SPDY.to_vec()];
+    let spdy = SPDY.map(|(key, value)| (key, value.to_owned())).to_vec();
+    let ways = [Vec::new(), spdy];
     let all = programs.iter().flat_map(|program| {
         ways.iter().map(|env| Kubectl {
             program: program.clone(),
             kubeconfig: kubeconfig.clone(),
             env: env.clone(),
+            member: &[],
         })
     });
-    Ok(all.collect())
+    let own = Kubectl {
+        program: binary("towline")?,
+        kubeconfig: hub.into(),
+        env: vec![("KUBECTL", programs[0].display().to_string())],
+        member: &["-C", "m1"],
+    };
+    Ok(all.chain([own]).collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]

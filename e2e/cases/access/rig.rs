@@ -60,6 +60,11 @@ impl Stage {
         Self::of(name, mode, LabOptions::new(1)).await
     }
 
+    /// The same beside more members that have registered nowhere yet.
+    pub(super) async fn among(name: &str, mode: &str, members: usize) -> Result<Self> {
+        Self::of(name, mode, LabOptions::new(members)).await
+    }
+
     /// The same with a member whose node is real, on a hub of Towline's own API server or of kube-apiserver.
     pub(super) async fn real(name: &str, mode: &str, built_in: bool) -> Result<Self> {
         let mut options = LabOptions::new(1);

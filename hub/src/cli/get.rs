@@ -5,6 +5,7 @@
 
 pub(super) mod answer;
 mod follow;
+mod members;
 pub(super) mod names;
 pub(super) mod read;
 pub(super) mod share;
@@ -22,6 +23,7 @@ use common::time::{Clock as _, SystemClock};
 use names::Asked;
 use read::{Hub, Scope};
 use std::collections::BTreeSet;
+use std::time::Duration;
 use table::View;
 use works::Delivery;
 
@@ -33,7 +35,9 @@ use works::Delivery;
   towline get deploy/web cm/web -n shop  several, by type and name
   towline get bindings -n shop           whatever is propagated from a namespace
   towline get deploy -n shop -w          those of a namespace, and from then on what changes
-  towline get works -C member1           what a member was told to run, and what it says")]
+  towline get works -C member1           what a member was told to run, and what it says
+  towline get pods -A --all              as they are in every member, rows as they come
+  towline get pods -s members -C m1,m2   those of two")]
 pub(super) struct Args {
     /// TYPE, TYPE NAME... or TYPE/NAME..., as kubectl takes them; types by plural, singular or short name, with
     /// `.GROUP` behind. `bindings` and `works` are types too.
@@ -51,6 +55,16 @@ pub(super) struct Args {
     /// Only what is in these clusters.
     #[arg(short = 'C', long, value_name = "CLUSTER", value_delimiter = ',')]
     clusters: Vec<ClusterName>,
+    /// Every cluster; without --operation-scope members are asked.
+    #[arg(long, conflicts_with = "clusters")]
+    all: bool,
+    /// Who is asked: the hub, for what is propagated; members themselves, for whatever they have, through the
+    /// connections that their agents dialled; or all of them.
+    #[arg(short = 's', long, value_enum, value_name = "WHO")]
+    operation_scope: Option<Reach>,
+    /// How long one member may take, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    cluster_timeout: Duration,
     /// Go on showing what changes.
     #[arg(short, long)]
     watch: bool,
@@ -59,6 +73,16 @@ pub(super) struct Args {
     output: Shape,
     #[command(flatten)]
     connect: ConnectArgs,
+}
+
+impl Args {
+    /// Whether members are asked, and not the hub for what it knows of them.
+    fn of_members(&self) -> bool {
+        match self.operation_scope {
+            Some(scope) => scope != Reach::Hub,
+            None => self.all,
+        }
+    }
 }
 
 /// How answers are written.
@@ -75,6 +99,39 @@ enum Shape {
     Yaml,
     /// TYPE/NAME alone.
     Name,
+}
+
+impl Shape {
+    fn format(self) -> Format {
+        match self {
+            Self::Json => Format::Json,
+            Self::Yaml => Format::Yaml,
+            Self::Name => Format::Name,
+            Self::Table | Self::Wide => Format::Table,
+        }
+    }
+}
+
+/// Who is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Reach {
+    /// The hub.
+    #[value(alias = "karmada")]
+    Hub,
+    /// Members.
+    Members,
+    /// The hub and members.
+    All,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: u16 = text
+        .parse()
+        .map_err(|_| "a whole number of seconds".to_owned())?;
+    match seconds {
+        0 => Err("at least 1".to_owned()),
+        some => Ok(Duration::from_secs(some.into())),
+    }
 }
 
 /// What a type is to the hub.
@@ -125,6 +182,9 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     let (client, config) = args.connect.connect("cli get").await?;
     let hub = Hub::discover(client).await?;
     let namespace = args.namespace.clone().unwrap_or(config.default_namespace);
+    if args.of_members() {
+        return members::run(&hub, &asked, &args, &namespace, output).await;
+    }
     let progress = output.progress("reading the hub");
     let found = read_all(&hub, &asked, &args, &namespace).await?;
     drop(progress);
@@ -224,12 +284,7 @@ impl Found {
             colours: output.colours(),
         };
         let Self { answers, works, .. } = self;
-        let format = match args.output {
-            Shape::Json => Format::Json,
-            Shape::Yaml => Format::Yaml,
-            Shape::Name => Format::Name,
-            Shape::Table | Shape::Wide => Format::Table,
-        };
+        let format = args.output.format();
         if time == (Shown::First { named: true }) && format == Format::Table {
             let details: Vec<String> = answers.iter().map(|it| view.detail(it)).collect();
             return output.print(details.join("\n"));

@@ -8,7 +8,8 @@ use crate::aggregated;
 use crate::apiserver::files::write_file;
 use common::api::cluster::Cluster;
 use common::names::ClusterName;
-use contexts::{Source, Way};
+use contexts::Source;
+pub(in crate::cli) use contexts::Way;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::config::Kubeconfig;
@@ -102,7 +103,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
 }
 
 /// By which API the hub leads into members, one of which is asked where the hub does not say it.
-async fn way(client: &Client, member: &str) -> Result<Way, CliError> {
+pub(in crate::cli) async fn way(client: &Client, member: &str) -> Result<Way, CliError> {
     let groups = client.list_api_groups().await;
     let groups =
         groups.map_err(|error| CliError::api("failed to ask the hub what it serves", error))?;
@@ -125,6 +126,26 @@ async fn way(client: &Client, member: &str) -> Result<Way, CliError> {
         // Whatever it says of the member, it has a way there.
         _ => Ok(Way::OfClusters),
     }
+}
+
+/// Where a member's API begins on the hub.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Server {
+    pub(super) url: String,
+    /// Whom the hub's certificate names, where the kubeconfig says so.
+    pub(super) tls_server_name: Option<String>,
+}
+
+/// The address of a member, by the kubeconfig that reaches its hub.
+pub(super) async fn server(
+    connect: &ConnectArgs,
+    member: &ClusterName,
+) -> Result<Server, CliError> {
+    let source = read(connect)?;
+    let (client, _) = connect.connect("cli kubectl").await?;
+    let way = way(&client, member.as_str()).await?;
+    let server = contexts::server(&source, way, member.as_str());
+    server.map_err(|error| CliError::new(Kind::Config, error))
 }
 
 /// The kubeconfig by which the hub is reached, with the files that it names found from anywhere.

@@ -338,6 +338,7 @@ pub struct Table {
     headless: bool,
     uncut: bool,
     colours: Colours,
+    least: Vec<usize>,
 }
 
 impl Table {
@@ -375,6 +376,25 @@ impl Table {
         self
     }
 
+    /// Columns at least as wide as these: rows that come later stand below those that were shown.
+    #[must_use]
+    pub fn at_least(mut self, widths: &[usize]) -> Self {
+        self.least = widths.to_vec();
+        self
+    }
+
+    /// How wide each column is.
+    pub fn widths(&self) -> Vec<usize> {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        (0..columns).map(|column| self.widest(column)).collect()
+    }
+
+    fn widest(&self, column: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+        widest.max(self.least.get(column).copied().unwrap_or(0))
+    }
+
     /// Whole, however narrow the terminal is.
     #[must_use]
     pub fn uncut(mut self) -> Self {
@@ -401,11 +421,9 @@ impl Table {
             .max()
             .unwrap_or(0)
             .saturating_sub(1);
-        let widest = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let before: usize = (0..last).map(|column| widest(column) + GAP.len()).sum();
+        let before: usize = (0..last)
+            .map(|column| self.widest(column) + GAP.len())
+            .sum();
         let left = width.saturating_sub(before).max(LEAST);
         for row in &mut self.rows {
             let Some(cell) = row.get_mut(last) else {
@@ -422,12 +440,7 @@ impl Table {
 
 impl std::fmt::Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let widths = self.widths();
         for (place, row) in self.rows.iter().enumerate().skip(self.headless.into()) {
             let mut line = String::new();
             let mut blank = 0;

@@ -46,6 +46,19 @@ pub(in crate::cli) enum Unfit {
 }
 
 impl Asked {
+    /// Each type, with a name where one is asked for.
+    pub(in crate::cli) fn each(&self) -> Vec<(&str, Option<&str>)> {
+        match self {
+            Self::All(types) => types.iter().map(|word| (word.as_str(), None)).collect(),
+            Self::Named(pairs) => {
+                let pairs = pairs.iter();
+                pairs
+                    .map(|(of, name)| (of.as_str(), Some(name.as_str())))
+                    .collect()
+            }
+        }
+    }
+
     /// Reads the words of the command line.
     pub(in crate::cli) fn read(words: &[String]) -> Result<Self, Unfit> {
         if words.iter().any(|word| word.contains('/')) {

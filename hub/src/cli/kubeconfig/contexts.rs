@@ -1,5 +1,6 @@
 //! A kubeconfig of members out of one of their hub. Pure.
 
+use super::Server;
 use crate::aggregated;
 use common::api::cluster::Cluster;
 use kube::Resource as _;
@@ -66,7 +67,7 @@ impl Source {
 
 /// By which API a hub leads into members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(in crate::cli) enum Way {
     /// Its own Clusters have it, as Karmada's.
     OfClusters,
     /// An aggregated API has it.
@@ -81,6 +82,30 @@ impl Way {
             Self::Aggregated => format!("{}/{}", aggregated::GROUP, aggregated::VERSION),
         }
     }
+
+    /// Where on the hub a member's API begins.
+    pub(in crate::cli) fn path(self, member: &str) -> String {
+        let (group, plural) = (self.group_version(), Cluster::plural(&()));
+        format!("/apis/{group}/{plural}/{member}/proxy")
+    }
+}
+
+/// The hub's address.
+fn hub(source: &Source) -> Result<&str, Error> {
+    let server = source.cluster["server"].as_str().unwrap_or_default();
+    match server.trim_end_matches('/') {
+        "" => Err(Error::NoServer),
+        server => Ok(server),
+    }
+}
+
+/// The address of one member.
+pub(super) fn server(source: &Source, way: Way, member: &str) -> Result<Server, Error> {
+    let name = source.cluster["tls-server-name"].as_str();
+    Ok(Server {
+        url: format!("{}{}", hub(source)?, way.path(member)),
+        tls_server_name: name.map(str::to_owned),
+    })
 }
 
 /// A kubeconfig with a context for each member, the first of them current.
@@ -91,16 +116,10 @@ pub(super) fn of(
     prefix: &str,
 ) -> Result<Value, Error> {
     const USER: &str = "hub";
-    let server = source.cluster["server"].as_str().unwrap_or_default();
-    let server = server.trim_end_matches('/');
-    if server.is_empty() {
-        return Err(Error::NoServer);
-    }
-    let group = way.group_version();
-    let plural = Cluster::plural(&());
+    let server = hub(source)?;
     let clusters = members.iter().map(|member| {
         let mut cluster = source.cluster.clone();
-        cluster["server"] = format!("{server}/apis/{group}/{plural}/{member}/proxy").into();
+        cluster["server"] = format!("{server}{}", way.path(member)).into();
         json!({"name": format!("{prefix}{member}"), "cluster": cluster})
     });
     let contexts = members.iter().map(|member| {
