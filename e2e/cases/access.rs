@@ -3,6 +3,7 @@
 
 mod ends;
 mod front;
+mod kubectl;
 mod many;
 mod node;
 mod oneself;

@@ -32,8 +32,8 @@ const SERVES: &str = "$SIG{CHLD}='IGNORE'; socket(S,2,1,0); setsockopt(S,1,2,pac
                       exit }";
 
 /// kubectl as Ann, with a kubeconfig of a member; or `towline`, which becomes kubectl, with one of the hub.
-struct Kubectl {
-    program: PathBuf,
+pub(super) struct Kubectl {
+    pub(super) program: PathBuf,
     kubeconfig: PathBuf,
     env: Vec<(&'static str, String)>,
     /// What `towline` takes beside the words of kubectl.
@@ -42,12 +42,10 @@ struct Kubectl {
 
 impl Kubectl {
     fn words<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
-        let file = self.kubeconfig.to_str().unwrap_or_default();
-        let (verb, rest) = args.split_at(1);
-        let member = self.member.iter().copied();
-        let verb = verb.iter().copied().chain(member);
-        let verb = verb.chain(["--kubeconfig", file]);
-        verb.chain(rest.iter().copied()).collect()
+        let file = ["--kubeconfig", self.kubeconfig.to_str().unwrap_or_default()];
+        // What is `towline`'s own stands behind the verb, kubectl's file before it.
+        let (verb, rest) = args.split_at(usize::from(!self.member.is_empty()));
+        [verb, self.member, &file, rest].concat()
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -57,12 +55,12 @@ impl Kubectl {
         command
     }
 
-    async fn run(&self, args: &[&str], input: Option<&str>) -> Result<Run> {
+    pub(super) async fn run(&self, args: &[&str], input: Option<&str>) -> Result<Run> {
         run(self.command(args), input, LONG).await
     }
 
     /// Starts what goes on until it is stopped.
-    fn start(&self, stage: &Stage, name: &str, args: &[&str]) -> Result<Process> {
+    pub(super) fn start(&self, stage: &Stage, name: &str, args: &[&str]) -> Result<Process> {
         let mut spec =
             ProcessSpec::new(name, &self.program, stage.scratch.path()).args(self.words(args));
         for (key, value) in &self.env {
@@ -72,14 +70,12 @@ impl Kubectl {
     }
 }
 
-/// Every kubectl of the lab and of this machine, each in both ways, with what `towline kubeconfig` makes for Ann; and
-/// the verbs of `towline` itself.
-async fn kubectls(stage: &Stage) -> Result<Vec<Kubectl>> {
+/// Every kubectl of the lab and of this machine, each in both ways, with what `towline kubeconfig` makes for Ann.
+pub(super) async fn kubectls(stage: &Stage) -> Result<Vec<Kubectl>> {
     let mut programs: Vec<PathBuf> = Parts::from_env()?.any_kubectl().into_iter().collect();
     let own = PathBuf::from("/usr/bin/kubectl");
     programs.extend(own.is_file().then_some(own));
     programs.dedup();
-    ensure!(!programs.is_empty(), "there is no kubectl");
     let kubeconfig = stage.scratch.join("m1.kubeconfig");
     let hub = stage.kubeconfig("ann", &[])?.display().to_string();
     let file = kubeconfig.display().to_string();
@@ -96,13 +92,17 @@ async fn kubectls(stage: &Stage) -> Result<Vec<Kubectl>> {
             member: &[],
         })
     });
-    let own = Kubectl {
+    Ok(all.collect())
+}
+
+/// The verbs of `towline` itself, which become the kubectl of another.
+fn own(stage: &Stage, other: &Kubectl) -> Result<Kubectl> {
+    Ok(Kubectl {
         program: binary("towline")?,
-        kubeconfig: hub.into(),
-        env: vec![("KUBECTL", programs[0].display().to_string())],
+        kubeconfig: stage.kubeconfig("ann", &[])?,
+        env: vec![("KUBECTL", other.program.display().to_string())],
         member: &["-C", "m1"],
-    };
-    Ok(all.chain([own]).collect())
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,12 +143,15 @@ async fn reached(stage: Stage) -> Result<()> {
             .any(|it| it.type_ == "Ready" && it.status == "True"))
     })
     .await?;
-    for kubectl in kubectls(&stage).await? {
+    let all = kubectls(&stage).await?;
+    ensure!(!all.is_empty(), "there is no kubectl");
+    let towline = own(&stage, &all[0])?;
+    for kubectl in all.iter().chain([&towline]) {
         let shown = format!("{} {:?}", kubectl.program.display(), kubectl.env);
-        logs(&stage, &kubectl).await.context(shown.clone())?;
-        exec(&kubectl).await.context(shown.clone())?;
-        copy(&stage, &kubectl).await.context(shown.clone())?;
-        forward(&stage, &kubectl).await.context(shown)?;
+        logs(&stage, kubectl).await.context(shown.clone())?;
+        exec(kubectl).await.context(shown.clone())?;
+        copy(&stage, kubectl).await.context(shown.clone())?;
+        forward(&stage, kubectl).await.context(shown)?;
     }
     stage.passed().await;
     Ok(())
