@@ -4,14 +4,18 @@
 //! also what went while nobody watched, keeps [`Index`]es, and can be asked whether it has caught up with a
 //! write. A term of leadership begins with an empty world and drops it at its end.
 
+mod binding;
 mod cluster;
 mod held;
 mod index;
 mod interpreter;
+mod kept;
 mod metrics;
 mod placements;
+mod progress;
 mod propagation;
 mod records;
+mod template;
 mod templates;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -21,17 +25,19 @@ mod view;
 mod whole;
 pub mod writers;
 
+pub use binding::Binding;
 pub use cluster::Cluster;
 pub use held::{Change, Object, ObjectName, Told};
 pub use index::Index;
 pub use interpreter::{Customization, Kinds, interpreter_of};
 pub use metrics::Sizes;
 pub use placements::Shared as SharedPlacement;
-pub use propagation::{Binding, Override, Policy, Propagation, Rebalancer};
+pub use propagation::{Override, Policy, Propagation, Rebalancer};
 pub use records::{
     Condition, Event, Lease, Marker, Owned, Status, WORK_ANNOTATIONS, WORK_LABELS, Work, digest,
 };
-pub use templates::{Template, TemplateName, Templates};
+pub use template::Template;
+pub use templates::{TemplateName, Templates};
 pub use view::{Record, View};
 pub use whole::Whole;
 
@@ -67,6 +73,8 @@ pub struct World {
     pub leases: View<Lease>,
     /// Works.
     pub works: View<Work>,
+    /// Works by the binding that they name.
+    pub works_of: Index<ObjectName>,
     /// Events in execution namespaces.
     pub events: View<Event>,
     /// Execution namespaces.
@@ -102,10 +110,12 @@ impl World {
             ..narrow()
         };
         let leases = Collection::of::<CoreLease>(Some(CLUSTER_NAMESPACE));
+        let works: View<Work> = all::<common::api::work::Work, _>(client, "works", large());
         Self {
             clusters: all::<common::api::cluster::Cluster, _>(client, "clusters", large()),
             leases: View::new(client.clone(), "leases", leases, narrow()),
-            works: all::<common::api::work::Work, _>(client, "works", large()),
+            works_of: works.index(|_, work| work.binding.iter().cloned().collect()),
+            works,
             events: all::<CoreEvent, _>(client, "events", narrow()),
             namespaces: all::<Namespace, _>(client, "namespaces", namespaces),
             requests: all::<CertificateSigningRequest, _>(
@@ -121,6 +131,14 @@ impl World {
             ],
             propagation: Propagation::new(client, chance, &narrow(), shipped),
         }
+    }
+
+    /// Waits until all was listed once that propagation decides by, but the templates. Each of its controllers waits
+    /// for all of it: what one finds at a start would only keep the lists waiting that the others need.
+    pub async fn synced(&self) {
+        self.propagation.synced().await;
+        self.clusters.synced().await;
+        self.works.synced().await;
     }
 
     /// Watches everything, for ever.

@@ -15,7 +15,6 @@ mod feed;
 mod inbox;
 mod key;
 pub mod metrics;
-mod pack;
 mod scan;
 mod state;
 mod stored;

@@ -121,7 +121,7 @@ impl Detector {
         }
         let (templates, to) = (views.templates.clone(), queue.clone());
         views.kinds.on_change(move |kind| {
-            templates.for_each(kind, |name, _| {
+            templates.for_each_name(kind, |name| {
                 let (kind, name) = (kind.clone(), name.clone());
                 to.add_with(TemplateName { kind, name }, Priority::Backlog);
             });
@@ -169,15 +169,13 @@ impl Detector {
         if edit.is_some() {
             self.unsettled.changed(&name);
         }
-        let found_at_start = change.listed && old.is_none();
-        if !found_at_start && edit.is_some() {
+        let Some(urgency) = wake::urgency(old, new, change.listed) else {
+            return;
+        };
+        if urgency == Priority::Urgent {
             self.note_edit(&name, edit);
-            queue.add_with(name, Priority::Urgent);
-        } else if old
-            .is_none_or(|old| old.labels != new.labels || old.annotations != new.annotations)
-        {
-            queue.add_with(name, Priority::Backlog);
         }
+        queue.add_with(name, urgency);
     }
 
     fn policy_changed(
@@ -207,7 +205,7 @@ impl Detector {
             };
             let fits =
                 |given: &Option<String>, is: &str| given.as_deref().is_none_or(|it| it == is);
-            templates.for_each(&kind, |name, _| {
+            templates.for_each_name(&kind, |name| {
                 if fits(&selected.namespace, &name.namespace) && fits(&selected.name, &name.name) {
                     let kind = kind.clone();
                     let name = name.clone();
@@ -282,7 +280,7 @@ impl Detector {
             return;
         }
         let templates = &self.world.propagation.templates;
-        templates.for_each(&kind, |name, _| {
+        templates.for_each_name(&kind, |name| {
             if *name.namespace == *key.namespace {
                 let kind = kind.clone();
                 let name = name.clone();
@@ -345,8 +343,7 @@ impl Reconcile for Detector {
     type Error = Error;
 
     async fn reconcile(&self, key: &TemplateName) -> Result<Requeue, Error> {
-        self.world.propagation.synced().await;
-        self.world.clusters.synced().await;
+        self.world.synced().await;
         let change = self.unsettled.begin(key);
         let edited = self.edited().remove(key);
         let done = self.settle(key, edited).await;

@@ -286,8 +286,7 @@ impl Reconcile for Evictions {
     type Error = Error;
 
     async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
-        self.world.clusters.synced().await;
-        self.world.propagation.synced().await;
+        self.world.synced().await;
         let Some(held) = self.world.propagation.binding(key) else {
             return Ok(Requeue::Never);
         };

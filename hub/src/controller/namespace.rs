@@ -174,7 +174,7 @@ impl Namespaces {
     fn for_each(&self, mut each: impl FnMut(Arc<str>)) {
         if let Some(kind) = kind() {
             let templates = &self.world.propagation.templates;
-            templates.for_each(&kind.group_kind(), |name, _| each(Arc::clone(&name.name)));
+            templates.for_each_name(&kind.group_kind(), |name| each(Arc::clone(&name.name)));
         }
     }
 
@@ -191,7 +191,7 @@ impl Namespaces {
 
     fn all(&self) -> BTreeSet<String> {
         let mut clusters = BTreeSet::new();
-        self.world.clusters.for_each(|name, _| {
+        self.world.clusters.for_each_name(|name| {
             clusters.insert(name.name.to_string());
         });
         clusters
@@ -237,9 +237,7 @@ impl Reconcile for Namespaces {
         if decide::is_reserved(key) || self.skips.namespace(key) {
             return Ok(Requeue::Never);
         }
-        self.world.propagation.synced().await;
-        self.world.works.synced().await;
-        self.world.clusters.synced().await;
+        self.world.synced().await;
         let kind = GroupKind {
             group: String::new(),
             kind: "Namespace".to_owned(),

@@ -60,7 +60,7 @@ impl TaintPolicies {
     fn wake_all(&self, queue: &Queue<ObjectName>) {
         self.world
             .clusters
-            .for_each(|name, _| queue.add_with(name.clone(), Priority::Backlog));
+            .for_each_name(|name| queue.add_with(name.clone(), Priority::Backlog));
     }
 }
 

@@ -100,6 +100,8 @@ struct Spec {
 impl Record for Cluster {
     const KIND: &'static str = "Cluster";
 
+    type Kept = Arc<Self>;
+
     fn read(object: &str) -> serde_json::Result<Option<Self>> {
         let Object {
             metadata,

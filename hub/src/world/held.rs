@@ -1,5 +1,6 @@
 //! What a view holds, and what each event of its watch makes of it. Pure: the time is passed in.
 
+use super::kept::{Keep as _, Packing};
 use super::view::Record;
 use common::client::Problem;
 use common::gvk::Gvk;
@@ -136,12 +137,19 @@ impl<R> Clone for Told<R> {
 #[serde(transparent)]
 pub(super) struct Raw(Box<RawValue>);
 
+/// One object.
+pub(super) struct Kept<R: Record> {
+    version: Box<str>,
+    bytes: u64,
+    record: Option<R::Kept>,
+}
+
 /// The objects.
-#[derive(Debug)]
-pub(super) struct Held<R> {
+pub(super) struct Held<R: Record> {
     /// The kind, where the record does not know it.
     pub(super) kind: Option<Gvk>,
-    pub(super) objects: BTreeMap<ObjectName, Object<R>>,
+    pub(super) objects: BTreeMap<ObjectName, Kept<R>>,
+    pub(super) packing: Packing<R>,
     /// While a list is read: what was there before and has not come by.
     missing: BTreeSet<ObjectName>,
     listing: bool,
@@ -155,11 +163,12 @@ pub(super) struct Held<R> {
     pub(super) heard: Option<Instant>,
 }
 
-impl<R> Default for Held<R> {
+impl<R: Record> Default for Held<R> {
     fn default() -> Self {
         Self {
             kind: None,
             objects: BTreeMap::new(),
+            packing: Packing::default(),
             missing: BTreeSet::new(),
             listing: false,
             complete: false,
@@ -184,8 +193,9 @@ impl<R: Record> Held<R> {
             }
             Event::Applied(Raw(raw)) => {
                 let key = ObjectKey::of(raw.get());
-                let record = match R::read_as(raw.get(), self.kind.as_ref()) {
-                    Ok(Some(record)) => Some(Arc::new(record)),
+                let read = R::Kept::read(raw.get(), self.kind.as_ref(), &mut self.packing);
+                let record = match read {
+                    Ok(Some(record)) => Some(record),
                     Ok(None) => return self.left_out(&key),
                     Err(error) => {
                         let (kind, name) = (R::KIND, &key.name);
@@ -215,22 +225,70 @@ impl<R: Record> Held<R> {
         }
     }
 
-    fn put(&mut self, key: &ObjectKey, record: Option<Arc<R>>, bytes: u64) -> Told<R> {
+    fn put(&mut self, key: &ObjectKey, record: Option<(Arc<R>, R::Kept)>, bytes: u64) -> Told<R> {
         self.moved_to(key);
         let name = self.name_of(key);
         self.missing.remove(&name);
+        let (record, held) = record.unzip();
+        let version: Box<str> = key.resource_version.as_str().into();
+        let kept = Kept {
+            version: version.clone(),
+            bytes,
+            record: held,
+        };
+        let before = self.objects.insert(name.clone(), kept);
+        let old = before.map(|kept| self.told(&name, kept));
+        match &record {
+            Some(record) => R::Kept::note(&name, record, &mut self.packing),
+            None => self.packing.forget(&name),
+        }
         let new = Object {
-            version: key.resource_version.as_str().into(),
+            version,
             bytes,
             record,
         };
-        let old = self.objects.insert(name.clone(), new.clone());
         self.bytes = (self.bytes + bytes).saturating_sub(old.as_ref().map_or(0, |old| old.bytes));
         Told::Changed(Change {
             name,
             old,
             new: Some(new),
             listed: self.listing,
+        })
+    }
+
+    /// An object as it was, which is held no more.
+    fn told(&mut self, name: &ObjectName, kept: Kept<R>) -> Object<R> {
+        let packing = &mut self.packing;
+        Object {
+            record: kept.record.and_then(|it| it.record(name, packing)),
+            version: kept.version,
+            bytes: kept.bytes,
+        }
+    }
+
+    /// Calls `each` for every object, in the order of their names.
+    pub(super) fn for_each(&self, each: &mut impl FnMut(&ObjectName, &Object<R>)) {
+        // Who looks at all of them looks at none of them soon.
+        let mut packing = Packing::default();
+        for (name, kept) in &self.objects {
+            let record = kept.record.as_ref();
+            let object = Object {
+                record: record.and_then(|it| it.record(name, &mut packing)),
+                version: kept.version.clone(),
+                bytes: kept.bytes,
+            };
+            each(name, &object);
+        }
+    }
+
+    /// What is held of an object.
+    pub(super) fn get(&mut self, name: &ObjectName) -> Option<Object<R>> {
+        let kept = self.objects.get(name)?;
+        let record = kept.record.as_ref();
+        Some(Object {
+            record: record.and_then(|it| it.record(name, &mut self.packing)),
+            version: kept.version.clone(),
+            bytes: kept.bytes,
         })
     }
 
@@ -244,7 +302,9 @@ impl<R: Record> Held<R> {
     }
 
     fn remove(&mut self, name: ObjectName, listed: bool) -> Option<Told<R>> {
-        let old = self.objects.remove(&name)?;
+        let kept = self.objects.remove(&name)?;
+        let old = self.told(&name, kept);
+        self.packing.forget(&name);
         self.bytes = self.bytes.saturating_sub(old.bytes);
         Some(Told::Changed(Change {
             name,

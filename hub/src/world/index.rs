@@ -4,9 +4,68 @@ use super::held::{Change, ObjectName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// So many names lie in a list: most things have a few objects under them, and a set takes room for eleven.
+const FEW: usize = 8;
+
 /// Names of objects under what they are looked for; clones share it.
 #[derive(Debug)]
-pub struct Index<I>(Arc<Mutex<BTreeMap<I, BTreeSet<ObjectName>>>>);
+pub struct Index<I>(Arc<Mutex<BTreeMap<I, Names>>>);
+
+/// Names in their order.
+#[derive(Debug)]
+enum Names {
+    Few(Vec<ObjectName>),
+    Many(BTreeSet<ObjectName>),
+}
+
+impl Names {
+    fn insert(&mut self, name: &ObjectName) {
+        match self {
+            Self::Few(few) => {
+                let Err(at) = few.binary_search(name) else {
+                    return;
+                };
+                if few.len() >= FEW {
+                    let mut many: BTreeSet<ObjectName> = few.drain(..).collect();
+                    many.insert(name.clone());
+                    *self = Self::Many(many);
+                    return;
+                }
+                few.reserve_exact(1);
+                few.insert(at, name.clone());
+            }
+            Self::Many(many) => {
+                many.insert(name.clone());
+            }
+        }
+    }
+
+    fn remove(&mut self, name: &ObjectName) {
+        match self {
+            Self::Few(few) => few.retain(|it| it != name),
+            Self::Many(many) => {
+                many.remove(name);
+                if many.len() <= FEW / 2 {
+                    *self = Self::Few(std::mem::take(many).into_iter().collect());
+                }
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Few(few) => few.len(),
+            Self::Many(many) => many.len(),
+        }
+    }
+
+    fn all(&self) -> Vec<ObjectName> {
+        match self {
+            Self::Few(few) => few.clone(),
+            Self::Many(many) => many.iter().cloned().collect(),
+        }
+    }
+}
 
 impl<I> Clone for Index<I> {
     fn clone(&self) -> Self {
@@ -43,7 +102,7 @@ impl<I: Ord + Clone> Index<I> {
     /// The objects under something, in the order of their names.
     pub fn names(&self, under: &I) -> Vec<ObjectName> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(under).into_iter().flatten().cloned().collect()
+        all.get(under).map_or_else(Vec::new, Names::all)
     }
 
     /// Everything that some object is under.
@@ -55,7 +114,7 @@ impl<I: Ord + Clone> Index<I> {
     /// How many objects are under something.
     pub fn count(&self, under: &I) -> usize {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(under).map_or(0, BTreeSet::len)
+        all.get(under).map_or(0, Names::len)
     }
 }
 
@@ -76,13 +135,40 @@ where
         for left in before {
             if let Some(names) = all.get_mut(&left) {
                 names.remove(&change.name);
-                if names.is_empty() {
+                if names.len() == 0 {
                     all.remove(&left);
                 }
             }
         }
         for joined in after {
-            all.entry(joined).or_default().insert(change.name.clone());
+            let names = all.entry(joined).or_insert_with(|| Names::Few(Vec::new()));
+            names.insert(&change.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn names_are_a_set(steps in prop::collection::vec((any::<bool>(), 0..24_u8), 0..200)) {
+            let mut names = Names::Few(Vec::new());
+            let mut model = BTreeSet::new();
+            for (put, number) in steps {
+                let name = ObjectName::new(Some("n"), &number.to_string());
+                if put {
+                    names.insert(&name);
+                    model.insert(name);
+                } else {
+                    names.remove(&name);
+                    model.remove(&name);
+                }
+                prop_assert_eq!(names.len(), model.len());
+                prop_assert_eq!(names.all(), model.iter().cloned().collect::<Vec<_>>());
+            }
         }
     }
 }

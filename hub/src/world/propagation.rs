@@ -1,16 +1,14 @@
 //! The collections that only propagation looks at: policies, overrides, bindings and templates.
 
+use super::binding::Binding;
 use super::held::{ObjectName, Told};
 use super::interpreter::Kinds;
-use super::placements::{self, Shared};
 use super::templates::{TemplateName, Templates};
 use super::view::{Record, View};
 use super::whole::Whole;
 use super::{all, watched};
 use crate::propagation;
-use common::api::binding::{
-    ClusterResourceBinding, ResourceBinding, ResourceBindingSpec, ResourceBindingStatus,
-};
+use common::api::binding::{ClusterResourceBinding, ResourceBinding};
 use common::api::interpreter::ResourceInterpreterCustomization;
 use common::api::override_policy::{ClusterOverridePolicy, OverridePolicy, OverrideSpec};
 use common::api::policy::{
@@ -22,7 +20,6 @@ use common::chance::Chance;
 use common::controller::Metrics;
 use common::gvk::GroupKind;
 use common::interpreter::custom::Customizations;
-use common::labels::APPLIED_PLACEMENT;
 use common::watch::WatchConfig;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -44,6 +41,8 @@ pub struct Policy {
 
 impl Record for Policy {
     const KIND: &'static str = "policy";
+
+    type Kept = Arc<Self>;
 
     fn read(object: &str) -> serde_json::Result<Option<Self>> {
         let Whole { metadata, spec, .. } = serde_json::from_str::<Whole<PropagationSpec>>(object)?;
@@ -90,6 +89,8 @@ struct Selecting {
 impl Record for Override {
     const KIND: &'static str = "override policy";
 
+    type Kept = Arc<Self>;
+
     fn read(object: &str) -> serde_json::Result<Option<Self>> {
         let (metadata, spec, problem) = match serde_json::from_str::<Whole<OverrideSpec>>(object) {
             Ok(whole) => (whole.metadata, whole.spec, None),
@@ -119,102 +120,6 @@ impl Record for Override {
 
 /// A WorkloadRebalancer.
 pub type Rebalancer = Whole<RebalancerSpec, RebalancerStatus>;
-
-/// A ResourceBinding or ClusterResourceBinding.
-#[derive(Debug, Clone)]
-pub struct Binding {
-    /// What decisions look at, without the annotation that tells the placement that was applied.
-    pub binding: propagation::Binding,
-    /// Its placement, which is that of its spec too.
-    pub placement: Option<Arc<Shared>>,
-    /// The placement that was applied last, as JSON.
-    pub applied: Option<Arc<str>>,
-    /// Counts changes of its spec.
-    pub generation: i64,
-    /// What is said of it, without what members say: see [`Self::whole_status`].
-    pub status: ResourceBindingStatus,
-    /// What members say, as JSON, a fraction of what it takes when it is read.
-    answers: Option<Box<str>>,
-}
-
-impl Binding {
-    /// One that was read, or is about to be written; what it has in common with others is shared.
-    pub fn new(
-        mut binding: propagation::Binding,
-        generation: i64,
-        mut status: ResourceBindingStatus,
-    ) -> Self {
-        let placement = binding.spec.placement.as_ref().map(placements::shared);
-        binding.spec.placement = placement.as_ref().map(|it| Arc::clone(&it.placement));
-        let applied = binding.annotations.remove(APPLIED_PLACEMENT).map(|text| {
-            let same = placement.as_ref().filter(|it| *it.text == *text);
-            same.map_or_else(|| text.into(), |it| Arc::clone(&it.text))
-        });
-        let answers = std::mem::take(&mut status.aggregated_status);
-        let answers = Some(answers).filter(|all| !all.is_empty());
-        Self {
-            binding,
-            placement,
-            applied,
-            generation,
-            status,
-            // It was read from JSON, or is about to be written as such.
-            answers: answers.and_then(|all| Some(serde_json::to_string(&all).ok()?.into())),
-        }
-    }
-
-    /// Whether members say the same of both.
-    pub fn has_answers_of(&self, other: &Self) -> bool {
-        self.answers == other.answers
-    }
-
-    /// What is said of it, with what members say.
-    pub fn whole_status(&self) -> ResourceBindingStatus {
-        let answers = self.answers.as_deref().map(serde_json::from_str);
-        ResourceBindingStatus {
-            aggregated_status: answers.and_then(Result::ok).unwrap_or_default(),
-            ..self.status.clone()
-        }
-    }
-}
-
-impl Record for Binding {
-    const KIND: &'static str = "binding";
-
-    fn read(object: &str) -> serde_json::Result<Option<Self>> {
-        type Object = Whole<ResourceBindingSpec, ResourceBindingStatus>;
-        let Whole {
-            metadata,
-            spec,
-            status,
-        } = serde_json::from_str::<Object>(object)?;
-        let owners = metadata.owner_references.unwrap_or_default();
-        let owner = owners.into_iter().find(|it| it.controller == Some(true));
-        let generation = metadata.generation.unwrap_or(0);
-        let binding = propagation::Binding {
-            namespace: metadata.namespace,
-            name: metadata.name.unwrap_or_default(),
-            uid: metadata.uid.unwrap_or_default(),
-            resource_version: metadata.resource_version.unwrap_or_default(),
-            deleting: metadata.deletion_timestamp.is_some(),
-            labels: metadata.labels.unwrap_or_default(),
-            annotations: metadata.annotations.unwrap_or_default(),
-            finalizers: metadata.finalizers.unwrap_or_default(),
-            owner: owner.map(|it| propagation::Owner {
-                api_version: it.api_version,
-                kind: it.kind,
-                name: it.name,
-                uid: it.uid,
-            }),
-            spec,
-        };
-        Ok(Some(Self::new(
-            binding,
-            generation,
-            status.unwrap_or_default(),
-        )))
-    }
-}
 
 /// What says where templates go, and where they went; clones share it.
 #[derive(Clone)]

@@ -17,6 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 /// The status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -166,6 +167,8 @@ impl Work {
 impl Record for Work {
     const KIND: &'static str = "Work";
 
+    type Kept = Arc<Self>;
+
     fn read(object: &str) -> serde_json::Result<Option<Self>> {
         #[derive(Deserialize)]
         struct Object<'a> {
@@ -256,6 +259,8 @@ pub struct Event {
 impl Record for Event {
     const KIND: &'static str = "Event";
 
+    type Kept = Arc<Self>;
+
     fn read(object: &str) -> serde_json::Result<Option<Self>> {
         let Bare { metadata } = serde_json::from_str(object)?;
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
@@ -275,6 +280,8 @@ pub struct Lease {
 
 impl Record for Lease {
     const KIND: &'static str = "Lease";
+
+    type Kept = Arc<Self>;
 
     fn read(object: &str) -> serde_json::Result<Option<Self>> {
         #[derive(Deserialize)]
@@ -299,6 +306,8 @@ pub struct Marker;
 impl Record for Marker {
     const KIND: &'static str = "object";
 
+    type Kept = Arc<Self>;
+
     fn read(_: &str) -> serde_json::Result<Option<Self>> {
         Ok(Some(Self))
     }
@@ -313,6 +322,8 @@ pub struct Owned {
 
 impl Record for Owned {
     const KIND: &'static str = "object with rights";
+
+    type Kept = Arc<Self>;
 
     fn read(object: &str) -> serde_json::Result<Option<Self>> {
         let Bare { metadata } = serde_json::from_str(object)?;

@@ -6,9 +6,9 @@
 
 use super::held::{Object, ObjectName, Told};
 use super::records::Marker;
-use super::view::{Record, View};
+use super::template::Template;
+use super::view::View;
 use super::watched;
-use crate::propagation;
 use common::api::binding::ObjectReference;
 use common::backoff::Backoff;
 use common::chance::Chance;
@@ -20,7 +20,6 @@ use common::signal;
 use common::watch::WatchConfig;
 use kube::Client;
 use kube::core::Version;
-use serde_json::Value;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -30,47 +29,6 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// First and longest delay after an API server did not say how a kind is served.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-
-/// A template.
-#[derive(Debug)]
-pub struct Template {
-    /// What decisions look at.
-    pub identity: propagation::Template,
-    /// The object without managedFields, as JSON.
-    text: Box<str>,
-}
-
-impl Template {
-    /// The object.
-    pub fn object(&self) -> Value {
-        // It was a Value when it was kept.
-        serde_json::from_str(&self.text).unwrap_or_default()
-    }
-}
-
-impl Record for Template {
-    const KIND: &'static str = "template";
-
-    fn read(object: &str) -> serde_json::Result<Option<Self>> {
-        Self::read_as(object, None)
-    }
-
-    fn read_as(object: &str, kind: Option<&Gvk>) -> serde_json::Result<Option<Self>> {
-        let mut object: Value = serde_json::from_str(object)?;
-        if let (Some(kind), Some(fields)) = (kind, object.as_object_mut()) {
-            fields.insert("apiVersion".to_owned(), kind.api_version().into());
-            fields.insert("kind".to_owned(), kind.kind.clone().into());
-        }
-        if let Some(metadata) = object["metadata"].as_object_mut() {
-            metadata.remove("managedFields");
-        }
-        let identity = propagation::Template::of(&object);
-        Ok(identity.map(|identity| Self {
-            identity,
-            text: object.to_string().into_boxed_str(),
-        }))
-    }
-}
 
 /// Which template.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -177,10 +135,10 @@ impl Templates {
         self.view(&name.kind)?.get(&name.name)
     }
 
-    /// Calls `each` for every template of a kind, in the order of their names.
-    pub fn for_each(&self, kind: &GroupKind, each: impl FnMut(&ObjectName, &Object<Template>)) {
+    /// Calls `each` for the name of every template of a kind, in their order.
+    pub fn for_each_name(&self, kind: &GroupKind, each: impl FnMut(&ObjectName)) {
         if let Some(view) = self.view(kind) {
-            view.for_each(each);
+            view.for_each_name(each);
         }
     }
 
@@ -334,7 +292,6 @@ fn preferred<'a>(wanted: impl Iterator<Item = &'a Gvk>) -> BTreeMap<GroupKind, G
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn gvk(api_version: &str) -> Gvk {
         Gvk::new(api_version, "Thing").expect("a kind")
@@ -353,20 +310,5 @@ mod tests {
         assert_eq!(chosen, [gvk("x.org/v1"), gvk("y.org/v1alpha1")]);
         let backwards = preferred(wanted.iter().rev());
         assert!(backwards.into_values().eq(chosen));
-    }
-
-    #[test]
-    fn who_wrote_which_field_is_not_kept() {
-        // As an item of a list, which does not name its kind.
-        let object = json!({"status": {"ready": 1},
-            "metadata": {"name": "a", "managedFields": [{"manager": "m"}]}});
-        let read = Template::read_as(&object.to_string(), Some(&gvk("x.org/v1")));
-        let read = read.expect("an object").expect("held");
-        assert_eq!(
-            (read.identity.name.as_str(), read.identity.kind.as_str()),
-            ("a", "Thing")
-        );
-        assert!(read.object()["metadata"].get("managedFields").is_none());
-        assert_eq!(read.object()["status"]["ready"], 1);
     }
 }

@@ -2,10 +2,11 @@
 
 use super::held::{Change, Held, Object, ObjectName, Raw, Told};
 use super::index::{Index, Indexing};
+use super::kept::Keep;
+use super::progress::Progress;
 use common::gvk::Gvk;
 use common::lock::lock;
 use common::mapper::Resource;
-use common::signal;
 use common::watch::{Collection, Event, WatchConfig, watch};
 use futures::StreamExt as _;
 use kube::Client;
@@ -24,6 +25,9 @@ pub trait Record: Send + Sync + Sized + 'static {
     /// The kind, for logs.
     const KIND: &'static str;
 
+    /// How it lies in memory.
+    type Kept: Keep<Self>;
+
     /// Reads an object as it was sent; none when it is not one to hold. Nothing that an agent can write should
     /// be an error.
     fn read(object: &str) -> serde_json::Result<Option<Self>>;
@@ -37,9 +41,9 @@ pub trait Record: Send + Sync + Sized + 'static {
 type Listener<R> = Box<dyn FnMut(&Told<R>) + Send>;
 
 /// A collection; clones share it.
-pub struct View<R>(Arc<Shared<R>>);
+pub struct View<R: Record>(Arc<Shared<R>>);
 
-struct Shared<R> {
+struct Shared<R: Record> {
     name: &'static str,
     client: Client,
     collection: Collection,
@@ -48,23 +52,16 @@ struct Shared<R> {
     indexes: Mutex<Vec<Box<dyn Indexing<R>>>>,
     listeners: Mutex<Vec<Listener<R>>>,
     subscribers: Mutex<Vec<mpsc::Sender<Told<R>>>>,
-    progress: signal::Sender<Progress>,
+    progress: Progress,
 }
 
-/// How far a view has come.
-#[derive(Debug, Clone, Copy, Default)]
-struct Progress {
-    complete: bool,
-    position: u64,
-}
-
-impl<R> Clone for View<R> {
+impl<R: Record> Clone for View<R> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<R> fmt::Debug for View<R> {
+impl<R: Record> fmt::Debug for View<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("View")
             .field("name", &self.0.name)
@@ -89,7 +86,7 @@ impl<R: Record> View<R> {
             indexes: Mutex::default(),
             listeners: Mutex::default(),
             subscribers: Mutex::default(),
-            progress: signal::Sender::default(),
+            progress: Progress::default(),
         }))
     }
 
@@ -162,20 +159,16 @@ impl<R: Record> View<R> {
     }
 
     async fn take(&self, event: Event<Raw>) {
-        let (told, progress) = {
+        let (told, complete, position) = {
             let mut held = self.held();
             let told = held.take(event, Instant::now());
-            let progress = Progress {
-                complete: held.complete,
-                position: held.position,
-            };
-            (told, progress)
+            (told, held.complete, held.position)
         };
         for told in told {
             self.tell(told).await;
         }
         // After the listeners: whoever waits finds their queues filled.
-        self.0.progress.send_replace(progress);
+        self.0.progress.advance(complete, position);
     }
 
     /// Takes objects in as if a watch had sent them.
@@ -213,37 +206,32 @@ impl<R: Record> View<R> {
 
     /// Waits until the collection was listed once.
     pub async fn synced(&self) {
-        self.reaches(|progress| progress.complete).await;
+        self.0.progress.reaches(0).await;
     }
 
     /// Whether the collection was listed once.
     pub fn is_synced(&self) -> bool {
-        self.0.progress.borrow().complete
+        self.0.progress.is_complete()
     }
 
     /// Waits until the view has seen a write to its collection that was answered with this resourceVersion.
     pub async fn caught_up(&self, version: u64) {
-        self.reaches(|progress| progress.complete && progress.position >= version)
-            .await;
-    }
-
-    async fn reaches(&self, far: impl FnMut(&Progress) -> bool) {
-        let mut progress = self.0.progress.subscribe();
-        // The sender lives as long as this view.
-        let _ = progress.wait_for(far).await;
+        self.0.progress.reaches(version).await;
     }
 
     /// What is held of an object.
     pub fn get(&self, name: &ObjectName) -> Option<Object<R>> {
-        self.held().objects.get(name).cloned()
+        self.held().get(name)
     }
 
     /// Calls `each` for every object, in the order of their names.
     pub fn for_each(&self, mut each: impl FnMut(&ObjectName, &Object<R>)) {
-        let held = self.held();
-        held.objects
-            .iter()
-            .for_each(|(name, object)| each(name, object));
+        self.held().for_each(&mut each);
+    }
+
+    /// The same where only their names are asked for.
+    pub fn for_each_name(&self, each: impl FnMut(&ObjectName)) {
+        self.held().objects.keys().for_each(each);
     }
 
     /// The resource.

@@ -4,6 +4,7 @@ use super::view::Record;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use std::sync::Arc;
 
 /// An object, without what says who wrote which field. Kinds that differ in nothing but having a namespace are
 /// one record.
@@ -28,6 +29,8 @@ where
     T: DeserializeOwned + Send + Sync + 'static,
 {
     const KIND: &'static str = "object of propagation";
+
+    type Kept = Arc<Self>;
 
     fn read(object: &str) -> serde_json::Result<Option<Self>> {
         let mut object: Self = serde_json::from_str(object)?;

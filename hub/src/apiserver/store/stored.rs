@@ -1,8 +1,8 @@
 //! An object as it lies in memory: its encoded form, and where in it the parts are that lists need.
 
 use super::key::{Key, split};
-use super::pack::{Packer, Sample};
 use super::scan::{Span, places};
+use crate::pack::{Packer, Sample};
 use bytes::Bytes;
 use serde_json::Value;
 use std::borrow::Cow;

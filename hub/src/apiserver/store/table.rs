@@ -171,8 +171,8 @@ fn grow(chunk: &mut Arc<Vec<Arc<Stored>>>) -> Vec<Arc<Stored>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pack::Packer;
     use super::*;
+    use crate::pack::Packer;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

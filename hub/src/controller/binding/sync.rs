@@ -41,8 +41,6 @@ pub struct Sync {
     bindings: Bindings,
     unsettled: Unsettled,
     clock: SharedClock,
-    /// Works by the binding that they name.
-    works: Index<ObjectName>,
     /// Bindings by those that take them along.
     required: Index<ObjectName>,
     /// Bindings by the kind of their templates.
@@ -77,9 +75,6 @@ impl Sync {
             bindings,
             unsettled,
             clock,
-            works: world
-                .works
-                .index(|_, work| work.binding.iter().cloned().collect()),
             required: views.bindings.index(|_, held| required_by(&held.binding)),
             kinds,
             overrides_in: views
@@ -131,9 +126,7 @@ impl Reconcile for Sync {
     type Error = Error;
 
     async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
-        self.world.propagation.synced().await;
-        self.world.works.synced().await;
-        self.world.clusters.synced().await;
+        self.world.synced().await;
         // From before anything is read: a cluster that changes meanwhile wakes it too.
         lock(&self.stuck).insert(key.clone());
         let done = match self.world.propagation.binding(key) {
@@ -151,7 +144,7 @@ impl Reconcile for Sync {
 impl Sync {
     /// The Works that name a binding.
     fn works_of(&self, key: &ObjectName) -> BTreeMap<ObjectName, Arc<world::Work>> {
-        let names = self.works.names(key).into_iter();
+        let names = self.world.works_of.names(key).into_iter();
         let held = names.filter_map(|name| {
             let work = self.world.works.get(&name)?.record?;
             Some((name, work))

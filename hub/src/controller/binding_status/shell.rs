@@ -7,7 +7,7 @@ use super::{Observed, Work, collect, decide, expected, is_stirring};
 use crate::controller::bindings::{Bindings, Error, about, about_template, about_template_of};
 use crate::controller::scheduler::Placing;
 use crate::propagation::Binding;
-use crate::world::{self, Change, Index, ObjectName, TemplateName, World};
+use crate::world::{self, Change, ObjectName, TemplateName, World};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::gvk::Gvk;
 use common::lock::lock;
@@ -32,7 +32,6 @@ pub struct Answers {
     bindings: Bindings,
     placing: Placing,
     clock: SharedClock,
-    works: Index<ObjectName>,
     /// Bindings of which something happened that is to be answered.
     stirred: Mutex<BTreeSet<ObjectName>>,
     paces: Mutex<BTreeMap<ObjectName, Pace>>,
@@ -74,9 +73,6 @@ impl Answers {
             bindings,
             placing,
             clock,
-            works: world
-                .works
-                .index(|_, work| work.binding.iter().cloned().collect()),
             stirred: Mutex::default(),
             paces: Mutex::default(),
             placed: Mutex::default(),
@@ -179,13 +175,12 @@ impl Reconcile for Answers {
     type Error = Error;
 
     async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
-        self.world.propagation.synced().await;
-        self.world.works.synced().await;
+        self.world.synced().await;
         let Some(held) = self.world.propagation.binding(key) else {
             self.forget(key);
             return Ok(Requeue::Never);
         };
-        let names = self.works.names(key).into_iter();
+        let names = self.world.works_of.names(key).into_iter();
         let works = names.filter_map(|name| {
             let work = self.world.works.get(&name)?.record?;
             Some(Work {

@@ -5,6 +5,7 @@
 
 use super::claim;
 use crate::propagation::{Policy, PolicyName, Template, Texts, group};
+use common::queue::Priority;
 use std::collections::BTreeSet;
 
 /// What a selector is about, as far as it can be looked up; labels are not in it.
@@ -124,6 +125,19 @@ pub fn edit(old: Option<&Template>, new: &Template) -> Option<Edit> {
         Some(Edit::Marks)
     } else {
         None
+    }
+}
+
+/// How soon a template is looked at that came, or changed; none where nothing is to be done. What nobody holds yet goes
+/// before what is merely found at a start.
+pub fn urgency(old: Option<&Template>, new: &Template, listed: bool) -> Option<Priority> {
+    let other = |old: &Template| old.labels != new.labels || old.annotations != new.annotations;
+    match old {
+        None if !listed => Some(Priority::Urgent),
+        None if holder(new).is_none() => Some(Priority::Normal),
+        None => Some(Priority::Backlog),
+        Some(old) if edit(Some(old), new).is_some() => Some(Priority::Urgent),
+        Some(old) => other(old).then_some(Priority::Backlog),
     }
 }
 

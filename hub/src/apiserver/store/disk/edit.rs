@@ -2,11 +2,11 @@
 
 use super::super::error::OpenError;
 use super::super::key::Key;
-use super::super::pack::Packer;
 use super::super::stored::{Draft, Stored};
 use super::sqlite::{number, revision};
 use super::{schema, sealed};
 use crate::apiserver::sealing::{AssociatedData, Keyring};
+use crate::pack::Packer;
 use rusqlite::{ToSql, Transaction, params};
 use serde_json::Value;
 use std::path::Path;

@@ -2,9 +2,9 @@
 
 use super::super::feed::{Event, Kind};
 use super::super::key::Key;
-use super::super::pack::Packer;
 use super::super::stored::Stored;
 use super::super::table::Table;
+use crate::pack::Packer;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

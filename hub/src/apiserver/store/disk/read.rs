@@ -2,12 +2,12 @@
 
 use super::super::error::OpenError;
 use super::super::key::Key;
-use super::super::pack::Packer;
 use super::super::stored::Stored;
 use super::load::{Entry, Loaded, Loading};
 use super::sealed;
 use super::sqlite::{Sqlite, revision};
 use crate::apiserver::sealing::AssociatedData;
+use crate::pack::Packer;
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 use std::sync::Arc;

@@ -5,10 +5,10 @@ use super::super::disk::{LoadedResource, Op};
 use super::super::error::Error;
 use super::super::feed::Kind;
 use super::super::inbox::Job;
-use super::super::pack::Packer;
 use super::super::state::State;
 use super::super::table::Table;
 use super::super::{Class, Expect};
+use crate::pack::Packer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -163,7 +163,7 @@ impl Sync {
     fn wake_all(&self, namespace: &str, queue: &Queue<ObjectName>) {
         let views = &self.world.propagation;
         let all = namespace.is_empty();
-        views.bindings.for_each(|binding, _| {
+        views.bindings.for_each_name(|binding| {
             if all || *binding.namespace == *namespace {
                 queue.add(binding.clone());
             }
@@ -171,7 +171,7 @@ impl Sync {
         if all {
             views
                 .cluster_bindings
-                .for_each(|binding, _| queue.add(binding.clone()));
+                .for_each_name(|binding| queue.add(binding.clone()));
         }
     }
 }

@@ -3,8 +3,9 @@
 use super::{cluster_policy, nginx, policy};
 use crate::controller::detector::choose::{Rank, best, rank};
 use crate::controller::detector::marks;
-use crate::controller::detector::wake::{Edit, Woken, edit, overrides_of, woken};
+use crate::controller::detector::wake::{Edit, Woken, edit, overrides_of, urgency, woken};
 use crate::propagation::{Policy, PolicyName, Template};
+use common::queue::Priority;
 use serde_json::{Value, json};
 
 #[test]
@@ -217,6 +218,44 @@ fn an_edit_is_what_the_author_wrote() {
     };
     assert_eq!(edit(Some(&object("1", "x")), &object("2", "x")), content);
     assert_eq!(edit(Some(&object("1", "x")), &object("1", "y")), None);
+}
+
+#[test]
+fn at_a_start_what_nobody_holds_yet_goes_before_what_somebody_does() {
+    let free = nginx();
+    let with = |place: fn(&mut Template)| {
+        let mut changed = nginx();
+        place(&mut changed);
+        changed
+    };
+    let held = with(|it| {
+        let annotations = [("namespace", "default"), ("name", "p")];
+        let claim = annotations.map(|(key, value)| {
+            (
+                format!("propagationpolicy.karmada.io/{key}"),
+                value.to_owned(),
+            )
+        });
+        it.annotations.extend(claim);
+        let id = "propagationpolicy.karmada.io/permanent-id".to_owned();
+        it.labels.insert(id, "id".to_owned());
+    });
+    let changed = with(|it| it.digest += 1);
+    let status = with(|it| it.resource_version = "9".to_owned());
+    // What was there, what is, whether a list tells of it.
+    let cases = [
+        (None, &free, false, Some(Priority::Urgent)),
+        (None, &held, false, Some(Priority::Urgent)),
+        (None, &free, true, Some(Priority::Normal)),
+        (None, &held, true, Some(Priority::Backlog)),
+        (Some(&free), &changed, false, Some(Priority::Urgent)),
+        (Some(&free), &changed, true, Some(Priority::Urgent)),
+        (Some(&free), &held, false, Some(Priority::Backlog)),
+        (Some(&free), &status, false, None),
+    ];
+    for (number, (old, new, listed, wanted)) in cases.into_iter().enumerate() {
+        assert_eq!(urgency(old, new, listed), wanted, "case {number}");
+    }
 }
 
 #[test]

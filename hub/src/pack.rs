@@ -1,18 +1,18 @@
 //! Objects of one resource resemble each other, in their fields and in what is noted of their managers: each lies in
-//! memory as what differs from one of them.
+//! memory as what differs from one of them. So do those that the store has, and those that views hold.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What is shorter lies as it is: little is saved, and Leases are read often.
-const SHORTEST: usize = 1024;
+/// What is shorter lies as it is: little is saved, and Leases, which are, are read and written all the time.
+const SHORTEST: usize = 768;
 /// As much of an object as others are likened to; matches reach no further back than 64 KiB.
 const LONGEST_SAMPLE: usize = 32 << 10;
 /// After so many objects that resemble the sample little, the next becomes the sample.
 const MISSES: u32 = 32;
 
 /// An object that others are likened to.
-pub(super) struct Sample(Box<[u8]>);
+pub(crate) struct Sample(Box<[u8]>);
 
 impl Sample {
     fn of(json: &[u8]) -> Arc<Self> {
@@ -21,31 +21,45 @@ impl Sample {
 
     /// What differs from this; none where that is hardly less.
     fn pack(&self, json: &[u8]) -> Option<Vec<u8>> {
-        if json.len() < SHORTEST {
-            return None;
-        }
         let packed = lz4_flex::block::compress_with_dict(json, &self.0);
         (packed.len() <= json.len() / 4 * 3).then_some(packed)
     }
 
     /// What was packed, `len` bytes long.
-    pub(super) fn unpack(&self, packed: &[u8], len: usize) -> Vec<u8> {
+    pub(crate) fn unpack(&self, packed: &[u8], len: usize) -> Vec<u8> {
         lz4_flex::block::decompress_with_dict(packed, len, &self.0)
             .expect("invariant: it was packed by this sample")
     }
 }
 
 /// Packs the objects of one resource.
-#[derive(Clone, Default)]
-pub(super) struct Packer {
+#[derive(Clone)]
+pub(crate) struct Packer {
     sample: Option<Arc<Sample>>,
     misses: u32,
+    /// What is shorter lies as it is.
+    shortest: usize,
+}
+
+impl Default for Packer {
+    fn default() -> Self {
+        Self::from(SHORTEST)
+    }
 }
 
 impl Packer {
+    /// One that packs whatever is of this length or longer.
+    pub(crate) fn from(shortest: usize) -> Self {
+        Self {
+            sample: None,
+            misses: 0,
+            shortest,
+        }
+    }
+
     /// How an object is to lie in memory, and what it is likened to, if it is.
-    pub(super) fn pack<'j>(&mut self, json: &'j [u8]) -> (Cow<'j, [u8]>, Option<Arc<Sample>>) {
-        if json.len() < SHORTEST {
+    pub(crate) fn pack<'j>(&mut self, json: &'j [u8]) -> (Cow<'j, [u8]>, Option<Arc<Sample>>) {
+        if json.len() < self.shortest {
             return (Cow::Borrowed(json), None);
         }
         if self.misses >= MISSES {
@@ -64,10 +78,47 @@ impl Packer {
     }
 
     /// One that likens to what another object was likened to.
-    pub(super) fn like(sample: Option<&Arc<Sample>>) -> Self {
+    pub(crate) fn like(sample: Option<&Arc<Sample>>) -> Self {
         Self {
             sample: sample.cloned(),
-            misses: 0,
+            ..Self::default()
+        }
+    }
+}
+
+/// A text as it lies in memory.
+pub(crate) struct Packed {
+    held: Box<[u8]>,
+    /// What it was packed by; none where it lies as it is.
+    sample: Option<Arc<Sample>>,
+    len: usize,
+}
+
+impl Packed {
+    /// Packs a text.
+    pub(crate) fn new(text: &str, packer: &mut Packer) -> Self {
+        let (held, sample) = packer.pack(text.as_bytes());
+        Self {
+            held: held.into(),
+            sample,
+            len: text.len(),
+        }
+    }
+
+    /// How many bytes it takes.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The text.
+    pub(crate) fn text(&self) -> Cow<'_, str> {
+        match &self.sample {
+            Some(sample) => {
+                let text = String::from_utf8(sample.unpack(&self.held, self.len));
+                Cow::Owned(text.expect("invariant: it was text"))
+            }
+            None => Cow::Borrowed(str::from_utf8(&self.held).unwrap_or_default()),
         }
     }
 }
@@ -146,6 +197,9 @@ mod tests {
                     None => packed.into_owned(),
                 };
                 prop_assert_eq!(&read, bytes);
+                let text = String::from_utf8_lossy(bytes);
+                let held = Packed::new(&text, &mut packer);
+                prop_assert_eq!(held.text(), text);
             }
         }
     }
