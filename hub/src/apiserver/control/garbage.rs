@@ -198,13 +198,8 @@ impl Collector {
         let owners = owners(&stored);
         let standing = |owner: &Owner| self.standing(&stored, &resource, owner);
         let has_dependents = !self.owned_by(stored.uid()).is_empty();
-        match decide::fate(
-            &owners,
-            standing,
-            has(ORPHAN),
-            has(FOREGROUND),
-            has_dependents,
-        ) {
+        let below = || propagation(has(ORPHAN), has(FOREGROUND));
+        match decide::fate(&owners, standing, has_dependents, below) {
             Fate::Stays => Ok(true),
             Fate::Loses(gone) => {
                 self.drop_owners(&resource, &stored, &gone).await?;

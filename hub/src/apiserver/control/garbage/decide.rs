@@ -1,6 +1,5 @@
 //! What becomes of an object, given how its owners stand.
 
-use super::propagation;
 use crate::apiserver::request::Propagation;
 use crate::apiserver::value::{at, text};
 use serde_json::Value;
@@ -52,13 +51,12 @@ pub(super) enum Fate {
     Goes(Propagation),
 }
 
-/// What becomes of an object that has these owners.
+/// What becomes of an object that has these owners. `below` says how it goes, and is asked only of what does.
 pub(super) fn fate(
     owners: &[Owner],
     standing: impl Fn(&Owner) -> Standing,
-    orphan: bool,
-    foreground: bool,
     has_dependents: bool,
+    below: impl FnOnce() -> Propagation,
 ) -> Fate {
     let of: Vec<(&Owner, Standing)> = owners.iter().map(|one| (one, standing(one))).collect();
     let any = |wanted: Standing| of.iter().any(|(_, standing)| *standing == wanted);
@@ -80,7 +78,7 @@ pub(super) fn fate(
     if any(Standing::Waiting) && has_dependents {
         return Fate::Goes(Propagation::Foreground);
     }
-    Fate::Goes(propagation(orphan, foreground))
+    Fate::Goes(below())
 }
 
 /// Of what `owner` waits for itself, something that waits, perhaps through others, for `owner`. What an
@@ -128,10 +126,11 @@ mod tests {
                 let index: usize = owner.uid.parse().expect("an index");
                 standings[index]
             };
-            assert_eq!(fate(&owners, standing, false, false, true), expected);
+            let below = || Propagation::Background;
+            assert_eq!(fate(&owners, standing, true, below), expected);
         }
         let one = [Owner::read(&serde_json::json!({"uid": "0"}))];
-        let orphaned = fate(&one, |_| Absent, true, false, false);
+        let orphaned = fate(&one, |_| Absent, false, || Propagation::Orphan);
         assert_eq!(orphaned, Fate::Goes(Propagation::Orphan));
     }
 
