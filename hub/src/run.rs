@@ -53,7 +53,8 @@ const CONCURRENT_RIGHTS: usize = 2;
 /// Quarantines settled at once.
 const CONCURRENT_QUARANTINES: usize = 2;
 
-/// Of bindings whose Works are written there are so many times as many at once as of others.
+/// Of bindings whose Works are written, and of those that leave clusters, there are so many times as many at once as
+/// of others.
 const WORKERS_OF_WORKS: usize = 4;
 
 /// Why the hub cannot run.
@@ -323,6 +324,7 @@ impl Hub {
         let policies = Policies::watching(client(), holdings, skips.clone(), chance, world);
         self.start(parts, policies);
         let scheduler = Scheduler::watching(bindings(), placing.clone(), clock.clone(), world);
+        let scheduled = scheduler.queue();
         self.start(parts, scheduler.workers(workers));
         let spaces = Namespaces::watching(client(), bindings(), skips, namespaces, world);
         self.start(parts, spaces.workers(workers));
@@ -346,12 +348,20 @@ impl Hub {
             self.metrics.eviction.clone(),
             world,
         );
-        self.start(parts, evictions.workers(workers));
+        let evicted = evictions.queue();
+        // What bounds them is their turns.
+        self.start(parts, evictions.workers(workers * WORKERS_OF_WORKS));
         let policies = TaintPolicies::watching(client(), bindings(), clock.clone(), world);
         self.start(parts, policies.workers(workers));
         let rebalancers = Rebalancers::watching(client(), bindings(), clock.clone(), world);
         self.start(parts, rebalancers);
-        let is_busy = move || detected.is_busy() || synced.is_busy() || answered.is_busy();
+        let is_busy = move || {
+            detected.is_busy()
+                || scheduled.is_busy()
+                || synced.is_busy()
+                || answered.is_busy()
+                || evicted.is_busy()
+        };
         parts.drop_at_end("events", notices.tell(events, is_busy));
     }
 

@@ -1,5 +1,6 @@
-//! What propagation has to tell, as Events: written while nothing else is to be, a second late at the most, and the
-//! first to be dropped.
+//! What propagation has to tell, as Events: written while nothing else is to be, some seconds late at the most, and the
+//! first to be dropped. Of a binding that moves there are six, as much work as the move: a cluster that is lost with
+//! thousands is left first.
 
 use super::events::Events;
 use crate::propagation::Notice;
@@ -11,10 +12,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How long one waits while there is other work, and how often that is looked at.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How many wait; beyond that the oldest goes.
-const LIMIT: usize = 4096;
+const LIMIT: usize = 8192;
 /// How many are written at once.
 const AT_ONCE: usize = 4;
 
