@@ -21,6 +21,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
+/// Long-lived records lie between short-lived pages and answers: it packs them closer, and gives back what is free.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Runs a fleet of Kubernetes clusters whose agents dial in.
 #[derive(Debug, Parser)]
 #[command(name = "towline-hub", version, max_term_width = 100)]
