@@ -307,6 +307,11 @@ async fn what_keeps_a_template_from_running_in_a_member_is_named() -> Result<()>
     .await?;
     let work = rig.placed("m1", "web").await?;
     says(&rig, &object, "applied", "HubIsLate").await?;
+    // Its Namespace goes by a Work that no binding made.
+    let (space, named) = (rig.placed("m1", MINE).await?, format!("ns/{MINE}"));
+    says(&rig, &named, "applied", "HubIsLate").await?;
+    tell(&agent, &space, &[applied()], "Unknown").await?.ok()?;
+    no_longer(&rig, &named, "HubIsLate").await?;
     let refusals = [
         (
             "PermissionMissing",

@@ -305,6 +305,7 @@ async fn all(hub: &Hub, types: &[String], args: &Args, namespace: &str) -> Resul
     let here = Scope {
         namespace: (!args.all_namespaces).then(|| namespace.to_owned()),
         selector: args.selector.clone(),
+        ..Scope::default()
     };
     let mut found = Found::default();
     for word in types {

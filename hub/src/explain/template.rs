@@ -7,11 +7,12 @@ use crate::propagation::{Policy, PolicyName, Template, group};
 use chrono::{DateTime, Utc};
 use common::api::binding::{
     ClusterResourceBinding, ObjectReference, ResourceBinding, ResourceBindingSpec,
-    ResourceBindingStatus,
+    ResourceBindingStatus, TargetCluster,
 };
 use common::api::cluster::Cluster;
 use common::api::work::Work;
 use common::interpreter::custom::{Failed, Operation};
+use common::names::EXECUTION_PREFIX;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +80,7 @@ pub struct Seen {
     pub clusters: Vec<Cluster>,
     /// When agents renewed their Leases last, by cluster.
     pub leases: BTreeMap<String, DateTime<Utc>>,
-    /// The Works of the binding.
+    /// The Works of the binding; of a Namespace without one, its Works.
     pub works: Vec<Work>,
     /// What it refers to.
     pub referred: Vec<Referred>,
@@ -161,6 +162,9 @@ fn stages(seen: &Seen, walk: &mut Walk) {
     if template.group().is_empty() && template.kind == "Namespace" && seen.binding.is_none() {
         let what = "a Namespace goes wherever something in it goes";
         walk.holds(Stage::Policy, what, Vec::new());
+        if !seen.works.is_empty() {
+            member::walk(seen, None, &everywhere(seen, &template), walk);
+        }
         return;
     }
     let policy = policy::walk(seen, &template, walk);
@@ -202,6 +206,27 @@ fn stages(seen: &Seen, walk: &mut Walk) {
         && let Some(stopped) = script::stopped(seen, Operation::AggregateStatus)
     {
         walk.breaks(stopped, Vec::new());
+    }
+}
+
+/// A Namespace has no binding: its Works say where it goes.
+fn everywhere(seen: &Seen, template: &Template) -> Bound {
+    let spaces = seen
+        .works
+        .iter()
+        .filter_map(|it| it.metadata.namespace.as_deref());
+    let clusters = spaces.filter_map(|it| it.strip_prefix(EXECUTION_PREFIX));
+    let target = |name: &str| TargetCluster {
+        name: name.to_owned(),
+        ..TargetCluster::default()
+    };
+    Bound {
+        spec: ResourceBindingSpec {
+            resource: template.reference(),
+            clusters: clusters.map(target).collect(),
+            ..ResourceBindingSpec::default()
+        },
+        ..Bound::default()
     }
 }
 

@@ -163,14 +163,27 @@ fn binding_of(work: &Work) -> Option<String> {
     }
 }
 
+/// The Namespace that a Work takes into its member.
+fn namespace_of(work: &Work) -> Option<&str> {
+    let mut owners = work.metadata.owner_references.iter().flatten();
+    let owner = owners.find(|it| {
+        it.controller == Some(true)
+            && (it.kind.as_str(), it.api_version.as_str()) == ("Namespace", "v1")
+    })?;
+    Some(&owner.name)
+}
+
 fn made_of(work: &Work) -> String {
     let kinds = work.spec.workload.manifests.iter();
     let kinds: Vec<String> = kinds
         .filter_map(|it| it["kind"].as_str().map(str::to_owned))
         .collect();
     let of = super::placement::some(&kinds);
-    match binding_of(work) {
-        Some(binding) => format!("{of}, made of the binding {binding}"),
-        None => format!("{of}, written by hand"),
+    match (binding_of(work), namespace_of(work)) {
+        (Some(binding), _) => format!("{of}, made of the binding {binding}"),
+        (None, Some(namespace)) => {
+            format!("{of}, made of the Namespace {namespace} for what lies in it")
+        }
+        (None, None) => format!("{of}, written by hand"),
     }
 }

@@ -38,6 +38,8 @@ pub(in crate::cli) struct Scope {
     pub(in crate::cli) namespace: Option<String>,
     /// Their labels, as kubectl writes a selector.
     pub(in crate::cli) selector: Option<String>,
+    /// Their name, where those of one name in several namespaces are meant.
+    pub(in crate::cli) name: Option<String>,
 }
 
 /// A binding's template: group, kind, namespace and name.
@@ -387,6 +389,7 @@ where
 {
     let mut params = ListParams::default().limit(PAGE);
     params.label_selector.clone_from(&scope.selector);
+    params.field_selector = scope.name.as_ref().map(|it| format!("metadata.name={it}"));
     let mut all = Vec::new();
     loop {
         let page = api.list(&params).await?;

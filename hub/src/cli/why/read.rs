@@ -21,7 +21,7 @@ use common::gvk::Gvk;
 use common::interpreter::custom::{Customizations, Failed, Operation};
 use common::interpreter::layers::Interpreter;
 use common::labels::{BINDING_PERMANENT_ID, CLUSTER_BINDING_PERMANENT_ID};
-use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX};
+use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX, work_name};
 use common::time::{Clock as _, SystemClock, from_micro_time};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::core::TypeMeta;
@@ -173,6 +173,9 @@ pub(super) async fn template(
         .unwrap_or_default();
     let works = match &bound {
         Some(bound) => works(&hub.client, bound, &mut unseen).await?,
+        None if qualified == "namespaces" => {
+            works_of_namespace(&hub.client, name, &mut unseen).await?
+        }
         None => Vec::new(),
     };
     let known = interpreter(hub, &mut unseen).await?;
@@ -288,6 +291,21 @@ async fn works(client: &Client, bound: &Bound, unseen: &mut Unseen) -> Result<Ve
     let api: Api<Work> = Api::all(client.clone());
     let found = unseen.or_none("Works", pages(&api, &scope).await)?;
     Ok(found.unwrap_or_else(|| told(bound)))
+}
+
+/// The Works that take a Namespace into members.
+async fn works_of_namespace(
+    client: &Client,
+    name: &str,
+    unseen: &mut Unseen,
+) -> Result<Vec<Work>, CliError> {
+    let api: Api<Work> = Api::all(client.clone());
+    let scope = Scope {
+        name: Some(work_name("Namespace", None, name)),
+        ..Scope::default()
+    };
+    let found = unseen.or_none("Works", pages(&api, &scope).await)?;
+    Ok(found.unwrap_or_default())
 }
 
 /// Works as a binding's status tells of them.
