@@ -1,10 +1,10 @@
 //! Carries a decision out: the claim first, then the binding, then what is told of it.
 
 use super::Detector;
-use super::claim::has_any;
+use super::claim;
 use super::decide::{Decision, Observed, Write};
 use crate::controller::bindings::{Error, about, about_template, name_of};
-use crate::propagation::{Binding, Template, Texts};
+use crate::propagation::{Binding, PolicyName, Template, Texts};
 use crate::world::{ObjectName, TemplateName};
 use common::controller::Requeue;
 use common::gvk::Gvk;
@@ -29,8 +29,11 @@ impl Detector {
             (Some(Write::Create(binding)), _) => self.create(binding).await?,
             (Some(Write::Update(binding)), Some(known)) => self.update(known, binding).await?,
             // A view may be behind: what justifies a deletion is read from the hub itself.
-            (Some(Write::Delete(uid)), Some(known)) if !self.is_claimed(template).await? => {
-                self.bindings.delete(known, uid).await?;
+            (Some(Write::Delete(uid)), Some(known)) => {
+                let holder = decision.holder.as_ref();
+                if self.is_held_by(template, holder).await? {
+                    self.bindings.delete(known, uid).await?;
+                }
             }
             (Some(Write::Replace(uid)), Some(known)) if self.is_there(template).await? => {
                 self.bindings.delete(known, uid).await?;
@@ -89,13 +92,22 @@ impl Detector {
         }
     }
 
-    /// Whether the hub says that some policy holds the template.
-    async fn is_claimed(&self, template: &Template) -> Result<bool, Error> {
+    /// Whether the hub says that this policy holds the template, or that none does; a Lazy one may hold what has no
+    /// binding.
+    async fn is_held_by(
+        &self,
+        template: &Template,
+        holder: Option<&PolicyName>,
+    ) -> Result<bool, Error> {
         let Some(live) = self.live(template).await? else {
-            return Ok(false);
+            return Ok(true);
         };
         let texts = |texts: Option<Texts>| texts.unwrap_or_default();
-        Ok(has_any(&texts(live.labels), &texts(live.annotations)))
+        let (labels, annotations) = (texts(live.labels), texts(live.annotations));
+        Ok(match holder {
+            Some(holder) => claim::holder(&labels, &annotations).as_ref() == Some(holder),
+            None => !claim::has_any(&labels, &annotations),
+        })
     }
 
     /// Whether the hub has this very template, and so no former one of its name.
