@@ -22,6 +22,7 @@ pub use difference::{Difference, differences};
 pub use state::{Change, Subject};
 pub use told::{ClusterPlan, Plan, Refused, Share, Step, TemplatePlan, Verdict};
 
+use crate::controller::detector::Problem;
 use crate::controller::detector::skip::Skips;
 use crate::controller::eviction;
 use crate::snapshot::Snapshot;
@@ -30,7 +31,7 @@ use chrono::{DateTime, Utc};
 use common::gvk::Gvk;
 use settle::Settling;
 use state::{Sort, State, sort};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a hub was told at its start, as far as it says where templates go.
 #[derive(Debug, Clone)]
@@ -49,19 +50,29 @@ pub fn plan(
     changes: &[Change],
 ) -> Plan {
     let before = State::of(snapshot);
-    let mut ways = ways(now, options, &before, changes).into_iter();
+    let waited = waited(now, options, &before);
+    let mut ways = ways(&waited, &before, changes).into_iter();
     let mut run = || Some(run(now, options, before.clone(), changes, &ways.next()?));
     let Some((after, refused)) = run() else {
         return Plan::default();
     };
     let others: Vec<_> = std::iter::from_fn(run).map(|(other, _)| other).collect();
-    let mut told = told::tell(&before, &after, &others);
+    let mut told = told::tell(&before, &waited, &after, &others);
     if changes.len() > 1 {
         let untold = told::untold(&told);
         told.unknown.extend(untold);
     }
     told.refused = refused;
     told
+}
+
+/// Templates that wait as things are, and for what.
+fn waited(
+    now: DateTime<Utc>,
+    options: &Options,
+    before: &State,
+) -> BTreeMap<TemplateName, Problem> {
+    Settling::new(before.clone(), &options.skips, &options.eviction, now).waiting()
 }
 
 /// The kinds of templates that decisions after these changes look at and that the snapshot lacks: they are to be read,
@@ -72,7 +83,11 @@ pub fn lacks(
     snapshot: &Snapshot,
     changes: &[Change],
 ) -> BTreeSet<Gvk> {
-    let (after, _) = run(now, options, State::of(snapshot), changes, &Way::default());
+    let way = Way {
+        groups: straight(changes.len()),
+        ..Way::default()
+    };
+    let (after, _) = run(now, options, State::of(snapshot), changes, &way);
     let reached = Snapshot {
         policies: after.state.policies,
         bindings: after.state.bindings,
@@ -94,55 +109,100 @@ fn is_new(before: &State, change: &Change) -> bool {
 /// What nobody can know before.
 #[derive(Debug, Clone, Default)]
 struct Way {
-    /// Whether changes come all at once, or one after another.
-    together: bool,
+    /// How changes come to the hub.
+    groups: Groups,
     /// Of which parity the UIDs of new templates are.
     odd: bool,
     /// Templates that were edited, and of which nothing came yet.
     edited: BTreeSet<TemplateName>,
 }
 
+/// Changes that come to a hub one after another; those of one group come at once.
+type Groups = Vec<Vec<usize>>;
+
+/// Most changes of which every order is gone through.
+const ALL_ORDERS: usize = 3;
+
+/// One after another, as they are made.
+fn straight(many: usize) -> Groups {
+    (0..many).map(|one| vec![one]).collect()
+}
+
+/// In which orders a hub may see `many` changes, as its watches of different kinds tell of them as it happens. First the
+/// one in which they are made.
+fn orders(many: usize) -> Vec<Groups> {
+    let straight = straight(many);
+    if many > ALL_ORDERS {
+        let turned = straight.iter().rev().cloned().collect();
+        return vec![straight, vec![(0..many).collect()], turned];
+    }
+    let mut orders = vec![Vec::new()];
+    for next in 0..many {
+        orders = orders.iter().flat_map(|it| with(it, next)).collect();
+    }
+    orders.sort_by_key(|it| (*it != straight, it.len(), it.clone()));
+    orders
+}
+
+/// All such groups with one change more: alone, or with others.
+fn with(known: &Groups, next: usize) -> Vec<Groups> {
+    let mut all = Vec::new();
+    for place in 0..=known.len() {
+        let mut alone = known.clone();
+        alone.insert(place, vec![next]);
+        all.push(alone);
+        let mut joined = known.clone();
+        if let Some(group) = joined.get_mut(place) {
+            group.push(next);
+            all.push(joined);
+        }
+    }
+    all
+}
+
 /// Every way, the likeliest first.
-fn ways(now: DateTime<Utc>, options: &Options, before: &State, changes: &[Change]) -> Vec<Way> {
+fn ways(waited: &BTreeMap<TemplateName, Problem>, before: &State, changes: &[Change]) -> Vec<Way> {
     let mut memories = vec![BTreeSet::new()];
-    let settling = Settling::new(before.clone(), &options.skips, &options.eviction, now);
-    let waiting = settling.waiting();
-    if !waiting.is_empty() {
-        memories.push(waiting);
+    if !waited.is_empty() {
+        memories.push(waited.keys().cloned().collect());
     }
     let is_new = changes.iter().any(|change| is_new(before, change));
+    let orders = orders(changes.len());
     let mut ways = Vec::new();
     for edited in memories {
         for odd in [false, true] {
-            for together in [false, true] {
-                if is_new || !odd {
-                    ways.push(Way {
-                        together,
-                        odd,
-                        edited: edited.clone(),
-                    });
-                }
+            for groups in orders.iter().filter(|_| is_new || !odd) {
+                ways.push(Way {
+                    groups: groups.clone(),
+                    odd,
+                    edited: edited.clone(),
+                });
             }
         }
     }
     ways
 }
 
-/// A plan for each of the ways in which changes are made one after another.
+/// A plan for each of the ways, or for those in which changes are made one after another.
 #[cfg(test)]
 pub(crate) fn each(
     now: DateTime<Utc>,
     options: &Options,
     snapshot: &Snapshot,
     changes: &[Change],
+    one_by_one: bool,
 ) -> Vec<Plan> {
     let before = State::of(snapshot);
-    let ways = ways(now, options, &before, changes).into_iter();
+    let waited = waited(now, options, &before);
+    let ways = ways(&waited, &before, changes).into_iter();
     let plan = |way: Way| {
         let (after, _) = run(now, options, before.clone(), changes, &way);
-        told::tell(&before, &after, &[])
+        told::tell(&before, &waited, &after, &[])
     };
-    ways.filter(|it| !it.together).map(plan).collect()
+    let straight = straight(changes.len());
+    ways.filter(|it| !one_by_one || it.groups == straight)
+        .map(plan)
+        .collect()
 }
 
 /// A hub after changes, in one way, and those that it refused.
@@ -156,22 +216,22 @@ fn run<'a>(
     let mut settling = Settling::new(before, &options.skips, &options.eviction, now);
     settling.remember(&way.edited);
     let mut refused = Vec::new();
-    for change in changes {
-        if let Change::Delete(subject) = change
-            && sort(&subject.kind) == Sort::Cluster
-        {
-            // It is left before it is gone.
-            let touched = settling.state.begin_to_leave(&subject.name.name, now);
-            settling.touch(touched);
-            settling.settle();
+    for group in &way.groups {
+        for change in group.iter().filter_map(|it| changes.get(*it)) {
+            if let Change::Delete(subject) = change
+                && sort(&subject.kind) == Sort::Cluster
+            {
+                // It is left before it is gone.
+                let touched = settling.state.begin_to_leave(&subject.name.name, now);
+                settling.touch(touched);
+                settling.settle();
+            }
+            match settling.state.change(change, now, way.odd) {
+                Ok(touched) => settling.touch(touched),
+                Err(why) => refused.extend(Refused::of(change, why)),
+            }
         }
-        match settling.state.change(change, now, way.odd) {
-            Ok(touched) => settling.touch(touched),
-            Err(why) => refused.extend(Refused::of(change, why)),
-        }
-        if !way.together {
-            settling.settle();
-        }
+        settling.settle();
     }
     settling.pass();
     (settling, refused)

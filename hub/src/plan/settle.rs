@@ -1,7 +1,8 @@
 //! Carries out what the hub's controllers decide, one after another, until nothing is left to do: at once, and then
 //! as time passes. Pure: the decisions are the controllers' own.
 
-use super::state::{Held, State, Touched};
+use super::state::{Held, Placed, State, Touched};
+use super::told::unplaced;
 use crate::controller::bindings::required_by;
 use crate::controller::dependencies::{attach, sought};
 use crate::controller::detector::skip::Skips;
@@ -14,7 +15,7 @@ use crate::controller::eviction::{self, clusters_of, untainted};
 use crate::controller::scheduler::decide::{self as placing, Ahead, Seen};
 use crate::controller::scheduler::is_ours;
 use crate::propagation::{Binding, PolicyName, Template};
-use crate::scheduler::Snapshot;
+use crate::scheduler::{Cluster, Snapshot};
 use crate::world::{self, ObjectName, TemplateName};
 use chrono::{DateTime, Utc};
 use common::api::binding::{ResourceBindingStatus, TargetCluster};
@@ -38,6 +39,8 @@ pub(super) struct Settling<'a> {
     brake: Brake,
     templates: BTreeSet<TemplateName>,
     bindings: BTreeSet<ObjectName>,
+    /// Bindings that may leave clusters.
+    leaving: BTreeSet<ObjectName>,
     edited: BTreeMap<TemplateName, Edit>,
     ahead: BTreeMap<ObjectName, Ahead>,
     timers: BTreeMap<ObjectName, DateTime<Utc>>,
@@ -49,6 +52,10 @@ pub(super) struct Settling<'a> {
     pub held: BTreeSet<String>,
     /// When the placement of a binding changed last, of those that did after the first moment.
     pub moved_at: BTreeMap<ObjectName, DateTime<Utc>>,
+    /// Since when bindings are placed on clusters that they came to.
+    came: BTreeMap<(ObjectName, String), DateTime<Utc>>,
+    /// Clusters that bindings left at the moment at which they came there.
+    passed: BTreeSet<(ObjectName, String)>,
     /// Whether everything came to rest.
     pub rests: bool,
 }
@@ -70,6 +77,7 @@ impl<'a> Settling<'a> {
             now,
             templates: BTreeSet::new(),
             bindings: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             edited: BTreeMap::new(),
             ahead: BTreeMap::new(),
             timers: BTreeMap::new(),
@@ -78,6 +86,8 @@ impl<'a> Settling<'a> {
             problems: BTreeMap::new(),
             held: BTreeSet::new(),
             moved_at: BTreeMap::new(),
+            came: BTreeMap::new(),
+            passed: BTreeSet::new(),
             rests: true,
         };
         settling.see_clusters();
@@ -89,18 +99,23 @@ impl<'a> Settling<'a> {
         self.start
     }
 
-    /// Templates of which something waits: what was edited of them meanwhile only the hub remembers.
-    pub(super) fn waiting(&self) -> BTreeSet<TemplateName> {
-        let waits = |held: &Held| {
+    /// Whether a binding left a cluster at the moment at which it came there.
+    pub(super) fn passed(&self, key: &ObjectName, cluster: &str) -> bool {
+        self.passed.contains(&(key.clone(), cluster.to_owned()))
+    }
+
+    /// Templates of which something waits, and for what: what was edited of them meanwhile only the hub remembers.
+    pub(super) fn waiting(&self) -> BTreeMap<TemplateName, Problem> {
+        let problem = |held: &Held| {
             let template = &held.identity;
-            !self.skips.template(template) && !self.is_undecided(template) && {
-                let seen = self.observed(template, &held.object, Some(Edit::Content));
-                detector::decide(&seen).problem.is_some()
+            if self.skips.template(template) || self.is_undecided(template) {
+                return None;
             }
+            let seen = self.observed(template, &held.object, Some(Edit::Content));
+            detector::decide(&seen).problem
         };
         let all = self.state.templates.iter();
-        all.filter(|(_, held)| waits(held))
-            .map(|(name, _)| name.clone())
+        all.filter_map(|(name, held)| Some((name.clone(), problem(held)?)))
             .collect()
     }
 
@@ -117,9 +132,34 @@ impl<'a> Settling<'a> {
             *known = edit.max(*known);
         }
         self.templates.extend(touched.templates);
-        if touched.bindings {
+        if let Some(cluster) = touched.cluster {
             self.see_clusters();
-            self.bindings.extend(self.state.bindings.keys().cloned());
+            self.wake_placed(&cluster);
+        }
+    }
+
+    /// Has looked at what the scheduler and the eviction look at when a cluster changes.
+    fn wake_placed(&mut self, changed: &Placed) {
+        let (old, new) = (changed.before.as_deref(), changed.after.as_deref());
+        let looks =
+            |cluster: Option<&Cluster>| cluster.map(|it| (Arc::clone(&it.shape), it.leaving));
+        let other = looks(old) != looks(new);
+        let gains = new.filter(|new| new.may_gain_over(old));
+        for (key, held) in &self.state.bindings {
+            let is_there = clusters_of(held).iter().any(|it| **it == *changed.name);
+            let mut targets = held.binding.spec.clusters.iter();
+            let is_placed = targets.any(|it| it.name == changed.name);
+            let waits = unplaced(held).is_some();
+            let may_come = gains.is_some_and(|cluster| {
+                let placement = held.placement.as_ref();
+                placement.is_some_and(|it| it.rules.concern(cluster, None))
+            });
+            if waits || other && (is_placed || may_come) {
+                self.bindings.insert(key.clone());
+            }
+            if is_there {
+                self.leaving.insert(key.clone());
+            }
         }
     }
 
@@ -144,6 +184,8 @@ impl<'a> Settling<'a> {
                     self.schedule(&name);
                     self.evict(&name);
                 }
+            } else if let Some(name) = self.leaving.pop_first() {
+                self.evict(&name);
             } else {
                 return;
             }
@@ -159,7 +201,7 @@ impl<'a> Settling<'a> {
             let due: Vec<ObjectName> = due.map(|(name, _)| name.clone()).collect();
             for name in due {
                 self.timers.remove(&name);
-                self.bindings.insert(name);
+                self.leaving.insert(name);
             }
             self.settle();
         }
@@ -201,7 +243,7 @@ impl<'a> Settling<'a> {
             &mut decision,
         );
         if let Some(claim) = &decision.claim {
-            self.claim(name, &held.object, &claim.body(None));
+            self.state.claim(name, claim);
         }
         let waits = matches!(decision.binding, Some(Write::Replace(_)));
         match decision.binding {
@@ -259,30 +301,6 @@ impl<'a> Settling<'a> {
             fresh_id: format!("id of {}", template.binding_name()),
             template: template.clone(),
             policies,
-        }
-    }
-
-    fn claim(&mut self, name: &TemplateName, object: &Value, patch: &Value) {
-        let mut object = object.clone();
-        for part in ["labels", "annotations"] {
-            let changes = patch.pointer(&format!("/metadata/{part}"));
-            let Some(changes) = changes.and_then(Value::as_object) else {
-                continue;
-            };
-            let texts = &mut object["metadata"][part];
-            for (key, value) in changes {
-                match (value, texts.as_object_mut()) {
-                    (Value::Null, Some(texts)) => {
-                        texts.remove(key);
-                    }
-                    (Value::Null, None) => {}
-                    (value, _) => texts[key] = value.clone(),
-                }
-            }
-        }
-        if let Some(identity) = Template::of(&object) {
-            let held = Held { identity, object };
-            self.state.templates.insert(name.clone(), Arc::new(held));
         }
     }
 
@@ -447,6 +465,10 @@ impl<'a> Settling<'a> {
         if moves && self.now > self.start {
             self.moved_at.insert(key.clone(), self.now);
         }
+        let before = known
+            .as_ref()
+            .map_or(&[][..], |it| &it.binding.spec.clusters);
+        self.note_moves(key, before, &wanted.spec.clusters);
         let status = known.as_ref().map(|known| known.whole_status());
         let mut next = world::Binding::new(wanted, generation, status.unwrap_or_default());
         if next.applied.is_none() {
@@ -458,11 +480,27 @@ impl<'a> Settling<'a> {
         self.wake_around(known.iter().chain([&next]));
     }
 
+    fn note_moves(&mut self, key: &ObjectName, before: &[TargetCluster], after: &[TargetCluster]) {
+        let has = |all: &[TargetCluster], name: &str| all.iter().any(|it| it.name == name);
+        for one in after.iter().filter(|it| !has(before, &it.name)) {
+            let place = (key.clone(), one.name.clone());
+            self.passed.remove(&place);
+            self.came.insert(place, self.now);
+        }
+        for one in before.iter().filter(|it| !has(after, &it.name)) {
+            let place = (key.clone(), one.name.clone());
+            if self.came.remove(&place) == Some(self.now) {
+                self.passed.insert(place);
+            }
+        }
+    }
+
     fn remove(&mut self, key: &ObjectName) {
         let known = self.state.bindings.remove(key);
         self.ahead.remove(key);
         self.timers.remove(key);
         self.bindings.remove(key);
+        self.leaving.remove(key);
         self.wake_around(known.iter());
     }
 

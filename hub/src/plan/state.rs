@@ -1,5 +1,6 @@
 //! A hub in memory, out of a snapshot: what [`super::settle`] decides on and writes into. Pure.
 
+use crate::controller::detector::claim::MetadataPatch;
 use crate::controller::detector::wake::{self, Edit};
 use crate::propagation::{Binding, Policy, PolicyName, Template};
 use crate::scheduler;
@@ -113,6 +114,8 @@ pub(super) struct State {
     /// What is known of kinds.
     pub interpreter: Interpreter,
     pub unreadable: BTreeSet<(String, ObjectName)>,
+    /// What was written of claims into templates since: whoever applies a file leaves it there.
+    claims: BTreeMap<TemplateName, MetadataPatch>,
 }
 
 /// What a change concerns at first.
@@ -120,8 +123,16 @@ pub(super) struct State {
 pub(super) struct Touched {
     pub templates: BTreeSet<TemplateName>,
     pub edited: Vec<(TemplateName, Edit)>,
-    /// All bindings, for clusters changed.
-    pub bindings: bool,
+    /// A cluster.
+    pub cluster: Option<Placed>,
+}
+
+/// What placement saw of a cluster, and sees now.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub name: String,
+    pub before: Option<Arc<scheduler::Cluster>>,
+    pub after: Option<Arc<scheduler::Cluster>>,
 }
 
 impl State {
@@ -147,6 +158,7 @@ impl State {
             unreadable: unreadable
                 .map(|it| (it.kind.clone(), it.name.clone()))
                 .collect(),
+            claims: BTreeMap::new(),
         }
     }
 
@@ -175,9 +187,12 @@ impl State {
                     Sort::PriorityClass => {
                         let value = object["value"].as_i64().unwrap_or_default();
                         let value = i32::try_from(value).unwrap_or_default();
-                        self.priority_classes
-                            .insert(subject.name.name.to_string(), value);
-                        Ok(self.all_templates())
+                        let name = subject.name.name.to_string();
+                        // Only who waits for one looks at it again.
+                        Ok(match self.priority_classes.insert(name, value) {
+                            None => self.all_templates(),
+                            Some(_) => Touched::default(),
+                        })
                     }
                     Sort::Customization => self.customization(&subject, Some(object)),
                     Sort::Template => Ok(self.template(&subject, object, odd)),
@@ -188,20 +203,19 @@ impl State {
                 Sort::Policy => self.policy(subject, None),
                 Sort::Override => self.override_policy(subject, None),
                 Sort::Cluster => {
+                    let before = self.placing_of(&subject.name.name);
                     self.clusters.remove(&*subject.name.name);
-                    Ok(Touched {
-                        bindings: true,
-                        ..Touched::default()
-                    })
+                    Ok(self.moved(&subject.name.name, before))
                 }
                 Sort::PriorityClass => {
                     self.priority_classes.remove(&*subject.name.name);
-                    Ok(self.all_templates())
+                    Ok(Touched::default())
                 }
                 Sort::Customization => self.customization(subject, None),
                 Sort::Template => {
                     let name = subject.template();
                     self.templates.remove(&name);
+                    self.claims.remove(&name);
                     Ok(Touched {
                         templates: [name].into(),
                         ..Touched::default()
@@ -214,14 +228,27 @@ impl State {
 
     /// Marks a cluster as one that is being deleted, as it is until it is gone.
     pub(super) fn begin_to_leave(&mut self, name: &str, now: DateTime<Utc>) -> Touched {
+        let before = self.placing_of(name);
         if let Some(cluster) = self.clusters.get_mut(name) {
             cluster.object["metadata"]["deletionTimestamp"] = json!(to_time(now));
             if let Ok(Some(record)) = world::Cluster::read(&cluster.object.to_string()) {
                 cluster.record = Arc::new(record);
             }
         }
+        self.moved(name, before)
+    }
+
+    fn placing_of(&self, cluster: &str) -> Option<Arc<scheduler::Cluster>> {
+        self.clusters.get(cluster)?.record.placing.clone()
+    }
+
+    fn moved(&self, cluster: &str, before: Option<Arc<scheduler::Cluster>>) -> Touched {
         Touched {
-            bindings: true,
+            cluster: Some(Placed {
+                name: cluster.to_owned(),
+                before,
+                after: self.placing_of(cluster),
+            }),
             ..Touched::default()
         }
     }
@@ -320,6 +347,7 @@ impl State {
                 taint["timeAdded"] = json!(to_time(now));
             }
         }
+        let before = self.placing_of(&subject.name.name);
         let read = world::Cluster::read(&object.to_string());
         let read = read.map_err(|error| error.to_string())?;
         if let Some(record) = read {
@@ -327,10 +355,7 @@ impl State {
             let cluster = snapshot::Cluster { object, record };
             self.clusters.insert(subject.name.name.to_string(), cluster);
         }
-        Ok(Touched {
-            bindings: true,
-            ..Touched::default()
-        })
+        Ok(self.moved(&subject.name.name, before))
     }
 
     fn template(&mut self, subject: &Subject, object: &Value, odd: bool) -> Touched {
@@ -347,6 +372,9 @@ impl State {
             None => {}
         }
         metadata["resourceVersion"] = json!("planned");
+        if let Some(claim) = self.claims.get(&name) {
+            write(claim, &mut object);
+        }
         let Some(identity) = Template::of(&object) else {
             return Touched::default();
         };
@@ -356,8 +384,24 @@ impl State {
         Touched {
             templates: [name.clone()].into(),
             edited: edit.map(|edit| (name, edit)).into_iter().collect(),
-            bindings: false,
+            cluster: None,
         }
+    }
+
+    /// A template shows another policy.
+    pub(super) fn claim(&mut self, name: &TemplateName, claim: &MetadataPatch) {
+        let Some(held) = self.templates.get(name) else {
+            return;
+        };
+        let mut object = held.object.clone();
+        write(claim, &mut object);
+        if let Some(identity) = Template::of(&object) {
+            let held = Held { identity, object };
+            self.templates.insert(name.clone(), Arc::new(held));
+        }
+        let known = self.claims.entry(name.clone()).or_default();
+        known.labels.extend(claim.labels.clone());
+        known.annotations.extend(claim.annotations.clone());
     }
 
     fn all_templates(&self) -> Touched {
@@ -399,6 +443,24 @@ impl State {
     /// All bindings, as decisions see them.
     pub(super) fn all_bindings(&self) -> impl Iterator<Item = &Binding> {
         self.bindings.values().map(|held| &held.binding)
+    }
+}
+
+fn write(claim: &MetadataPatch, object: &mut Value) {
+    for (part, changes) in [
+        ("labels", &claim.labels),
+        ("annotations", &claim.annotations),
+    ] {
+        let texts = &mut object["metadata"][part];
+        for (key, value) in changes {
+            match (value, texts.as_object_mut()) {
+                (None, Some(texts)) => {
+                    texts.remove(key);
+                }
+                (None, None) => {}
+                (Some(value), _) => texts[key] = json!(value),
+            }
+        }
     }
 }
 

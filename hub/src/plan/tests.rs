@@ -102,13 +102,11 @@ pub(crate) fn hub(changes: &[Change]) -> Snapshot {
 /// A hub as changes leave it.
 pub(crate) fn then(snapshot: &Snapshot, changes: &[Change]) -> Snapshot {
     let options = options();
-    let (after, refused) = run(
-        now(),
-        &options,
-        State::of(snapshot),
-        changes,
-        &Way::default(),
-    );
+    let way = Way {
+        groups: straight(changes.len()),
+        ..Way::default()
+    };
+    let (after, refused) = run(now(), &options, State::of(snapshot), changes, &way);
     assert!(refused.is_empty(), "{refused:?}");
     let state = after.state;
     let templates = state.templates.into_iter().map(|(name, held)| {
@@ -289,8 +287,67 @@ fn a_policy_that_waits_for_an_override_says_so() {
     waiting["spec"]["dependentOverrides"] = json!(["image"]);
     let hub = hub(&[apply(deployment("web", 1))]);
     let plan = planned(&hub, &[apply(waiting)]);
-    let waits = plan.templates[0].waits.as_deref();
+    assert!(plan.changes());
+    let waits = plan.templates[0].waits.after.as_deref();
     assert_eq!(waits, Some("waiting for dependent overrides: image"));
+}
+
+#[test]
+fn what_waits_already_is_told_where_it_stays() {
+    let waiting = |weights| {
+        let mut waiting = policy("web", weighed(weights));
+        waiting["spec"]["dependentOverrides"] = json!(["image"]);
+        apply(waiting)
+    };
+    let hub = then(&hub(&web()), &[waiting(&[("m1", 2), ("m2", 1)])]);
+    let plan = planned(&hub, &[waiting(&[("m3", 1)])]);
+    assert!(!plan.changes(), "{plan:?}");
+    assert_eq!(told(&plan), ["m1 Stays 4 4", "m2 Stays 2 2"]);
+    let waits = &plan.templates[0].waits;
+    assert_eq!(waits.before, waits.after);
+    assert!(waits.after.is_some());
+    assert_eq!(plan.unchanged, 1);
+}
+
+#[test]
+fn whoever_takes_a_template_first_keeps_it_and_another_may_be_first() {
+    let selecting = |mut policy: Value, selector: Value| {
+        policy["spec"]["resourceSelectors"] = json!([selector]);
+        policy
+    };
+    let mut everything = policy("all", json!({}));
+    everything["kind"] = json!("ClusterPropagationPolicy");
+    everything["metadata"] = json!({"name": "all"});
+    let red = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "labelSelector": {"matchLabels": {"colour": "red"}}});
+    let one = selecting(policy("one", json!({})), red);
+    let mut painted = deployment("web", 1);
+    painted["metadata"]["labels"] = json!({"colour": "red"});
+    let hub = hub(&[apply(one), apply(deployment("web", 1))]);
+    let plan = planned(&hub, &[apply(everything), apply(painted)]);
+    let template = &plan.templates[0];
+    let after = template.policy.after.as_deref();
+    assert_eq!(after, Some("ClusterPropagationPolicy all"));
+    assert_eq!(template.or, Vec::<Vec<Share>>::new());
+    let held = "held by PropagationPolicy shop/one".to_owned();
+    assert!(template.otherwise.contains(&held), "{template:?}");
+}
+
+#[test]
+fn few_changes_come_in_every_order_and_many_in_some() {
+    let counts: Vec<usize> = (0..5).map(|many| orders(many).len()).collect();
+    assert_eq!(counts, [1, 1, 3, 13, 3]);
+    for many in 0..5 {
+        let orders = orders(many);
+        assert_eq!(orders[0], straight(many));
+        for order in &orders {
+            let mut all: Vec<usize> = order.iter().flatten().copied().collect();
+            all.sort_unstable();
+            assert_eq!(all, (0..many).collect::<Vec<_>>(), "{order:?}");
+        }
+        let different: BTreeSet<_> = orders.iter().collect();
+        assert_eq!(different.len(), orders.len());
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::copies::{self, Copy};
 use super::difference::{Difference, differences};
 use super::settle::Settling;
 use super::state::{Change, State, Subject};
-use crate::controller::detector::wake;
+use crate::controller::detector::{Problem, wake};
 use crate::propagation::PolicyName;
 use crate::scheduler::Strategy;
 use crate::world::{self, ObjectName, TemplateName};
@@ -110,23 +110,31 @@ pub struct TemplatePlan {
     #[serde(skip_serializing_if = "Step::is_none")]
     pub unplaced: Step<String>,
     /// What it waits for before its policy is carried out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waits: Option<String>,
+    #[serde(skip_serializing_if = "Step::is_none")]
+    pub waits: Step<String>,
     /// Seconds until it is so, where that takes its time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_seconds: Option<i64>,
     /// Where it may go instead; which it is cannot be known before.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub or: Vec<Vec<Share>>,
+    /// What may be otherwise in the end, beside where it goes; whether it is so cannot be known before.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub otherwise: Vec<String>,
 }
 
 impl TemplatePlan {
+    /// Whether it may end in more than one way.
+    pub fn is_open(&self) -> bool {
+        !self.or.is_empty() || !self.otherwise.is_empty()
+    }
+
     /// Whether anything of it changes: in a member, or in why it is not there.
     pub fn changes(&self) -> bool {
         self.policy.before != self.policy.after
             || self.unplaced.before != self.unplaced.after
-            || self.waits.is_some()
-            || !self.or.is_empty()
+            || self.waits.before != self.waits.after
+            || self.is_open()
             || self.clusters.iter().any(|it| it.verdict != Verdict::Stays)
     }
 }
@@ -165,6 +173,9 @@ pub struct ClusterPlan {
     pub cluster: String,
     /// What becomes of it.
     pub verdict: Verdict,
+    /// It comes there and leaves again at once: whether there is time for a copy, nobody can know before.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub passing: bool,
     /// Its replicas.
     pub replicas: Step<i32>,
     /// In what it differs from what is there.
@@ -182,10 +193,18 @@ pub struct ClusterPlan {
     /// What the cluster is told, without the system's marks.
     #[serde(skip)]
     pub manifest: Option<Value>,
+    /// It is told nothing: it has what it had.
+    #[serde(skip)]
+    pub untold: bool,
 }
 
 /// Compares what was with what comes, and that with what may come as well.
-pub(super) fn tell(before: &State, after: &Settling<'_>, others: &[Settling<'_>]) -> Plan {
+pub(super) fn tell(
+    before: &State,
+    waited: &BTreeMap<TemplateName, Problem>,
+    after: &Settling<'_>,
+    others: &[Settling<'_>],
+) -> Plan {
     let mut plan = Plan::default();
     let same_around = same_around(before, &after.state);
     let others_too = others.iter().flat_map(|it| it.state.bindings.iter());
@@ -193,33 +212,47 @@ pub(super) fn tell(before: &State, after: &Settling<'_>, others: &[Settling<'_>]
     let keys: BTreeMap<&ObjectName, &Arc<world::Binding>> = others_too.chain(all).collect();
     let mut told: BTreeSet<TemplateName> = BTreeSet::new();
     for (key, held) in keys {
-        let or = alternatives(key, after, others);
-        if same_around && or.is_empty() && is_same(before, &after.state, key) {
-            plan.unchanged += 1;
-            continue;
-        }
         let Some(name) = TemplateName::of(&held.binding.spec.resource) else {
             continue;
         };
-        let mut template = template(before, after, key, &held.binding.spec.resource, &name);
-        template.or = or;
+        let others: Vec<&Settling<'_>> = others
+            .iter()
+            .filter(|it| !ends_alike(after, it, key, &name))
+            .collect();
+        let stays = same_around && is_same(before, &after.state, key);
+        if others.is_empty() && stays && !after.problems.contains_key(&name) {
+            plan.unchanged += 1;
+            continue;
+        }
+        let told_by = |way: &Settling<'_>| {
+            let mut told = template(before, way, key, &held.binding.spec.resource, &name);
+            told.waits = waits(waited, way, &name);
+            told
+        };
+        let mut template = told_by(after);
+        template.or = alternatives(key, after, &others);
+        let otherwise = others.iter().map(|it| told_by(it));
+        let otherwise: BTreeSet<String> =
+            otherwise.flat_map(|it| differs(&template, &it)).collect();
+        template.otherwise = otherwise.into_iter().collect();
         told.insert(name);
-        if template.changes() {
+        let changes = template.changes();
+        if changes {
             plan.unknown.extend(unreported(&after.state, key));
-            plan.templates.push(template);
         } else {
             plan.unchanged += 1;
         }
-    }
-    for (name, problem) in &after.problems {
-        if told.contains(name) {
-            continue;
+        // That it waits is told each time: what was meant to change does not.
+        if changes || template.waits.after.is_some() {
+            plan.templates.push(template);
         }
+    }
+    for name in after.problems.keys().filter(|it| !told.contains(it)) {
         let held = after.state.templates.get(name);
         let reference = held.map(|held| held.identity.reference());
         let mut waiting = reference.map(|it| named(&it)).unwrap_or_default();
         waiting.policy = holders(before, &after.state, name);
-        waiting.waits = Some(problem.to_string());
+        waiting.waits = waits(waited, after, name);
         plan.templates.push(waiting);
     }
     plan.templates
@@ -234,6 +267,77 @@ pub(super) fn tell(before: &State, after: &Settling<'_>, others: &[Settling<'_>]
     plan.unknown.sort();
     plan.unknown.dedup();
     plan
+}
+
+/// Whether two ways come to the same for one template.
+fn ends_alike(
+    one: &Settling<'_>,
+    other: &Settling<'_>,
+    key: &ObjectName,
+    name: &TemplateName,
+) -> bool {
+    let of = |way: &Settling<'_>| {
+        let held = way.state.bindings.get(key);
+        let binding = held.map(|it| (it.binding.spec.clone(), it.binding.labels.clone()));
+        let template = way.state.templates.get(name);
+        let holder = template.and_then(|it| wake::holder(&it.identity));
+        let problem = way.problems.get(name).cloned();
+        (binding, held.and_then(|it| unplaced(it)), holder, problem)
+    };
+    of(one) == of(other)
+}
+
+/// In what a template ends otherwise by another way, beside where it goes.
+fn differs(one: &TemplatePlan, other: &TemplatePlan) -> Vec<String> {
+    let mut texts = Vec::new();
+    if one.policy.after != other.policy.after {
+        let holder = other.policy.after.as_deref().unwrap_or("no policy");
+        texts.push(format!("held by {holder}"));
+    }
+    if one.waits.after != other.waits.after {
+        let waits = other
+            .waits
+            .after
+            .as_deref()
+            .unwrap_or("waiting for nothing");
+        texts.push(waits.to_owned());
+    }
+    if one.unplaced.after != other.unplaced.after {
+        let unplaced = other.unplaced.after.as_ref();
+        texts.push(unplaced.map_or("placed as it should be".to_owned(), |why| {
+            format!("not placed as it should be: {why}")
+        }));
+    }
+    let placed = |it: &TemplatePlan| -> Vec<_> {
+        let clusters = it.clusters.iter().filter(|it| it.verdict != Verdict::Lost);
+        clusters
+            .map(|it| (it.cluster.clone(), it.replicas.after))
+            .collect()
+    };
+    if placed(one) == placed(other) {
+        let clusters = one.clusters.iter().filter(|it| {
+            let mut others = other.clusters.iter();
+            let same = others.find(|other| other.cluster == it.cluster);
+            same.is_some_and(|other| {
+                (&it.manifest, &it.problem, it.verdict)
+                    != (&other.manifest, &other.problem, other.verdict)
+            })
+        });
+        texts.extend(clusters.map(|it| format!("another copy in {}", it.cluster)));
+    }
+    texts
+}
+
+/// What a template waits for.
+fn waits(
+    waited: &BTreeMap<TemplateName, Problem>,
+    after: &Settling<'_>,
+    name: &TemplateName,
+) -> Step<String> {
+    Step {
+        before: waited.get(name).map(ToString::to_string),
+        after: after.problems.get(name).map(ToString::to_string),
+    }
 }
 
 /// Whether nothing changed that may be about any template.
@@ -299,17 +403,26 @@ fn template(
     let mut template = named(resource);
     template.policy = holders(before, &after.state, name);
     let (was, will) = (copies::of(before, key), copies::of(&after.state, key));
+    // What is edited while its policy waits goes to members with whatever is written of its binding next.
+    let same = |old: &world::Binding, new: &world::Binding| old.binding.spec == new.binding.spec;
+    let waits = after.problems.contains_key(name)
+        && old.zip(new).is_some_and(|(old, new)| same(old, new))
+        && same_around(before, &after.state);
     let clusters: BTreeSet<&String> = was.keys().chain(will.keys()).collect();
     let clusters = clusters.into_iter().map(|cluster| {
         let (was, will) = (was.get(cluster), will.get(cluster));
-        in_cluster(cluster, was, will)
+        let mut told = in_cluster(cluster, was, will, after.passed(key, cluster));
+        if waits && will.is_some_and(|it| !it.leaving) {
+            (told.untold, told.manifest, told.verdict) = (true, None, Verdict::Stays);
+            told.changes.clear();
+        }
+        told
     });
     template.clusters = clusters.collect();
     template.unplaced = Step {
         before: old.and_then(|it| unplaced(it)),
         after: new.and_then(|it| unplaced(it)),
     };
-    template.waits = after.problems.get(name).map(ToString::to_string);
     let moved = after.moved_at.get(key);
     template.after_seconds = moved.map(|at| (*at - after.start()).num_seconds());
     template
@@ -323,12 +436,17 @@ fn shown(policy: &PolicyName) -> String {
 }
 
 /// Why the scheduler does not place it as it should.
-fn unplaced(held: &world::Binding) -> Option<String> {
+pub(super) fn unplaced(held: &world::Binding) -> Option<String> {
     let condition = conditions::get(&held.status.conditions, SCHEDULED)?;
     (condition.status == "False").then(|| condition.message.clone())
 }
 
-fn in_cluster(cluster: &str, was: Option<&Copy>, will: Option<&Copy>) -> ClusterPlan {
+fn in_cluster(
+    cluster: &str,
+    was: Option<&Copy>,
+    will: Option<&Copy>,
+    at_once: bool,
+) -> ClusterPlan {
     let manifest = |copy: Option<&Copy>| copy?.manifest.as_ref()?.as_ref().ok().cloned();
     // What comes and is left again is there as it came.
     let passing = will.filter(|it| it.leaving && was.is_none());
@@ -360,12 +478,14 @@ fn in_cluster(cluster: &str, was: Option<&Copy>, will: Option<&Copy>) -> Cluster
     ClusterPlan {
         cluster: cluster.to_owned(),
         verdict,
+        passing: passing.is_some() && at_once,
         replicas,
         changes,
         overrides: will.map(|it| it.overrides.clone()).unwrap_or_default(),
         overridden: will.map(|it| it.overridden.clone()).unwrap_or_default(),
         problem: problem.cloned(),
         manifest: told,
+        untold: false,
     }
 }
 
@@ -390,7 +510,7 @@ pub(super) fn untold(plan: &Plan) -> Vec<String> {
 fn alternatives(
     key: &ObjectName,
     after: &Settling<'_>,
-    others: &[Settling<'_>],
+    others: &[&Settling<'_>],
 ) -> Vec<Vec<Share>> {
     let known = shares(&after.state, key);
     let others: BTreeSet<Vec<Share>> = others.iter().map(|it| shares(&it.state, key)).collect();

@@ -89,7 +89,7 @@ fn template_text(template: &TemplatePlan, colours: Colours) -> String {
     }
     text = colours.strong(&text);
     let _ = writeln!(text, ": {}", policy(&template.policy));
-    if let Some(waits) = &template.waits {
+    if let Some(waits) = &template.waits.after {
         let _ = writeln!(text, "  {}", colours.bad(waits));
     }
     if let Some(why) = &template.unplaced.after {
@@ -130,6 +130,9 @@ fn template_text(template: &TemplatePlan, colours: Colours) -> String {
         };
         let _ = writeln!(text, "  or, which nobody can know before: {shares}");
     }
+    for otherwise in &template.otherwise {
+        let _ = writeln!(text, "  or, which nobody can know before: {otherwise}");
+    }
     told(&mut text, "changes", &template.clusters, |it| {
         (&it.changes, String::new())
     });
@@ -161,6 +164,9 @@ fn cells(one: &ClusterPlan, replicas: bool) -> Vec<String> {
         Verdict::Stays => "stays".to_owned(),
         Verdict::Gained => "gained".to_owned(),
         Verdict::Lost => "lost".to_owned(),
+        Verdict::Leaves if one.passing => {
+            "comes, if there is time for it, and leaves once others serve in its place".to_owned()
+        }
         Verdict::Leaves => "leaves once others serve in its place".to_owned(),
         Verdict::Changed => moved(one),
     };

@@ -44,6 +44,7 @@ fn what_cannot_be_known_or_done_is_shown() {
         .remove("uid");
     let even = policy("web", weighed(&[("m1", 1), ("m2", 1)]));
     let mut plan = planned(&hub(&[]), &[apply(even), apply(new)]);
+    plan.templates[0].otherwise = vec!["held by PropagationPolicy shop/one".to_owned()];
     plan.unknown
         .push("m3 has not reported what room it has".to_owned());
     let refused = Refused::of(&apply(image("m1", "1")), "it is not to be".to_owned());

@@ -35,22 +35,23 @@ impl Wanted {
     }
 }
 
-/// One to three changes.
-pub(super) fn changes(rng: &mut StdRng) -> Vec<Wanted> {
-    let many = *[1, 1, 1, 2, 3].choose(rng).expect("some");
-    (0..many).map(|_| change(rng)).collect()
+/// So many changes; `first` are those of a hub on which there is nothing yet.
+pub(super) fn changes(rng: &mut StdRng, many: usize, first: bool) -> Vec<Wanted> {
+    (0..many).map(|_| change(rng, first)).collect()
 }
 
-fn change(rng: &mut StdRng) -> Wanted {
-    let object = match rng.random_range(0..20) {
-        0..6 => template(rng),
-        6..12 => policy(rng),
-        12..15 => override_policy(rng),
-        15..19 => cluster(rng),
+fn change(rng: &mut StdRng, first: bool) -> Wanted {
+    let object = match rng.random_range(0..if first { 26 } else { 40 }) {
+        0..14 => template(rng),
+        14..26 => policy(rng),
+        26..32 => override_policy(rng),
+        32..39 => cluster(rng),
         _ => json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
             "metadata": {"name": "high"}, "value": 7}),
     };
-    let often = if object["kind"] == "Cluster" {
+    let often = if first {
+        0.0
+    } else if object["kind"] == "Cluster" {
         0.12
     } else {
         0.2

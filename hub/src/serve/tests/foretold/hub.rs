@@ -10,8 +10,9 @@ use crate::apiserver::store::MemoryDisk;
 use crate::controller::detector::skip::Skips;
 use crate::controller::eviction;
 use crate::plan::{self, Change, Options, Plan, Subject};
-use crate::snapshot::trial::{Outcome, Trial};
+use crate::snapshot::trial::{LAST_APPLIED, Outcome, Trial};
 use crate::snapshot::{Reader, Scope, Snapshot};
+use chrono::{DateTime, Utc};
 use common::api::policy::ClusterPurgeMode;
 use common::chance::Chance;
 use common::gvk::Gvk;
@@ -46,11 +47,30 @@ pub(super) struct Fleet {
     options: Options,
     env: Env,
     chance: Chance,
+    applied: bool,
     _dir: tempfile::TempDir,
 }
 
+/// What plans are made of.
+pub(super) struct Asked<'f> {
+    now: DateTime<Utc>,
+    options: &'f Options,
+    snapshot: Snapshot,
+}
+
+impl Asked<'_> {
+    pub(super) fn plan(&self, changes: &[Change]) -> Plan {
+        plan::plan(self.now, self.options, &self.snapshot, changes)
+    }
+
+    /// The plans of all that nobody can know before.
+    pub(super) fn each(&self, changes: &[Change], one_by_one: bool) -> Vec<Plan> {
+        plan::each(self.now, self.options, &self.snapshot, changes, one_by_one)
+    }
+}
+
 impl Fleet {
-    pub(super) async fn begin(seed: u64) -> Self {
+    pub(super) async fn begin(seed: u64, applied: bool) -> Self {
         common::tls::install_provider();
         let dir = tempfile::tempdir().expect("a folder");
         let clock = SimClock::starting_at("2026-01-01T00:00:00Z".parse().expect("a time"));
@@ -76,6 +96,7 @@ impl Fleet {
             link,
             env,
             chance: Chance::seeded(seed),
+            applied,
             _dir: dir,
         };
         for space in SPACES {
@@ -142,12 +163,16 @@ impl Fleet {
     }
 
     async fn trial(&self, object: &Value) -> Trial {
-        let trial = self.reader.trial(object, "default").await;
+        let mut object = object.clone();
+        if self.applied {
+            object["metadata"]["annotations"] = json!({LAST_APPLIED: object.to_string()});
+        }
+        let trial = self.reader.trial(&object, "default").await;
         trial.expect("read").expect("served")
     }
 
     /// What a plan is made of, as `towline plan` does it; with what the hub refuses.
-    pub(super) async fn asked(&self, wanted: &[Wanted]) -> (Snapshot, Vec<Change>, Vec<usize>) {
+    pub(super) async fn asked(&self, wanted: &[Wanted]) -> (Asked<'_>, Vec<Change>, Vec<usize>) {
         let kinds = wanted.iter().filter_map(|it| {
             let object = it.object();
             Gvk::new(object["apiVersion"].as_str()?, object["kind"].as_str()?)
@@ -178,22 +203,19 @@ impl Fleet {
         loop {
             let lacks = plan::lacks(now, &self.options, &snapshot, &changes);
             if lacks.is_empty() {
-                return (snapshot, changes, refused);
+                let options = &self.options;
+                let asked = Asked {
+                    now,
+                    options,
+                    snapshot,
+                };
+                return (asked, changes, refused);
             }
             for kind in lacks {
                 let read = self.reader.templates(&kind, &mut snapshot).await;
                 read.expect("read");
             }
         }
-    }
-
-    pub(super) fn plan(&self, snapshot: &Snapshot, changes: &[Change]) -> Plan {
-        plan::plan(self.env.clock.now(), &self.options, snapshot, changes)
-    }
-
-    /// The plans of all that nobody can know before, with changes made one after another.
-    pub(super) fn each(&self, snapshot: &Snapshot, changes: &[Change]) -> Vec<Plan> {
-        plan::each(self.env.clock.now(), &self.options, snapshot, changes)
     }
 
     pub(super) async fn snapshot(&self) -> Snapshot {

@@ -107,7 +107,8 @@ fn planned(template: &TemplatePlan) -> Shares {
 }
 
 fn is_target(one: &ClusterPlan) -> bool {
-    one.verdict != Verdict::Leaves && (one.manifest.is_some() || one.problem.is_some())
+    let told = one.untold || one.manifest.is_some() || one.problem.is_some();
+    one.verdict != Verdict::Leaves && told
 }
 
 /// Whether everything went to where the plan has it, or may have it.
@@ -143,20 +144,31 @@ pub(super) fn possible(plan: &Plan, before: &Real, after: &Real) -> Vec<String> 
     wrong
 }
 
-/// In what plans without choices differ from what is there: of each template the one that comes closest.
-pub(super) fn exact(plans: &[Plan], earlier: &[Plan], before: &Real, after: &Real) -> Vec<String> {
+/// In what there is something else than the plan has: of each template that it leaves open in something, than each of
+/// the ways to which that may come.
+pub(super) fn exact(
+    plan: &Plan,
+    ways: &[Plan],
+    earlier: &[Plan],
+    before: &Real,
+    after: &Real,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     for key in before.keys().union(&after.keys()) {
-        let each = plans.iter().map(|plan| {
-            let told = plan.templates.iter().find(|it| key_of(it) == *key);
-            match told {
-                Some(template) => of_told(key, template, earlier, before, after),
-                None => of_untold(key, before, after),
-            }
+        let told = told_of(plan, key);
+        let is_open = told.is_some_and(TemplatePlan::is_open);
+        let ways = if is_open { ways } else { &ways[..1] };
+        let each = ways.iter().map(|plan| match told_of(plan, key) {
+            Some(template) => of_told(key, template, earlier, before, after),
+            None => of_untold(key, before, after),
         });
         wrong.extend(each.min_by_key(Vec::len).unwrap_or_default());
     }
     wrong
+}
+
+fn told_of<'p>(plan: &'p Plan, key: &ObjectName) -> Option<&'p TemplatePlan> {
+    plan.templates.iter().find(|it| key_of(it) == *key)
 }
 
 /// Texts of what differs.
@@ -230,6 +242,7 @@ fn of_told(
         let problem = one.problem.as_deref().unwrap_or_default();
         let what = format!("{key} in {}, {:?} {problem}", one.cluster, one.verdict);
         match (&one.manifest, one.verdict) {
+            (Some(_), _) if one.passing && really.is_null() => {}
             (Some(manifest), _) => wrong.tell(what, manifest, &really),
             (None, Verdict::Lost) => wrong.tell(what, &Value::Null, &really),
             // It stays as it was, or as a change before this one had it.
@@ -254,7 +267,7 @@ fn of_told(
 
 /// What a cluster is told of a template by another plan.
 fn told_to<'p>(plan: &'p Plan, key: &ObjectName, one: &ClusterPlan) -> Option<&'p Value> {
-    let template = plan.templates.iter().find(|it| key_of(it) == *key)?;
+    let template = told_of(plan, key)?;
     let mut clusters = template.clusters.iter();
     let other = clusters.find(|it| it.cluster == one.cluster)?;
     other.manifest.as_ref()
