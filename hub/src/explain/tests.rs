@@ -2,6 +2,7 @@
 
 mod failures;
 mod mending;
+mod namespaces;
 mod screens;
 mod scripts;
 mod seeds;
