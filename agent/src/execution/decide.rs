@@ -5,6 +5,10 @@
 
 use super::manifest::Target;
 use chrono::{DateTime, Utc};
+use std::time::Duration;
+
+/// Longest delay of a manifest that failed.
+pub const BACKOFF_CAP: Duration = Duration::from_secs(60);
 
 /// What a live object's marks say about whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +94,12 @@ pub enum Refusal {
 
 /// Decides about one manifest.
 pub fn decide(now: DateTime<Utc>, observed: &Observed) -> Decision {
-    let waits = observed.retry_at.filter(|at| *at > now);
+    // What lies further ahead than any delay was set before the clock was set back.
+    let in_time = |at: &DateTime<Utc>| {
+        let left = (*at - now).to_std();
+        left.is_ok_and(|left| !left.is_zero() && left <= BACKOFF_CAP)
+    };
+    let waits = observed.retry_at.filter(in_time);
     let Some(live) = &observed.live else {
         return match waits {
             Some(at) => Decision::Wait(at, Waiting::Backoff),
@@ -224,6 +233,16 @@ mod tests {
             ),
             Decision::Wait(at(1), Waiting::Backoff)
         );
+        // The clock was set back since.
+        for (seconds, want) in [
+            (60, Decision::Wait(at(60), Waiting::Backoff)),
+            (61, Decision::Create),
+            (480, Decision::Create),
+        ] {
+            let mut o = observed(None);
+            o.retry_at = Some(at(seconds));
+            assert_eq!(decide(at(0), &o), want, "{seconds}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::context::ErrorReport;
 use crate::execution::apply::Ended;
 use crate::execution::apply::object::Outcome;
 use crate::execution::conditions;
-use crate::execution::decide::Waiting;
+use crate::execution::decide::{BACKOFF_CAP, Waiting};
 use crate::execution::manifest::Target;
 use crate::execution::persist::Persister;
 use crate::execution::prune::Pruner;
@@ -24,8 +24,6 @@ use std::time::Duration;
 
 /// First delay of a manifest that failed.
 const BACKOFF_BASE: Duration = Duration::from_millis(200);
-/// Longest delay of a manifest that failed.
-const BACKOFF_CAP: Duration = Duration::from_secs(60);
 /// Least time between two rounds that nothing new asks for.
 const LEAST_PAUSE: Duration = Duration::from_millis(50);
 
