@@ -236,6 +236,7 @@ fn module_exists(sources: &[(String, String)], package: &str, module: &str) -> b
 fn commands_of_the_guide_exist() {
     let text = fs::read_to_string(root().join("CONTRIBUTING.md")).expect("there");
     let script = fs::read_to_string(root().join("e2e/test")).expect("there");
+    let simulation = fs::read_to_string(root().join("e2e/sim")).expect("there");
     let sources = sources();
     let commands = commands(&text);
     assert!(commands.len() > 6, "{commands:?}");
@@ -276,6 +277,12 @@ fn commands_of_the_guide_exist() {
                     let file = format!("e2e/cases/{name}.rs");
                     let there = sources.iter().any(|(name, _)| *name == file);
                     assert!(there, "{command}: no lab test is called {name}");
+                }
+            }
+            ["e2e/sim", ref flags @ ..] => {
+                for flag in flags.iter().filter(|flag| flag.starts_with("--")) {
+                    let known = simulation.contains(&format!("\t{flag})"));
+                    assert!(known, "{command}: e2e/sim does not know {flag}");
                 }
             }
             _ => panic!("nothing holds {command:?}"),

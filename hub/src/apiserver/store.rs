@@ -24,7 +24,7 @@ mod writer;
 
 pub use backup::{Attachment, Restore, check_backup, restore};
 pub use directory::is_served;
-pub use disk::{Edit, Fault, MemoryDisk};
+pub use disk::{Edit, Fault, MemoryDisk, Moment};
 pub use error::{Ended, Error, Gone, OpenError};
 pub use feed::{Event, Kind, Limits};
 pub use key::{Key, Scope};

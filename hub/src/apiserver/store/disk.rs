@@ -15,7 +15,7 @@ mod tests;
 pub(super) use copy::{Content, Restoring, check, copy, read_copy};
 pub use edit::Edit;
 pub(super) use load::{Loaded, LoadedResource};
-pub use memory::{Fault, MemoryDisk};
+pub use memory::{Fault, MemoryDisk, Moment};
 pub(super) use sqlite::Sqlite;
 
 use super::error::OpenError;

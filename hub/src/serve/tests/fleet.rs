@@ -4,18 +4,25 @@
 //! `seeds` runs propagation in it while everything goes wrong: `draw` makes a `plan` of a seed, `runs` plays it on a
 //! `stage` (`acts` is what people do, `faults` what lines do, `pods` what runs in members), and `ledger` keeps `books`,
 //! on which `steps` says what holds after every event and `rest` what holds at the end. `returns` has a hub come back.
+//! `points` kills a process at each of its requests and commits (`crash`), one after the other.
 
 mod acts;
+mod asked;
 mod books;
+mod clocks;
+mod crash;
 mod draw;
 mod essence;
 mod faults;
 mod filters;
+mod history;
 mod host;
 mod image;
+mod intruders;
 mod ledger;
 mod plan;
 mod pods;
+mod points;
 mod rest;
 mod returns;
 mod runs;
@@ -114,13 +121,16 @@ fn observe(link: &Link, world: &World) -> JoinSet<()> {
     watches
 }
 
-/// A token for so many clusters, as `towline token create` makes it.
-async fn make_token(hub: &Link, token: &str, uses: u32) {
+/// A token for so many clusters, as `towline token create` makes it, with these annotations besides.
+async fn make_token(hub: &Link, token: &str, uses: u32, more: &[(&str, &str)]) {
     let (id, secret) = token.split_once('.').expect("two halves");
-    let token = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+    let mut token = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
         "metadata": {"name": format!("bootstrap-token-{id}"), "annotations": {TOKEN_USES: uses.to_string()}},
         "stringData": {"token-id": id, "token-secret": secret, "auth-extra-groups": BOOTSTRAP_GROUP,
             "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true"}});
+    for (name, value) in more {
+        token["metadata"]["annotations"][*name] = json!(value);
+    }
     post(hub, "/api/v1/namespaces/kube-system/secrets", token).await;
 }
 
@@ -160,7 +170,7 @@ async fn ten_minutes(seed: u64) -> String {
     world.add("hub", at, hub.served.router.clone(), &shown);
     let link = hub.served.router.link_of(Peer::Itself);
     let mut watches = observe(&link, &world);
-    make_token(&link, TOKEN, 3).await;
+    make_token(&link, TOKEN, 3, &[]).await;
 
     let pins = CaPin::of_pem(keys.authorities().bundle().as_bytes()).expect("pins");
     let hand = Hand {

@@ -31,6 +31,20 @@ struct Inner {
     latency: Duration,
     pages: usize,
     transactions: u64,
+    /// Who says at which transaction the process that writes is killed.
+    killer: Option<Killer>,
+}
+
+/// Asked at each transaction whether the process that writes it is no more.
+type Killer = Box<dyn FnMut(Moment) -> bool + Send>;
+
+/// When, beside a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// It is not written if the process is no more.
+    Before,
+    /// It is written, and nobody was told.
+    After,
 }
 
 /// What a disk does instead of writing.
@@ -75,6 +89,11 @@ impl MemoryDisk {
     /// What goes wrong from now on; nothing any more without one.
     pub fn set_fault(&self, fault: Option<Fault>) {
         self.lock().fault = fault;
+    }
+
+    /// From now on the process that writes can be killed at a transaction: when this says so, it has the disk no more.
+    pub fn set_killer(&self, killer: impl FnMut(Moment) -> bool + Send + 'static) {
+        self.lock().killer = Some(Box::new(killer));
     }
 
     /// How long each transaction takes from now on.
@@ -134,6 +153,13 @@ impl MemoryDisk {
 }
 
 impl Inner {
+    /// Takes the disk from a process that is killed now.
+    fn may_kill(&mut self, moment: Moment) {
+        if self.killer.as_mut().is_some_and(|killer| killer(moment)) {
+            self.holder += 1;
+        }
+    }
+
     /// Makes everything durable.
     fn settle(&mut self) {
         for loose in self.loose.drain(..) {
@@ -276,6 +302,7 @@ impl Disk for Opened {
     }
 
     fn write(&mut self, batch: &Batch<'_>) -> Result<(), rusqlite::Error> {
+        self.disk.lock().may_kill(Moment::Before);
         let mut inner = self.disk(true)?;
         inner.transactions += 1;
         inner.pages += 1 + batch.ops.len() + batch.late.len();
@@ -285,6 +312,7 @@ impl Disk for Opened {
         } else {
             inner.loose.push_back(Loose::of(batch));
         }
+        inner.may_kill(Moment::After);
         Ok(())
     }
 

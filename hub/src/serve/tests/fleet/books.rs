@@ -1,6 +1,8 @@
 //! What is stored on the hub and in members, and as much of the past as invariants look back on.
 
+use super::history::History;
 use super::steps;
+use super::steps::order::Offered;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -43,12 +45,14 @@ pub(super) struct Event {
     pub(super) key: Key,
     /// As it is now; none when it is gone.
     pub(super) object: Option<Value>,
+    pub(super) revision: u64,
 }
 
 impl Event {
     pub(super) fn new(kind: &str, event: &str, object: Value) -> Self {
         Self {
             key: Key::of(kind, &object),
+            revision: steps::revisions::revision(&object),
             object: (event != "DELETED").then_some(object),
         }
     }
@@ -114,6 +118,11 @@ pub(super) fn manifests(work: &Value) -> BTreeMap<Key, &Value> {
     all.map(|it| (Key::of(text(it, "/kind"), it), it)).collect()
 }
 
+/// Whether a Work is one of those that people write.
+pub(super) fn is_by_hand(name: &str) -> bool {
+    name.starts_with("hand-")
+}
+
 /// The cluster of an execution namespace.
 pub(super) fn cluster_of(namespace: &str) -> &str {
     namespace.strip_prefix("karmada-es-").unwrap_or_default()
@@ -134,6 +143,8 @@ pub(super) struct Books {
     /// Where each binding was, with what it leaves and does not take away yet.
     pub(super) held: BTreeMap<Key, Past<BTreeSet<String>>>,
     pub(super) clusters: BTreeMap<String, Past<Option<Value>>>,
+    /// Whether somebody sets the hub's clock: by it tasks end.
+    pub(super) is_timeless: bool,
     /// Since when a binding leaves a cluster.
     pub(super) left: BTreeMap<(Key, String), Duration>,
     /// Whether most of the fleet was lost.
@@ -151,14 +162,32 @@ pub(super) struct Books {
     pub(super) been: BTreeMap<(String, Key), BTreeSet<Essence>>,
     /// What users of members deleted, and was not made again.
     pub(super) meddled: BTreeSet<(String, Key)>,
+    /// What each Work brought, version by version.
+    pub(super) versions: BTreeMap<Key, Vec<Vec<(Key, Essence)>>>,
+    /// What users of members made of something last.
+    pub(super) tampered: BTreeMap<(String, Key), Essence>,
+    /// What Works wanted objects of members to be.
+    pub(super) offered: BTreeMap<(String, Key), Offered>,
     /// What stays in members that were silent when they were unregistered.
     pub(super) abandoned: BTreeSet<(String, Key)>,
     /// When a Lease was renewed last.
     pub(super) renewed: BTreeMap<String, Duration>,
     /// The last write on the hub that was no renewal, and what it was.
     pub(super) written: (Duration, String),
+    /// When somebody wrote the Lease last by which the agents of a member elect a leader.
+    pub(super) led: BTreeMap<String, Duration>,
+    /// When the agent of a cluster got a certificate last.
+    pub(super) certified: BTreeMap<String, Duration>,
+    /// The clusters whose agents a bootstrap token let in, by its id.
+    pub(super) used: BTreeMap<String, BTreeSet<String>>,
+    /// Whose each revision of the hub is.
+    pub(super) revisions: BTreeMap<u64, Key>,
+    /// What was not there after a restart, with its last revision, and was not told to be deleted yet.
+    pub(super) doubtful: BTreeMap<Key, u64>,
     /// What does not hold.
     pub(super) problems: Vec<String>,
+    /// What became of objects, where somebody wants to know.
+    pub(super) history: Option<History>,
 }
 
 impl Books {
@@ -171,6 +200,7 @@ impl Books {
             given: BTreeMap::new(),
             held: BTreeMap::new(),
             clusters: BTreeMap::new(),
+            is_timeless: false,
             left: BTreeMap::new(),
             most_lost: Past::new(),
             asked: BTreeMap::new(),
@@ -180,10 +210,19 @@ impl Books {
             appeared: BTreeMap::new(),
             been: BTreeMap::new(),
             meddled: BTreeSet::new(),
+            versions: BTreeMap::new(),
+            tampered: BTreeMap::new(),
+            offered: BTreeMap::new(),
             abandoned: BTreeSet::new(),
             renewed: BTreeMap::new(),
             written: (Duration::ZERO, String::new()),
+            led: BTreeMap::new(),
+            certified: BTreeMap::new(),
+            used: BTreeMap::new(),
+            revisions: BTreeMap::new(),
+            doubtful: BTreeMap::new(),
             problems: Vec::new(),
+            history: None,
         }
     }
 
@@ -208,24 +247,36 @@ impl Books {
     }
 
     pub(super) fn of_hub(&mut self, event: Event) {
-        let Event { key, object } = event;
+        let Event {
+            key,
+            object,
+            revision,
+        } = event;
         let old = match &object {
             Some(object) => self.hub.insert(key.clone(), object.clone()),
             None => self.hub.remove(&key),
         };
+        let now = self.now();
+        if let Some(history) = &mut self.history {
+            history.note("hub", &key, now, old.as_ref(), object.as_ref());
+        }
         if key.kind != "Lease" {
             self.written = (self.now(), key.to_string());
         }
-        steps::of_hub(self, &key, old.as_ref(), object.as_ref());
+        steps::of_hub(self, &key, revision, old.as_ref(), object.as_ref());
     }
 
     pub(super) fn of_member(&mut self, member: &str, event: Event) {
-        let Event { key, object } = event;
+        let Event { key, object, .. } = event;
         let all = self.members.entry(member.to_owned()).or_default();
         let old = match &object {
             Some(object) => all.insert(key.clone(), object.clone()),
             None => all.remove(&key),
         };
+        let now = self.now();
+        if let Some(history) = &mut self.history {
+            history.note(member, &key, now, old.as_ref(), object.as_ref());
+        }
         steps::of_member(self, member, &key, old.as_ref(), object.as_ref());
     }
 

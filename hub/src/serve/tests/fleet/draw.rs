@@ -1,7 +1,11 @@
 //! Plans from seeds. Each thing draws from a stream of its own: what is drawn for one shifts no other.
 
+mod more;
+
 use super::faults::{Fault, Wrong};
-use super::plan::{Act, Affinity, Divides, MEMBERS, Plan, Policy, SPACES, Selects, Step, What};
+use super::plan::{
+    Act, Affinity, Divides, KINDS, MEMBERS, Plan, Policy, SPACES, Selects, Step, What,
+};
 use common::chance::Chance;
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -11,12 +15,32 @@ use rand::seq::IndexedRandom as _;
 const SPAN: u64 = 70_000;
 /// After so long a cluster that is silent has been left.
 const LOST: u64 = 100_000;
-/// Everything that can be wrong with a line, by whether it is on in a run.
-const KINDS: usize = 8;
+
+/// What all plans of some seeds have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Kind {
+    /// How many members there are.
+    pub(super) members: u8,
+    /// The kinds of fault that there are, always; without it each is in some of the runs.
+    pub(super) faults: Option<Vec<String>>,
+    /// Whether there is what `more` draws.
+    pub(super) more: bool,
+}
+
+impl Default for Kind {
+    fn default() -> Self {
+        Self {
+            members: MEMBERS,
+            faults: None,
+            more: false,
+        }
+    }
+}
 
 /// What happens in the run of a seed.
-pub(super) fn plan(seed: u64) -> Plan {
+pub(super) fn plan(seed: u64, of: &Kind) -> Plan {
     let chance = Chance::seeded(seed);
+    let members = of.members;
     let mut steps = Vec::new();
     for space in SPACES {
         // A quarter of the runs has one namespace.
@@ -25,18 +49,18 @@ pub(super) fn plan(seed: u64) -> Plan {
         }
         for name in ["web", "api"] {
             let rng = chance.stream(&format!("template {space} {name}"));
-            steps.extend(template(rng, space, name));
+            steps.extend(template(rng, space, name, members));
         }
         steps.extend(map(chance.stream(&format!("map {space}")), space));
         for name in ["one", "two"] {
             let rng = chance.stream(&format!("policy {space} {name}"));
-            steps.extend(policies(rng, Some(space), name));
+            steps.extend(policies(rng, Some(space), name, members));
         }
         let rng = chance.stream(&format!("override {space}"));
-        steps.extend(overrides(rng, space));
+        steps.extend(overrides(rng, space, members));
     }
-    steps.extend(policies(chance.stream("policy"), None, "all"));
-    for member in 1..=MEMBERS {
+    steps.extend(policies(chance.stream("policy"), None, "all", members));
+    for member in 1..=members {
         steps.extend(cluster(chance.stream(&format!("cluster {member}")), member));
         steps.extend(evictions(
             chance.stream(&format!("evictions {member}")),
@@ -46,13 +70,28 @@ pub(super) fn plan(seed: u64) -> Plan {
         let of = |lasts| What::AgentDies(member, lasts);
         steps.extend(deaths(rng, &[50, 1_000, 5_000, 30_000, LOST], of));
     }
+    if of.more {
+        steps.extend(more::steps(&chance, members));
+    }
     let rng = chance.stream("hub");
     steps.extend(deaths(rng, &[50, 1_000, 5_000, 30_000], What::HubDies));
     let mut swarm = chance.stream("kinds of faults");
-    let on: [bool; KINDS] = std::array::from_fn(|_| swarm.random_bool(0.4));
-    for way in ways() {
+    let on: [bool; KINDS.len()] = std::array::from_fn(|_| swarm.random_bool(0.4));
+    let on = match &of.faults {
+        // What admission refuses is drawn last.
+        None if !of.more => std::array::from_fn(|kind| on[kind] && kind < KINDS.len() - 1),
+        None => on,
+        Some(list) => KINDS.map(|kind| list.iter().any(|it| it == kind)),
+    };
+    for way in ways(members) {
         let rng = chance.stream(&format!("faults {way}"));
         steps.extend(faults(rng, &way, &on));
+    }
+    if let Some(list) = &of.faults {
+        steps.retain(|(_, what)| {
+            what.kind()
+                .is_none_or(|kind| list.iter().any(|it| it == kind))
+        });
     }
     // Those of one time stay in the order in which they were drawn.
     steps.sort_by_key(|(at, _)| *at);
@@ -60,19 +99,20 @@ pub(super) fn plan(seed: u64) -> Plan {
     let steps = numbered.map(|(number, (at, what))| Step { number, at, what });
     Plan {
         seed,
+        members,
         steps: steps.collect(),
     }
 }
 
 /// Whose lines can have faults.
-fn ways() -> Vec<String> {
+fn ways(members: u8) -> Vec<String> {
     let of = |member: u8| {
         [
             format!("m{member}>hub"),
             format!("m{member}>member{member}"),
         ]
     };
-    let agents = (1..=MEMBERS).flat_map(of);
+    let agents = (1..=members).flat_map(of);
     agents.chain(["controllers".to_owned()]).collect()
 }
 
@@ -94,7 +134,7 @@ fn label(rng: &mut StdRng) -> String {
         .to_owned()
 }
 
-fn template(mut rng: StdRng, space: &str, name: &str) -> Vec<Timed> {
+fn template(mut rng: StdRng, space: &str, name: &str, members: u8) -> Vec<Timed> {
     let rng = &mut rng;
     if name != "web" && rng.random_bool(0.4) {
         return Vec::new();
@@ -116,7 +156,7 @@ fn template(mut rng: StdRng, space: &str, name: &str) -> Vec<Timed> {
             0..4 => Act::Scale(space, name, rng.random_range(0..12)),
             4..7 => Act::Roll(space, name, rng.random_range(1..5)),
             7..8 => Act::Relabel(space, name, label(rng)),
-            8..9 => Act::Meddle(rng.random_range(1..=MEMBERS), space, name),
+            8..9 => Act::Meddle(rng.random_range(1..=members), space, name),
             _ => {
                 steps.push(act(at, Act::Undeploy(space, name)));
                 // Sometimes at once.
@@ -148,7 +188,7 @@ fn map(mut rng: StdRng, space: &str) -> Vec<Timed> {
     steps
 }
 
-fn policies(mut rng: StdRng, namespace: Option<&str>, name: &str) -> Vec<Timed> {
+fn policies(mut rng: StdRng, namespace: Option<&str>, name: &str, members: u8) -> Vec<Timed> {
     let rng = &mut rng;
     let often = match (namespace, name) {
         (Some(_), "one") => 1.0,
@@ -166,7 +206,7 @@ fn policies(mut rng: StdRng, namespace: Option<&str>, name: &str) -> Vec<Timed> 
             steps.push(act(at, Act::Unpolicy(namespace.clone(), name.clone())));
             at = when(rng, at);
         }
-        let policy = Act::Policy(policy(rng, namespace.clone(), name.clone()));
+        let policy = Act::Policy(policy(rng, namespace.clone(), name.clone(), members));
         steps.push(act(at, policy));
         at = when(rng, at);
     }
@@ -176,7 +216,7 @@ fn policies(mut rng: StdRng, namespace: Option<&str>, name: &str) -> Vec<Timed> 
     steps
 }
 
-fn policy(rng: &mut StdRng, namespace: Option<String>, name: String) -> Policy {
+fn policy(rng: &mut StdRng, namespace: Option<String>, name: String, members: u8) -> Policy {
     let selects = match rng.random_range(0..4) {
         0..2 => Selects::All,
         2 => Selects::Name("web".to_owned()),
@@ -185,11 +225,11 @@ fn policy(rng: &mut StdRng, namespace: Option<String>, name: String) -> Policy {
     let affinity = match rng.random_range(0..8) {
         0..4 => Affinity::Any,
         4..6 => {
-            let some = (1..=MEMBERS).filter(|_| rng.random_bool(0.6));
+            let some = (1..=members).filter(|_| rng.random_bool(0.6));
             Affinity::Names(some.collect())
         }
         6 => Affinity::Tier("gold".to_owned()),
-        _ => Affinity::Without(rng.random_range(1..=MEMBERS)),
+        _ => Affinity::Without(rng.random_range(1..=members)),
     };
     let affinity = match affinity {
         Affinity::Names(names) if names.is_empty() => Affinity::Any,
@@ -199,7 +239,7 @@ fn policy(rng: &mut StdRng, namespace: Option<String>, name: String) -> Policy {
         0 => Divides::Unsaid,
         1 => Divides::Whole,
         2..4 => Divides::Static(
-            (1..=MEMBERS)
+            (1..=members)
                 .map(|it| (it, rng.random_range(1..4)))
                 .collect(),
         ),
@@ -226,7 +266,7 @@ fn policy(rng: &mut StdRng, namespace: Option<String>, name: String) -> Policy {
     }
 }
 
-fn overrides(mut rng: StdRng, space: &str) -> Vec<Timed> {
+fn overrides(mut rng: StdRng, space: &str, members: u8) -> Vec<Timed> {
     let rng = &mut rng;
     if rng.random_bool(0.5) {
         return Vec::new();
@@ -234,7 +274,7 @@ fn overrides(mut rng: StdRng, space: &str) -> Vec<Timed> {
     let mut at = rng.random_range(0..40_000);
     let mut steps = Vec::new();
     for _ in 0..rng.random_range(1..3) {
-        let (member, version) = (rng.random_range(1..=MEMBERS), rng.random_range(5..9));
+        let (member, version) = (rng.random_range(1..=members), rng.random_range(5..9));
         steps.push(act(at, Act::Override(space.to_owned(), member, version)));
         at = when(rng, at);
     }
@@ -308,7 +348,7 @@ fn deaths(mut rng: StdRng, lengths: &[u64], of: impl Fn(u64) -> What) -> Vec<Tim
     steps
 }
 
-fn faults(mut rng: StdRng, way: &str, on: &[bool; KINDS]) -> Vec<Timed> {
+fn faults(mut rng: StdRng, way: &str, on: &[bool; KINDS.len()]) -> Vec<Timed> {
     let rng = &mut rng;
     // The hub's own controllers have no timeouts in a process of their own, and what refuses them lasts shorter.
     let own = way == "controllers";
@@ -332,7 +372,9 @@ fn faults(mut rng: StdRng, way: &str, on: &[bool; KINDS]) -> Vec<Timed> {
                 4 => Wrong::Answer(status, percent),
                 5 => Wrong::Cut,
                 6 => Wrong::Freeze,
-                _ => Wrong::Gone,
+                7 => Wrong::Gone,
+                _ if way.contains(">member") => Wrong::Deny(percent),
+                _ => continue,
             };
             let lasts = if what == Wrong::Cut { 0 } else { lasts };
             let way = way.to_owned();

@@ -36,6 +36,17 @@ pub(super) enum Wrong {
     Freeze,
     /// Watches that go on from a version are told that it is gone.
     Gone,
+    /// So many of a hundred workloads are refused by admission, as a quota does.
+    Deny(u8),
+}
+
+/// What kind of request one is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// A watch that goes on from a version.
+    pub(super) resumes: bool,
+    /// Writes a workload.
+    pub(super) writes: bool,
 }
 
 impl Fault {
@@ -119,8 +130,8 @@ impl Faults {
         all.any(|it| it.fault.what == Wrong::Refuse && it.holds(way, now))
     }
 
-    /// What becomes of a request that is made now. `resumes` is a watch that goes on from a version.
-    pub(super) fn fate(&self, way: &str, resumes: bool) -> Fate {
+    /// What becomes of a request that is made now.
+    pub(super) fn fate(&self, way: &str, asked: Asked) -> Fate {
         let now = Instant::now();
         let mut fate = Fate::default();
         for it in self.0.iter().filter(|it| it.holds(way, now)) {
@@ -134,7 +145,8 @@ impl Faults {
                 Wrong::Lose(percent) if it.hits(percent) => End::Lost,
                 Wrong::Swallow(percent) if it.hits(percent) => End::Silence,
                 Wrong::Answer(status, percent) if it.hits(percent) => End::Status(status),
-                Wrong::Gone if resumes => End::Status(410),
+                Wrong::Gone if asked.resumes => End::Status(410),
+                Wrong::Deny(percent) if asked.writes && it.hits(percent) => End::Status(403),
                 _ => continue,
             };
             if fate.end == End::Answered {

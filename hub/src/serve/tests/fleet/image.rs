@@ -3,20 +3,21 @@
 use super::super::super::*;
 use super::super::rig::{CLUSTERS, SimulatedHub, alone, ask};
 use super::host::{Agent, HUB, Hand, Member, authority, chain, pool};
-use super::plan::{MEMBERS, SPACES};
+use super::plan::SPACES;
 use super::wires::World;
-use super::{is_ready, make_token, post, until};
+use super::{intruders, is_ready, make_token, post, until};
 use crate::apiserver::authn::Peer;
 use crate::apiserver::store::MemoryDisk;
 use chrono::{DateTime, Utc};
 use common::chance::secret;
 use common::discovery::CaPin;
+use common::labels::{TOKEN_CLUSTER, TOKEN_REPLACE};
 use common::time::SimClock;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::LocalSet;
 
 /// The seed of the run that makes it.
@@ -26,23 +27,45 @@ const RETURNS: u32 = 5;
 /// How many seconds certificates live: longer than any run.
 const LIFE: u32 = 24 * 3600;
 
+/// How many agents each of its tokens lets in: whoever lost its certificate needs another use.
+const USES: u32 = 100;
+
+/// How many agents a token lets in, by its id.
+pub(super) fn uses(id: &str) -> usize {
+    let stolen = intruders::TOKEN.starts_with(id);
+    let uses = if stolen { intruders::USES } else { USES };
+    usize::try_from(uses).unwrap_or(usize::MAX)
+}
+
+/// How tokens begin that are good for one cluster's name, which follows by its number.
+const REPLACING: &str = "repla";
+
+/// The cluster that a token is good for, if it is bound to one.
+pub(super) fn bound(id: &str) -> Option<String> {
+    let number = u8::from_str_radix(id.strip_prefix(REPLACING)?, 16).ok()?;
+    Some(format!("m{number}"))
+}
+
 /// What is left of a fleet when all of its processes have ended.
 pub(super) struct Image {
     pub(super) hub: MemoryDisk,
     pub(super) members: Vec<MemoryDisk>,
     /// What an agent is handed: the first, and one for each time that its member comes back, as a person makes it.
     pub(super) hands: Vec<Hand>,
+    /// What it is handed when its member has lost what the agent was registered with.
+    pub(super) replacing: Vec<Hand>,
     /// When it ended.
     pub(super) at: DateTime<Utc>,
     files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-/// The one of this process.
-pub(super) fn image() -> &'static Image {
-    static IMAGE: OnceLock<Image> = OnceLock::new();
-    IMAGE.get_or_init(|| {
+/// The one of so many members, made once in a process and in a world of its own.
+pub(super) fn image(members: u8) -> &'static Image {
+    static IMAGES: Mutex<BTreeMap<u8, &'static Image>> = Mutex::new(BTreeMap::new());
+    let mut images = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    images.entry(members).or_insert_with(|| {
         let _fixed = secret::Fixed::begin(SEED, pool(SEED));
-        alone(LocalSet::new().run_until(make()))
+        Box::leak(Box::new(alone(LocalSet::new().run_until(make(members)))))
     })
 }
 
@@ -70,7 +93,7 @@ pub(super) fn node(processors: u32) -> serde_json::Value {
                 "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
 }
 
-async fn make() -> Image {
+async fn make(count: u8) -> Image {
     common::tls::install_provider();
     let dir = tempfile::tempdir().expect("a folder");
     let world = World::new();
@@ -88,21 +111,36 @@ async fn make() -> Image {
         .map(|number| format!("abcde{number}.0123456789abcdef"))
         .collect();
     for token in &tokens {
-        make_token(&link, token, 100).await;
+        make_token(&link, token, USES, &[]).await;
+    }
+    make_token(&link, intruders::TOKEN, intruders::USES, &[]).await;
+    let replacing: Vec<String> = (1..=count)
+        .map(|number| format!("{REPLACING}{number:x}.0123456789abcdef"))
+        .collect();
+    for (number, token) in (1..).zip(&replacing) {
+        let bound = [
+            (TOKEN_CLUSTER, format!("m{number}")),
+            (TOKEN_REPLACE, "true".to_owned()),
+        ];
+        let bound = bound
+            .each_ref()
+            .map(|(name, value)| (*name, value.as_str()));
+        make_token(&link, token, USES, &bound).await;
     }
     for space in SPACES {
         let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}});
         post(&link, "/api/v1/namespaces", space).await;
     }
     let pins = CaPin::of_pem(hub.served.keys.authorities().bundle().as_bytes()).expect("pins");
-    let hands = tokens.into_iter().map(|token| Hand {
+    let hand = |token| Hand {
         token,
         pin: pins.first().expect("one").to_string(),
         life: LIFE,
-    });
-    let hands: Vec<Hand> = hands.collect();
+    };
+    let hands: Vec<Hand> = tokens.into_iter().map(hand).collect();
+    let replacing = replacing.into_iter().map(hand).collect();
     let (mut members, mut agents, mut disks) = (Vec::new(), Vec::new(), Vec::new());
-    for number in 1..=MEMBERS {
+    for number in 1..=count {
         let disk = MemoryDisk::default();
         let member = Member::begin(&disk, dir.path(), number, &world, &env(number.into())).await;
         disks.push(disk);
@@ -123,7 +161,7 @@ async fn make() -> Image {
         let name = &member.name;
         until("a cluster is Ready", async || is_ready(&link, name).await).await;
         let regions = ["north", "south", "south"];
-        let region = regions[usize::from(member.number - 1)];
+        let region = regions[usize::from(member.number - 1) % regions.len()];
         let told = json!({"metadata": {"labels": {"tier": if member.number == 1 { "lead" } else { "gold" }}},
             "spec": {"region": region, "provider": "here"}});
         let said = ask(&link, "PATCH", &format!("{CLUSTERS}/{name}"), told).await;
@@ -143,6 +181,7 @@ async fn make() -> Image {
         hub: disk,
         members: disks,
         hands,
+        replacing,
         at: hub_env.clock.now(),
         files,
     }
@@ -150,7 +189,7 @@ async fn make() -> Image {
 
 /// Whether an agent keeps what is theirs in files, and not in its member.
 pub(super) fn by_files(number: u8) -> bool {
-    number == MEMBERS
+    number.is_multiple_of(3)
 }
 
 fn collect(root: &Path, dir: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {

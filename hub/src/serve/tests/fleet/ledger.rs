@@ -53,7 +53,8 @@ pub(super) const OF_HUB: [(&str, &str); 12] = [
     ),
 ];
 /// What is watched in members.
-pub(super) const OF_MEMBER: [(&str, &str); 2] = [
+pub(super) const OF_MEMBER: [(&str, &str); 3] = [
+    ("Lease", "/apis/coordination.k8s.io/v1/leases"),
     ("Deployment", "/apis/apps/v1/deployments"),
     ("ConfigMap", "/api/v1/configmaps"),
 ];

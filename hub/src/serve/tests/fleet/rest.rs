@@ -2,9 +2,11 @@
 
 mod placements;
 
-use super::books::{Books, Key, cluster_of, essence_of, is_going, manifests, number, text};
+use super::books::{
+    Books, Key, cluster_of, essence_of, is_by_hand, is_going, manifests, number, says, text,
+};
 use super::plan::SPACES;
-use super::steps::{binding_of, given, held, is_divided};
+use super::steps::{binding_of, given, held, is_divided, revisions};
 use common::api::policy::Placement;
 use common::names::{binding_name, work_name};
 use serde::de::DeserializeOwned;
@@ -19,6 +21,7 @@ pub(super) fn open(books: &Books) -> Vec<String> {
     works(books, &mut open);
     members(books, &mut open);
     answers(books, &mut open);
+    revisions::open(books, &mut open);
     open
 }
 
@@ -220,6 +223,13 @@ fn works(books: &Books, open: &mut Vec<String>) {
         let cluster = cluster_of(&key.namespace).to_owned();
         if is_going(work) {
             open.push(format!("works: {key} does not go"));
+        } else if is_by_hand(&key.name) {
+            if says(work, "Applied") != Some("True") {
+                open.push(format!(
+                    "works: {key} is not applied: {}",
+                    work["status"]["conditions"]
+                ));
+            }
         } else if binding_of(work).is_some() {
             if !kept.contains(key) {
                 open.push(format!("works: {key} is wanted by no binding"));

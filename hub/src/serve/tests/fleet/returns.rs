@@ -2,7 +2,8 @@
 
 use super::super::rig::alone;
 use super::image::image;
-use super::plan::{Act, Affinity, Divides, Plan, Policy, Selects, Step, What};
+use super::plan::{Act, Affinity, Divides, MEMBERS, Plan, Policy, Selects, Step, What};
+use super::runs::Keep;
 use super::stage::Stage;
 use super::{Value, acts, faults, get, until};
 use faults::{Fault, Wrong};
@@ -64,9 +65,10 @@ async fn live(changes: &[Act], replicas: [i64; 3], version: u8) {
     };
     let plan = Plan {
         seed: 1,
+        members: MEMBERS,
         steps: vec![deaf],
     };
-    let mut stage = Stage::begin(&plan, false).await;
+    let mut stage = Stage::begin(&plan, Keep::Nothing).await;
     let policy = Policy {
         namespace: Some(SPACE.to_owned()),
         name: "all".to_owned(),
@@ -81,14 +83,14 @@ async fn live(changes: &[Act], replicas: [i64; 3], version: u8) {
         endures: None,
         directly: false,
     };
-    acts::carry_out(&mut stage, &Act::Policy(policy)).await;
+    assert!(acts::carry_out(&mut stage, &Act::Policy(policy)).await);
     let deploy = Act::Deploy(SPACE.into(), "web".into(), 4, 1, "a".into());
-    acts::carry_out(&mut stage, &deploy).await;
+    assert!(acts::carry_out(&mut stage, &deploy).await);
     hold(&stage, [2, 1, 1], 1).await;
     let before = works(&stage).await;
     sleep(Duration::from_millis(from + 1000).saturating_sub(stage.world.age())).await;
     for act in changes {
-        acts::carry_out(&mut stage, act).await;
+        assert!(acts::carry_out(&mut stage, act).await);
     }
     sleep(Duration::from_secs(1)).await;
     assert_eq!(works(&stage).await, before, "the controllers heard of it");
@@ -114,7 +116,7 @@ fn what_changed_while_nobody_heard_of_it_is_written_once() {
         (vec![scale, roll], [4, 2, 2], 2),
     ];
     // Made before anything else, in a world of its own.
-    image();
+    image(MEMBERS);
     for (changes, replicas, version) in cases {
         alone(LocalSet::new().run_until(live(&changes, replicas, version)));
     }

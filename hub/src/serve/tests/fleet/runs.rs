@@ -1,10 +1,12 @@
 //! One run of a plan, from the first step to the silence at its end; and the smallest part of a plan that still fails.
 
 use super::super::rig::alone;
+use super::crash::Counted;
 use super::image::image;
-use super::plan::{Plan, What};
+use super::plan::{Act, Plan, What};
 use super::stage::Stage;
 use super::{acts, rest};
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use tokio::task::LocalSet;
@@ -16,16 +18,33 @@ const TICK: Duration = Duration::from_millis(500);
 const CONVERGED_WITHIN: Duration = Duration::from_secs(200);
 /// That while.
 const SILENCE: Duration = Duration::from_secs(30);
+/// Requests under way on one line at rest, and tasks at rest of the hub and of each member with its agent.
+const UNDER_WAY: usize = 8;
+const TASKS: usize = 200;
 /// Runs that making a plan smaller may take.
 const SMALLER_RUNS: usize = 120;
+
+/// What is kept of a run beside what did not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    Nothing,
+    /// Everything that passed on lines.
+    Trace,
+    /// What became of the objects that are named by what did not hold.
+    History,
+}
 
 /// What came of a run.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// What did not hold; empty when all did.
     pub(super) problems: Vec<String>,
-    /// Everything that passed on lines, if it was asked for.
+    /// When the run ended, in milliseconds: at the first thing that did not hold.
+    pub(super) ended: u64,
     pub(super) trace: String,
+    pub(super) history: Vec<String>,
+    /// Of the process that is killed, if one is.
+    pub(super) counted: Counted,
 }
 
 impl Outcome {
@@ -38,10 +57,10 @@ impl Outcome {
 }
 
 /// Runs a plan in a world of its own.
-pub(super) fn run(plan: &Plan, traced: bool) -> Outcome {
+pub(super) fn run(plan: &Plan, keep: Keep) -> Outcome {
     // Made before anything else, in a world of its own.
-    image();
-    let live = || alone(LocalSet::new().run_until(live(plan, traced)));
+    image(plan.members);
+    let live = || alone(LocalSet::new().run_until(live(plan, keep)));
     catch_unwind(AssertUnwindSafe(live)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
@@ -64,7 +83,9 @@ fn timeline(plan: &Plan) -> Vec<(u64, Now<'_>)> {
     for step in &plan.steps {
         all.push((step.at, Now::Step(&step.what)));
         match step.what {
-            What::HubDies(lasts) => all.push((step.at + lasts, Now::HubReturns)),
+            What::HubDies(lasts) | What::PowerFails(lasts) => {
+                all.push((step.at + lasts, Now::HubReturns));
+            }
             What::AgentDies(member, lasts) => {
                 all.push((step.at + lasts, Now::AgentReturns(member)));
             }
@@ -75,15 +96,36 @@ fn timeline(plan: &Plan) -> Vec<(u64, Now<'_>)> {
     all
 }
 
-async fn live(plan: &Plan, traced: bool) -> Outcome {
-    let mut stage = Stage::begin(plan, traced).await;
+async fn live(plan: &Plan, keep: Keep) -> Outcome {
+    let mut stage = Stage::begin(plan, keep).await;
     let mut problems = play(plan, &mut stage).await;
     if problems.is_empty() {
         problems = settle(&mut stage).await;
     }
+    let history = stage.ledger.look(|books| books.history.take());
+    let history = history.map(|it| it.of(&problems.join("\n")));
     Outcome {
-        problems,
+        ended: u64::try_from(stage.world.age().as_millis()).unwrap_or(u64::MAX),
         trace: stage.world.told(),
+        history: history.unwrap_or_default(),
+        counted: stage.world.crashes.counted(),
+        problems,
+    }
+}
+
+/// How many tasks there are in this world.
+fn tasks() -> usize {
+    tokio::runtime::Handle::current()
+        .metrics()
+        .num_alive_tasks()
+}
+
+/// A moment, or less if somebody is to be killed.
+async fn pause(stage: &Stage, moment: Duration) {
+    tokio::select! {
+        biased;
+        () = stage.world.crashes.is_due() => {}
+        () = sleep(moment) => {}
     }
 }
 
@@ -101,40 +143,58 @@ async fn reach(stage: &mut Stage, at: u64) -> Vec<String> {
         if !problems.is_empty() || left.is_zero() {
             return problems;
         }
-        sleep(left.min(TICK)).await;
+        pause(stage, left.min(TICK)).await;
     }
 }
 
 async fn play(plan: &Plan, stage: &mut Stage) -> Vec<String> {
     // What people do waits for the hub.
-    let mut waiting = Vec::new();
+    let mut waiting = VecDeque::new();
     for (at, now) in timeline(plan) {
         let problems = reach(stage, at).await;
         if !problems.is_empty() {
             return problems;
         }
         match now {
-            Now::Step(What::Act(act)) => waiting.push(act),
+            Now::Step(What::Act(act)) => waiting.push_back(act),
             Now::Step(What::HubDies(_)) => stage.kill_hub().await,
             Now::Step(What::AgentDies(member, _)) => stage.kill_agent(*member).await,
+            Now::Step(What::PowerFails(_)) => stage.lose_power().await,
+            Now::Step(What::Disk(trouble, lasts)) => stage.trouble_disk(*trouble, *lasts),
+            Now::Step(What::Twin(member, lasts)) => stage.start_twin(*member, *lasts),
+            Now::Step(What::Clock(host, by)) => stage.set_clock(host, *by),
+            Now::Step(What::Crash(crash)) => stage.arm(crash),
             Now::Step(What::Fault(_)) => {}
             Now::HubReturns => stage.start_hub().await,
             Now::AgentReturns(member) => stage.start_agent(member),
         }
-        if stage.link().is_some() {
-            for act in waiting.drain(..) {
-                acts::carry_out(stage, act).await;
-            }
-        }
+        carry_out(stage, &mut waiting).await;
     }
-    reach(stage, plan.calm()).await
+    loop {
+        let problems = reach(stage, plan.calm()).await;
+        carry_out(stage, &mut waiting).await;
+        if waiting.is_empty() || !problems.is_empty() {
+            return problems;
+        }
+        pause(stage, TICK).await;
+    }
+}
+
+/// Does what can be done now; the rest waits on.
+async fn carry_out(stage: &mut Stage, waiting: &mut VecDeque<&Act>) {
+    while let Some(act) = waiting.front() {
+        if stage.link().is_none() || !acts::carry_out(stage, act).await {
+            return;
+        }
+        waiting.pop_front();
+    }
 }
 
 /// Nothing goes wrong any more: within its time all has converged, and nobody writes.
 async fn settle(stage: &mut Stage) -> Vec<String> {
     let began = stage.world.age();
     loop {
-        sleep(2 * TICK).await;
+        pause(stage, 2 * TICK).await;
         stage.look_after().await;
         let problems = problems(stage);
         if !problems.is_empty() {
@@ -152,7 +212,7 @@ async fn settle(stage: &mut Stage) -> Vec<String> {
         }
         let open = stage.ledger.look(|books| rest::open(books));
         match (open.is_empty(), stage.unsettled(), silent < SILENCE) {
-            (true, None, false) => return Vec::new(),
+            (true, None, false) => return bounds(stage),
             _ if !late => {}
             (true, None, true) => return vec![format!("silence: {what} is still written at rest")],
             (true, Some(who), _) => return vec![format!("settled: {who}")],
@@ -161,11 +221,28 @@ async fn settle(stage: &mut Stage) -> Vec<String> {
     }
 }
 
+/// Nothing is left of what is over: neither requests nor tasks.
+fn bounds(stage: &Stage) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let Some((way, count)) = stage.world.busiest().filter(|it| it.1 > UNDER_WAY) {
+        problems.push(format!(
+            "bounds: {count} requests are under way on {way} at rest"
+        ));
+    }
+    let (tasks, most) = (tasks(), TASKS * (1 + stage.members.len()));
+    if tasks > most {
+        problems.push(format!(
+            "bounds: there are {tasks} tasks at rest, and {most} would be many"
+        ));
+    }
+    problems
+}
+
 /// Leaves steps out for as long as the same invariant does not hold.
-pub(super) fn smaller(plan: &Plan) -> (Plan, Vec<String>) {
-    let first = run(plan, false);
+pub(super) fn smaller(plan: &Plan) -> Plan {
+    let first = run(plan, Keep::Nothing);
     let kind = first.kind().map(str::to_owned);
-    let (mut plan, mut problems) = (plan.clone(), first.problems);
+    let mut plan = plan.clone();
     let mut runs = 0;
     let mut part = plan.steps.len().div_ceil(2);
     while part > 0 && runs < SMALLER_RUNS {
@@ -175,14 +252,14 @@ pub(super) fn smaller(plan: &Plan) -> (Plan, Vec<String>) {
             let to = (from + part).min(less.steps.len());
             less.steps.drain(from..to);
             runs += 1;
-            let outcome = run(&less, false);
+            let outcome = run(&less, Keep::Nothing);
             if outcome.kind().map(str::to_owned) == kind {
-                (plan, problems) = (less, outcome.problems);
+                plan = less;
             } else {
                 from += part;
             }
         }
         part /= 2;
     }
-    (plan, problems)
+    plan
 }

@@ -1,107 +1,75 @@
 //! Propagation while everything goes wrong: many seeds, each a plan of its own, and plans that failed once.
-//!
-//! `TOWLINE_SEEDS` says how many are run or which (`FROM..TO`); `TOWLINE_FIRST` ends at the first that fails.
-//! `TOWLINE_SEED` runs one alone and makes its plan smaller if it fails. `TOWLINE_PLAN` runs one from a file, and
-//! writes all that passed on lines to `TOWLINE_TRACE`.
+//! `asked` has the variables that say which.
 
-use super::draw;
+use super::asked::{given, kind, on_all_cores, read, seed, seeds, told};
+use super::draw::{self, Kind};
 use super::plan::Plan;
-use super::runs::{run, smaller};
+use super::runs::{Keep, run};
 use crate::serve::tests::rig::assert_same;
-use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Seeds of a run that says nothing else.
 const SEEDS: [u64; 9] = [1, 2, 3, 5, 6, 7, 8, 9, 10];
 
-fn given(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|it| !it.is_empty())
-}
-
-fn read(file: &Path) -> Plan {
-    let text = std::fs::read_to_string(file).expect("a file");
-    serde_json::from_str(&text).expect("a plan")
-}
-
-/// Those of a run: the default, so many, or `FROM..TO`.
-fn seeds() -> Vec<u64> {
-    let Some(wanted) = given("TOWLINE_SEEDS") else {
-        return SEEDS.to_vec();
-    };
-    let number = |text: &str| text.parse::<u64>().expect("a number");
-    match wanted.split_once("..") {
-        Some((from, to)) => (number(from)..number(to)).collect(),
-        None => (1..=number(&wanted)).collect(),
+/// What did not hold first; none when all did.
+fn fails(plan: &Plan) -> Option<String> {
+    if given("TOWLINE_TWICE").is_none() {
+        return run(plan, Keep::Nothing).problems.into_iter().next();
     }
+    let [one, again] = [(); 2].map(|()| run(plan, Keep::Trace));
+    let differs = || "twice: two runs of it are not the same".to_owned();
+    let differs = (one.trace != again.trace).then(differs);
+    one.problems.into_iter().next().or(differs)
 }
 
-/// What to say of a plan that fails.
-fn told(plan: &Plan) -> String {
-    let (plan, problems) = smaller(plan);
-    let problems = problems.join("\n  ");
-    format!(
-        "seed {seed}:\n  {problems}\nby this plan (run it by TOWLINE_PLAN=FILE, the whole by TOWLINE_SEED={seed}, with \
-         cargo test -p hub --lib fleet::seeds; keep it in hub/src/serve/tests/fleet/plans):\n{text}",
-        seed = plan.seed,
-        text = plan.text()
-    )
-}
-
-/// Does something with each of many, as many at once as there are cores.
-fn on_all_cores<T: Sync>(all: &[T], each: impl Fn(&T) + Sync) {
-    let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    each(one);
-                }
-            });
-        }
-    });
+/// The plans of this run.
+fn plans() -> Vec<Plan> {
+    if let Some(file) = given("TOWLINE_PLAN") {
+        return vec![read(file.as_ref())];
+    }
+    let kind = kind();
+    let seeds = match seed() {
+        Some(seed) => vec![seed],
+        None => seeds(&SEEDS),
+    };
+    seeds.iter().map(|it| draw::plan(*it, &kind)).collect()
 }
 
 #[test]
 fn everything_converges_whatever_goes_wrong() {
-    if let Some(file) = given("TOWLINE_PLAN") {
-        let trace = given("TOWLINE_TRACE");
-        let outcome = run(&read(file.as_ref()), trace.is_some());
-        if let Some(trace) = trace {
-            std::fs::write(trace, &outcome.trace).expect("written");
-        }
-        let problems = outcome.problems;
-        assert!(problems.is_empty(), "{problems:#?}");
-        return;
+    let plans = plans();
+    if let Some(trace) = given("TOWLINE_TRACE") {
+        std::fs::write(trace, run(&plans[0], Keep::Trace).trace).expect("written");
     }
-    if let Some(seed) = given("TOWLINE_SEED") {
-        let plan = draw::plan(seed.parse().expect("a number"));
-        let problems = run(&plan, false).problems;
-        assert!(problems.is_empty(), "{}", told(&plan));
-        return;
-    }
-    let seeds = seeds();
+    let [first, tell, shrink] =
+        ["TOWLINE_FIRST", "TOWLINE_TELL", "TOWLINE_SHRINK"].map(|it| given(it).is_some());
+    let less = shrink || seed().is_some();
     let failed = Mutex::new(Vec::new());
-    let first = given("TOWLINE_FIRST").is_some();
-    on_all_cores(&seeds, |seed| {
+    on_all_cores(&plans, |plan| {
         if first && !failed.lock().expect("held").is_empty() {
             return;
         }
-        if let Some(first) = run(&draw::plan(*seed), false).problems.first() {
+        let seed = plan.seed;
+        match fails(plan) {
             // Whoever waits for hundreds of others need not.
-            eprintln!("seed {seed}: {first}");
-            failed.lock().expect("held").push(*seed);
+            Some(problem) => {
+                eprintln!("seed {seed}: {problem}");
+                failed.lock().expect("held").push(seed);
+                if less || plans.len() == 1 {
+                    eprintln!("{}", told(plan, less));
+                }
+            }
+            None if tell => eprintln!("seed {seed} holds"),
+            None => {}
         }
     });
     let mut failed = failed.into_inner().expect("held");
     failed.sort_unstable();
     assert!(
         failed.is_empty(),
-        "{} of {} seeds: {failed:?} (the smallest plan that fails: TOWLINE_SEED=NUMBER, with cargo test -p hub --lib \
-         fleet::seeds)",
+        "{} of {} seeds: {failed:?} (the smallest plan that fails: e2e/sim --seed NUMBER)",
         failed.len(),
-        seeds.len()
+        plans.len()
     );
 }
 
@@ -114,7 +82,7 @@ fn what_failed_once_holds() {
     files.sort();
     assert!(!files.is_empty(), "no plan in {folder}");
     for file in files {
-        let problems = run(&read(&file), false).problems;
+        let problems = run(&read(&file), Keep::Nothing).problems;
         assert!(problems.is_empty(), "{}: {problems:#?}", file.display());
     }
 }
@@ -123,8 +91,8 @@ fn what_failed_once_holds() {
 #[test]
 fn a_seed_says_every_request_of_a_run() {
     for seed in [3, 4] {
-        let plan = draw::plan(seed);
-        let [one, again] = [(); 2].map(|()| run(&plan, true).trace);
+        let plan = draw::plan(seed, &Kind::default());
+        let [one, again] = [(); 2].map(|()| run(&plan, Keep::Trace).trace);
         assert!(one.lines().count() > 500, "{one}");
         assert_same(&one, &again);
     }
@@ -134,9 +102,32 @@ fn a_seed_says_every_request_of_a_run() {
 #[test]
 fn plans_are_data() {
     for seed in 1..200 {
-        let plan = draw::plan(seed);
-        assert_eq!(plan, draw::plan(seed));
+        let kind = Kind::default();
+        let plan = draw::plan(seed, &kind);
+        assert_eq!(plan, draw::plan(seed, &kind));
         let read: Plan = serde_json::from_str(&plan.text()).expect("a plan");
         assert_eq!(read, plan);
     }
+}
+
+/// Of the kinds of fault none but those that are wanted are there, and what people do stays the same.
+#[test]
+fn faults_are_chosen_by_name() {
+    let kind = Kind {
+        faults: Some(vec!["lose".to_owned(), "hub".to_owned()]),
+        ..Kind::default()
+    };
+    let acts = |plan: &Plan| {
+        let all = plan.steps.iter().filter(|it| it.what.kind().is_none());
+        all.map(|it| (it.at, it.what.clone())).collect::<Vec<_>>()
+    };
+    let mut seen = Vec::new();
+    for seed in 1..20 {
+        let (chosen, usual) = (draw::plan(seed, &kind), draw::plan(seed, &Kind::default()));
+        seen.extend(chosen.steps.iter().filter_map(|it| it.what.kind()));
+        assert_eq!(acts(&chosen), acts(&usual));
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen, ["hub", "lose"]);
 }

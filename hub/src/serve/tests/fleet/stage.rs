@@ -1,22 +1,31 @@
 //! The processes of a run: the hub, the members, and their agents, which come and go.
 
 use super::super::super::*;
-use super::super::rig::SimulatedHub;
+use super::super::rig::{SimulatedHub, ask};
+use super::books::{Books, Key};
+use super::clocks::{ALL, Clocks};
+use super::crash::Crash;
 use super::faults::Faults;
+use super::get;
+use super::history::History;
 use super::host::{Agent, HUB, Member, Stopped, chain, pool};
 use super::image::{Image, by_files, image};
 use super::ledger::{Ledger, OF_HUB, OF_MEMBER};
-use super::plan::{MEMBERS, Plan};
+use super::plan::{Plan, Trouble, What};
 use super::pods;
+use super::runs::Keep;
+use super::steps::revisions::{revision, started};
 use super::wires::World;
 use crate::apiserver::authn::Peer;
 use crate::apiserver::http::Link;
-use crate::apiserver::store::MemoryDisk;
+use crate::apiserver::store::{Fault, MemoryDisk};
 use common::chance::secret;
-use common::time::SimClock;
-use std::sync::Arc;
+use common::names::{AGENT_NAMESPACE, CREDENTIALS_SECRET};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
+use tokio::time::sleep_until;
 
 /// How long a pod takes to be started again.
 const RESTART: Duration = Duration::from_secs(2);
@@ -25,6 +34,9 @@ const FLAGS: [&str; 2] = [
     "--failover-eviction-timeout=20s",
     "--graceful-eviction-timeout=20s",
 ];
+
+/// After so many milliseconds certificates are renewed at the latest: a third of their life, and a tenth of that.
+const RENEWED_AFTER: i64 = 9 * 3_600_000;
 
 /// The agent of a member.
 enum Seat {
@@ -41,21 +53,39 @@ enum Seat {
     Empty,
 }
 
+/// What draws for itself on the host of a member, by where its streams begin.
+#[derive(Clone, Copy)]
+enum Process {
+    Member = 0,
+    Agent = 20,
+    Twin = 40,
+}
+
 pub(super) struct Stage {
     image: &'static Image,
     dir: TempDir,
     seed: u64,
-    clock: SimClock,
+    clocks: Clocks,
+    /// When all clocks went on at a time at which certificates have to be renewed.
+    aged: Option<Duration>,
     pub(super) world: World,
     pub(super) ledger: Ledger,
     disk: MemoryDisk,
     hub_env: Env,
     hub: Option<SimulatedHub>,
+    /// When it is started again, if it was killed at a crash point.
+    hub_returns: Option<Instant>,
+    /// Until when its disk is full, slow or broken.
+    disk_heals: Option<Instant>,
     watches: JoinSet<()>,
     pub(super) members: Vec<Member>,
     seats: Vec<Seat>,
+    /// Second agents of members, each until some time.
+    twins: Vec<(u8, Agent, Instant)>,
     /// How often each member came back.
     returns: Vec<usize>,
+    /// Whether it was registered in the place of an agent before, since it came.
+    replaced: Vec<bool>,
     /// What goes on beside the processes.
     beside: JoinSet<()>,
     _fixed: secret::Fixed,
@@ -63,8 +93,8 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Everything is started, from the image.
-    pub(super) async fn begin(plan: &Plan, traced: bool) -> Self {
-        let image = image();
+    pub(super) async fn begin(plan: &Plan, keep: Keep) -> Self {
+        let image = image(plan.members);
         let seed = plan.seed;
         let fixed = secret::Fixed::begin(seed, pool(seed));
         let faults = Faults::new(seed, Instant::now(), plan.faults());
@@ -72,44 +102,60 @@ impl Stage {
             .faults()
             .any(|(_, _, fault)| fault.way == "controllers");
         let lag = Duration::from_secs(if behind { 60 } else { 3 });
-        let clock = SimClock::starting_at(image.at);
+        let mut clocks = Clocks::starting_at(image.at);
         let mut stage = Self {
             image,
             dir: image.unpack(),
             seed,
-            world: World::with(faults, traced),
+            world: World::with(faults, keep == Keep::Trace),
             ledger: Ledger::new(lag),
             disk: image.hub.copied(),
-            hub_env: Env::seeded(Arc::new(clock.clone()), seed.wrapping_mul(100)),
+            hub_env: Env::seeded(clocks.of("hub"), seed.wrapping_mul(100)),
             hub: None,
+            hub_returns: None,
             watches: JoinSet::new(),
             members: Vec::new(),
             seats: Vec::new(),
-            returns: vec![0; usize::from(MEMBERS)],
+            twins: Vec::new(),
+            returns: vec![0; usize::from(plan.members)],
+            replaced: vec![false; usize::from(plan.members)],
             beside: JoinSet::new(),
-            clock,
+            clocks,
+            aged: None,
+            disk_heals: None,
             _fixed: fixed,
         };
+        let sets =
+            |what: &What| matches!(what, What::Clock(host, _) if host == ALL || host == "hub");
+        let is_timeless = plan.steps.iter().any(|it| sets(&it.what));
+        stage.ledger.look(|books| books.is_timeless = is_timeless);
+        if keep == Keep::History {
+            stage
+                .ledger
+                .look(|books| books.history = Some(History::default()));
+        }
         stage.beside.spawn_local(stage.ledger.clone().keep());
         stage.start_hub().await;
-        for number in 1..=MEMBERS {
+        for number in 1..=plan.members {
             stage.start_member(number).await;
         }
-        for number in 1..=MEMBERS {
-            let agent = stage.agent(number);
+        for number in 1..=plan.members {
+            let agent = stage.agent(number, Process::Agent);
             stage.seats.push(Seat::Runs(agent));
         }
         stage
     }
 
-    fn env(&self, host: u64) -> Env {
-        let seed = self.seed.wrapping_mul(100).wrapping_add(host);
-        Env::seeded(Arc::new(self.clock.clone()), seed)
+    /// Of a member, or of its agent, which is on the same host.
+    fn env(&mut self, number: u8, of: Process) -> Env {
+        let stream = u64::from(number) + of as u64;
+        let seed = self.seed.wrapping_mul(100).wrapping_add(stream);
+        Env::seeded(self.clocks.of(&format!("m{number}")), seed)
     }
 
     async fn start_member(&mut self, number: u8) {
         let disk = self.image.members[usize::from(number - 1)].copied();
-        let env = self.env(number.into());
+        let env = self.env(number, Process::Member);
         let member = Member::on(&disk, self.dir.path(), number, &self.world, &env).await;
         for (kind, path) in OF_MEMBER {
             let (ledger, name) = (self.ledger.clone(), member.name.clone());
@@ -122,12 +168,15 @@ impl Stage {
     }
 
     /// A new agent of a member, by the token that it is handed now.
-    fn agent(&self, number: u8) -> Agent {
+    fn agent(&mut self, number: u8, of: Process) -> Agent {
         let at = usize::from(number - 1);
+        let env = self.env(number, of);
         let member = &self.members[at];
-        let env = self.env(10 + u64::from(number));
         let hands = &self.image.hands;
-        let hand = &hands[self.returns[at].min(hands.len() - 1)];
+        let hand = match self.replaced[at] {
+            true => &self.image.replacing[at],
+            false => &hands[self.returns[at].min(hands.len() - 1)],
+        };
         let by_files = by_files(number);
         Agent::begin(self.dir.path(), member, hand, by_files, &self.world, &env)
     }
@@ -138,9 +187,21 @@ impl Stage {
         Some(hub.served.router.link_of(Peer::Itself))
     }
 
+    /// What it answers somebody by who shows no certificate.
+    pub(super) fn strangers_link(&self) -> Option<Link> {
+        let hub = self.hub.as_ref()?;
+        let from = std::net::Ipv4Addr::new(203, 0, 113, 1);
+        Some(hub.served.router.link(from.into(), &[]))
+    }
+
     pub(super) async fn start_hub(&mut self) {
         if self.hub.is_some() {
             return;
+        }
+        // It would be started again and again.
+        if let Some(at) = self.disk_heals {
+            sleep_until(at).await;
+            self.heal_disk();
         }
         let data = self.dir.path().join("hub");
         let world = self.world.clone();
@@ -148,8 +209,19 @@ impl Stage {
         let hub = SimulatedHub::on(&self.disk, &data, HUB, &FLAGS, &env, move |router| {
             let link = router.link_of(Peer::Itself);
             Client::new(world.within("controllers", link), "default")
-        })
-        .await;
+        });
+        let hub = tokio::select! {
+            biased;
+            () = self.world.crashes.is_due_of("hub") => None,
+            hub = hub => Some(hub),
+        };
+        let Some(hub) = hub else {
+            // Killed while it started; what it wrote is there.
+            self.disk.lose_power(usize::MAX);
+            self.world.crashes.is_done();
+            self.hub_returns = Some(Instant::now() + RESTART);
+            return;
+        };
         let keys = &hub.served.keys;
         let shown = chain(keys, HUB.ip(), env.clock.now());
         let router = hub.served.router.clone();
@@ -160,6 +232,43 @@ impl Stage {
             self.watches.spawn_local(watch);
         }
         self.hub = Some(hub);
+        let mut there = BTreeMap::new();
+        for (kind, path) in OF_HUB {
+            let list = get(&link, path).await;
+            let items = list["items"].as_array();
+            let each = items.into_iter().flatten();
+            there.extend(each.map(|it| (Key::of(kind, it), revision(it))));
+        }
+        self.ledger.look(|books| started(books, &there));
+    }
+
+    /// The clocks of a host, or of all, are set.
+    pub(super) fn set_clock(&mut self, host: &str, by: i64) {
+        self.clocks.jump(host, by);
+        if host == ALL && by >= RENEWED_AFTER {
+            self.aged = Some(self.world.age());
+        }
+    }
+
+    pub(super) fn trouble_disk(&mut self, trouble: Trouble, lasts: u64) {
+        match trouble {
+            Trouble::Full => self.disk.set_fault(Some(Fault::Full)),
+            Trouble::Broken => self.disk.set_fault(Some(Fault::Broken)),
+            Trouble::Slow(each) => self.disk.set_latency(Duration::from_millis(each)),
+        }
+        self.disk_heals = Some(Instant::now() + Duration::from_millis(lasts));
+    }
+
+    fn heal_disk(&mut self) {
+        self.disk.set_fault(None);
+        self.disk.set_latency(Duration::ZERO);
+        self.disk_heals = None;
+    }
+
+    /// The hub's host loses its power.
+    pub(super) async fn lose_power(&mut self) {
+        self.kill_hub().await;
+        self.disk.lose_power(0);
     }
 
     pub(super) async fn kill_hub(&mut self) {
@@ -168,6 +277,43 @@ impl Stage {
             self.world.kill(&place());
             hub.kill().await;
         }
+    }
+
+    fn numbers(&self) -> std::ops::RangeInclusive<u8> {
+        1..=u8::try_from(self.seats.len()).expect("few")
+    }
+
+    /// From now on a process is killed at one of its requests or commits.
+    pub(super) fn arm(&self, crash: &Crash) {
+        let crashes = self.world.crashes.clone();
+        crashes.arm(crash);
+        self.disk
+            .set_killer(move |moment| crashes.at_commit(moment));
+    }
+
+    /// Kills whoever is at its crash point; it is started again as it would be.
+    async fn crash(&mut self) {
+        let Some(of) = self.world.crashes.due() else {
+            return;
+        };
+        let back = Instant::now() + RESTART;
+        let member = self.members.iter().find(|it| it.name == of);
+        let Some(number) = member.map(|it| it.number) else {
+            self.kill_hub().await;
+            self.hub_returns = Some(back);
+            return self.world.crashes.is_done();
+        };
+        let seat = match self.take(number) {
+            Seat::Runs(agent) => Seat::Ended(agent.kill().await, back),
+            Seat::Leaves(agent, returns) => {
+                let stopped = agent.kill().await;
+                self.world.crashes.is_done();
+                Seat::Leaves(stopped.start(), returns)
+            }
+            other => other,
+        };
+        self.world.crashes.is_done();
+        self.put(number, seat);
     }
 
     fn take(&mut self, number: u8) -> Seat {
@@ -196,6 +342,48 @@ impl Stage {
         self.put(number, seat);
     }
 
+    /// What a member's agent was registered with is gone, and it is registered in its own place.
+    pub(super) async fn forget(&mut self, number: u8) {
+        let at = usize::from(number - 1);
+        let agent = match self.take(number) {
+            Seat::Runs(agent) => agent,
+            other => return self.put(number, other),
+        };
+        drop(agent.kill().await);
+        if by_files(number) {
+            let files = self.dir.path().join(format!("m{number}.state"));
+            std::fs::remove_dir_all(files).expect("removed");
+        } else {
+            let path = format!("/api/v1/namespaces/{AGENT_NAMESPACE}/secrets/{CREDENTIALS_SECRET}");
+            let said = ask(&self.members[at].link(), "DELETE", &path, Value::Null).await;
+            assert!([200, 404].contains(&said.status().as_u16()), "{said:?}");
+        }
+        self.replaced[at] = true;
+        let agent = self.agent(number, Process::Agent);
+        self.put(number, Seat::Runs(agent));
+    }
+
+    /// A second agent, which waits to lead. One that keeps what is its own in files has none.
+    pub(super) fn start_twin(&mut self, number: u8, lasts: u64) {
+        if by_files(number) || !self.stays(number) {
+            return;
+        }
+        let until = Instant::now() + Duration::from_millis(lasts);
+        let agent = self.agent(number, Process::Twin);
+        self.twins.push((number, agent, until));
+    }
+
+    /// Ends the second agents whose time is over, or whose member leaves.
+    async fn end_twins(&mut self) {
+        for (number, agent, until) in std::mem::take(&mut self.twins) {
+            if until <= Instant::now() || !self.stays(number) {
+                agent.kill().await;
+            } else {
+                self.twins.push((number, agent, until));
+            }
+        }
+    }
+
     /// It was told to leave.
     pub(super) fn leaves(&mut self, number: u8, back: Option<u64>) {
         let back = back.map(|after| Instant::now() + Duration::from_millis(after));
@@ -220,10 +408,19 @@ impl Stage {
                 std::panic::resume_unwind(error.into_panic());
             }
         }
+        if self.disk_heals.is_some_and(|at| at <= Instant::now()) {
+            self.heal_disk();
+        }
+        self.end_twins().await;
+        self.crash().await;
+        if self.hub_returns.is_some_and(|at| at <= Instant::now()) {
+            self.hub_returns = None;
+            self.start_hub().await;
+        }
         let dead = self.hub.as_ref().is_some_and(SimulatedHub::has_ended);
         assert!(!dead, "the hub's controllers ended by themselves");
         let now = Instant::now();
-        for number in 1..=MEMBERS {
+        for number in self.numbers() {
             let name = format!("m{number}");
             let is_gone = self.ledger.look(|books| books.cluster(&name).is_none());
             let seat = match self.take(number) {
@@ -244,12 +441,20 @@ impl Stage {
                     let at = usize::from(number - 1);
                     self.members[at].lay_foundation().await;
                     self.returns[at] += 1;
-                    Seat::Runs(self.agent(number))
+                    self.replaced[at] = false;
+                    Seat::Runs(self.agent(number, Process::Agent))
                 }
                 other => other,
             };
             self.put(number, seat);
         }
+    }
+
+    /// Whether the certificate of a member's agent is older than it may be.
+    fn is_due(&self, number: u8) -> bool {
+        let issued = |books: &mut Books| books.certified.get(&format!("m{number}")).copied();
+        self.aged
+            .is_some_and(|aged| self.ledger.look(issued).unwrap_or_default() < aged)
     }
 
     /// Who is not where they are to be at the end.
@@ -260,6 +465,9 @@ impl Stage {
         let mut seats = (1..).zip(&self.seats);
         seats.find_map(|(number, seat)| {
             let what = match seat {
+                Seat::Runs(_) if self.is_due(number) => {
+                    "has not renewed its certificate".to_owned()
+                }
                 Seat::Runs(_) | Seat::Away(None) => return None,
                 Seat::Stopped(_) => "is stopped".to_owned(),
                 Seat::Ended(stopped, _) => {

@@ -4,6 +4,10 @@
 //! moments (see [`Books::lag`]). Nothing else is forgiven.
 
 mod evictions;
+mod leaders;
+pub(super) mod order;
+pub(super) mod revisions;
+mod tokens;
 
 use super::books::{
     Books, Essence, Given, Key, Past, cluster_of, essence_of, is_going, lately, manifests, number,
@@ -17,11 +21,19 @@ use std::time::Duration;
 /// How long a Cluster may be silent.
 const GRACE: Duration = Duration::from_secs(40);
 
-pub(super) fn of_hub(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value>) {
+pub(super) fn of_hub(
+    books: &mut Books,
+    key: &Key,
+    revision: u64,
+    old: Option<&Value>,
+    new: Option<&Value>,
+) {
+    revisions::step(books, key, old.map(revisions::revision), revision);
     match key.kind.as_str() {
         "ResourceBinding" | "ClusterResourceBinding" => binding(books, key, old, new),
         "Cluster" => cluster(books, key, old, new),
         "Work" => work(books, key, old, new),
+        "CertificateSigningRequest" => new.into_iter().for_each(|it| tokens::step(books, key, it)),
         "Lease" => {
             // What a hub lists at its start is no news.
             let time = |lease: Option<&Value>| lease.map(|it| it["spec"]["renewTime"].clone());
@@ -251,12 +263,6 @@ fn cluster(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value
     }
 }
 
-fn is_true(work: &Value, condition: &str) -> Option<i64> {
-    let all = work.pointer("/status/conditions")?.as_array()?;
-    let found = all.iter().find(|it| it["type"] == condition)?;
-    (found["status"] == "True").then(|| number(found, "/observedGeneration"))
-}
-
 /// The binding that a Work is of.
 pub(super) fn binding_of(work: &Value) -> Option<Key> {
     let note = |key: &str| work["metadata"]["annotations"][key].as_str();
@@ -271,6 +277,7 @@ pub(super) fn binding_of(work: &Value) -> Option<Key> {
 fn work(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value>) {
     let cluster = cluster_of(&key.namespace).to_owned();
     wants(books, &cluster);
+    order::wanted(books, &cluster);
     if let Some(old) = old.filter(|it| !is_going(it))
         && new.is_none_or(is_going)
         && let Some(of) = binding_of(old)
@@ -303,20 +310,42 @@ fn work(books: &mut Books, key: &Key, old: Option<&Value>, new: Option<&Value>) 
             }
         }
     }
-    let generation = number(new, "/metadata/generation");
-    let applied = is_true(new, "Applied") == Some(generation);
-    let was = old.is_some_and(|old| is_true(old, "Applied") == Some(generation));
-    if applied && !was {
-        for (what, manifest) in made {
-            let essence = essence_of(manifest);
-            let place = (cluster.clone(), what);
-            let known = ["Deployment", "ConfigMap"].contains(&place.1.kind.as_str());
-            let held = |it: &BTreeSet<Essence>| it.contains(&essence);
-            if known && !books.been.get(&place).is_some_and(held) {
-                let what = &place.1;
-                books.problem(format!("applied: {key} says so of generation {generation}, but {cluster} never had {what} as {essence:?}"));
-            }
-        }
+    applied(books, key, &cluster, old, new);
+}
+
+/// That a Work is applied is said first when its member has had all of what some version of it brings.
+fn applied(books: &mut Books, key: &Key, cluster: &str, old: Option<&Value>, new: &Value) {
+    let brings = manifests(new);
+    let brings = brings
+        .into_iter()
+        .filter(|(what, _)| what.kind != "Namespace");
+    let brings: Vec<(Key, Essence)> = brings.map(|(what, it)| (what, essence_of(it))).collect();
+    let versions = books.versions.entry(key.clone()).or_default();
+    // One that was deleted was another one.
+    if old.is_none() {
+        versions.clear();
+    }
+    if versions.last() != Some(&brings) {
+        versions.push(brings);
+    }
+    let is_applied =
+        |work: Option<&Value>| work.is_some_and(|it| says(it, "Applied") == Some("True"));
+    if !is_applied(Some(new)) || is_applied(old) {
+        return;
+    }
+    let been = |(what, essence): &(Key, Essence)| {
+        let place = (cluster.to_owned(), what.clone());
+        books
+            .been
+            .get(&place)
+            .is_some_and(|it| it.contains(essence))
+    };
+    let versions = &books.versions[key];
+    if !versions.iter().any(|it| it.iter().all(been)) {
+        let last = versions.last().cloned().unwrap_or_default();
+        books.problem(format!(
+            "applied: {key} says so, but {cluster} never had all of {last:?}"
+        ));
     }
 }
 
@@ -364,8 +393,12 @@ pub(super) fn of_member(
     old: Option<&Value>,
     new: Option<&Value>,
 ) {
+    if key.kind == "Lease" {
+        return leaders::step(books, member, key, old, new);
+    }
     let now = books.now();
     let place = (member.to_owned(), key.clone());
+    order::step(books, member, key, new.map(essence_of));
     if let Some(new) = new {
         books.appeared.entry(place.clone()).or_insert(now);
         if old.is_none() {

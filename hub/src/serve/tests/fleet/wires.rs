@@ -1,24 +1,29 @@
 //! The network of a simulation: servers by their addresses, and lines to them that take their time and write
 //! down what is asked on them and what is answered.
 
+mod answers;
+mod under_way;
+
 use super::super::rig::Trace;
+use super::crash::Crashes;
 use super::essence::essence;
-use super::faults::{self, Fate, Faults};
+use super::faults::{self, Asked, Fate, Faults};
+use super::plan::SPACES;
 use crate::apiserver::http::Link;
 use crate::apiserver::http::router::Router;
+use answers::{refusal, reset, whole};
 use bytes::Bytes;
 use common::chance::SharedStream;
 use common::client::HostPort;
 use common::network::{Line, LineBody, Network, Reached};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http::{HeaderValue, Request, Response, StatusCode, header, request};
+use http::{Method, Request, Response, header, request};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Body as HttpBody, Frame};
 use kube::client::Body;
 use rand::Rng as _;
 use rustls::pki_types::CertificateDer;
-use serde_json::json;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -28,6 +33,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 use tower::util::BoxCloneService;
+use under_way::Counts;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// The longest way of a request, and of its answer.
@@ -51,6 +57,10 @@ pub(super) struct World {
     trace: Option<Trace>,
     began: Instant,
     faults: Faults,
+    /// Who is killed at one of its requests or commits.
+    pub(super) crashes: Crashes,
+    /// How many requests are under way, by their ways; watches are none.
+    under_way: Counts,
 }
 
 impl World {
@@ -66,6 +76,8 @@ impl World {
             trace: traced.then(Trace::default),
             began: Instant::now(),
             faults,
+            crashes: Crashes::default(),
+            under_way: Counts::default(),
         }
     }
 
@@ -103,6 +115,11 @@ impl World {
         if let Some(site) = sites.remove(at) {
             site.killed.cancel();
         }
+    }
+
+    /// Where most requests are under way, and how many.
+    pub(super) fn busiest(&self) -> Option<(String, usize)> {
+        self.under_way.most()
     }
 
     fn site(&self, at: &HostPort) -> Option<Site> {
@@ -224,13 +241,22 @@ impl End {
     }
 
     async fn exchange(self, request: Request<Body>) -> Result<Response<LineBody>, BoxError> {
+        let _under_way = self.world.under_way.begin(&self.way);
         let (head, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let asked = self.asked(&head, &body);
         let query = head.uri.query().unwrap_or_default();
         let endless = query.contains("watch=");
-        let resumes = endless && !query.contains("resourceVersion=0");
-        let Fate { slow, end } = self.world.faults.fate(&self.way, resumes);
+        let changes = head.method != Method::GET;
+        let asked_for = Asked {
+            resumes: endless && !query.contains("resourceVersion=0"),
+            writes: changes && is_workload(head.uri.path()),
+        };
+        let crashes = self.world.crashes.clone();
+        let Some(ticket) = crashes.begins(&self.way, changes) else {
+            return std::future::pending().await;
+        };
+        let Fate { slow, end } = self.world.faults.fate(&self.way, asked_for);
         self.pass(slow).await;
         match end {
             faults::End::Refused => return Err(reset()),
@@ -244,6 +270,9 @@ impl End {
         }
         let request = Request::from_parts(head, Full::new(body));
         let Ok(answer) = tower::ServiceExt::oneshot(self.link.clone(), request).await;
+        if !crashes.is_heard(&self.way, ticket) {
+            return std::future::pending().await;
+        }
         self.pass(slow).await;
         if end == faults::End::Lost {
             self.world.note(&format!("{asked} lost"));
@@ -350,7 +379,10 @@ where
         while let Some(end) = faults.frozen(&self.end.way) {
             sleep_until(end).await;
         }
-        let Fate { slow, .. } = faults.fate(&self.end.way, false);
+        if !self.end.world.crashes.lets_pass(&self.end.way) {
+            return std::future::pending().await;
+        }
+        let Fate { slow, .. } = faults.fate(&self.end.way, Asked::default());
         self.end.pass(slow).await;
         if let (Some(data), Some(_)) = (frame.data_ref(), trace) {
             for event in self.lines.of(data) {
@@ -364,37 +396,10 @@ where
     }
 }
 
-/// What a connection says that is gone.
-fn reset() -> BoxError {
-    io::Error::from(io::ErrorKind::ConnectionReset).into()
-}
-
-fn whole(body: Bytes) -> LineBody {
-    let body = Full::new(body).map_err(|never| match never {});
-    body.boxed_unsync()
-}
-
-/// What an API server, or something before it, says instead of an answer.
-fn refusal(status: u16) -> Response<LineBody> {
-    let reason = match status {
-        409 => "Conflict",
-        410 => "Expired",
-        429 => "TooManyRequests",
-        500 => "InternalError",
-        _ => "ServiceUnavailable",
-    };
-    let said = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status,
-        "reason": reason, "message": "the simulation says so"});
-    let mut answer = Response::new(whole(said.to_string().into()));
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    let json = HeaderValue::from_static("application/json");
-    headers.insert(header::CONTENT_TYPE, json);
-    if status == StatusCode::TOO_MANY_REQUESTS {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    }
-    answer
+/// Whether a path is that of something that Works bring.
+fn is_workload(path: &str) -> bool {
+    let within = |space: &str| path.contains(&format!("/namespaces/{space}/"));
+    within("default") || SPACES.iter().any(|it| within(it))
 }
 
 /// Bytes cut into lines, however they come.
