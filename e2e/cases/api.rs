@@ -151,6 +151,8 @@ async fn start(kind: &str, side: &str, dir: &Path) -> Result<Server> {
         return Server::new(kind, Path::new(&path), Behind::Elsewhere).await;
     }
     let mut options = PlaneOptions::hub();
+    // The built-in server passes nothing on to others.
+    options.aggregates = false;
     match kind {
         "real" => options.manager_args.push(CONTROLLERS.to_owned()),
         "builtin" => {}

@@ -53,6 +53,8 @@ pub(crate) struct PlaneOptions {
     pub(crate) builtin: bool,
     /// Whether it has a real node, in a sandbox, in place of kwok's.
     pub(crate) real_node: bool,
+    /// Whether its kube-apiserver passes requests on to aggregated APIs, as kubeadm has it.
+    pub(crate) aggregates: bool,
     /// More flags for kube-apiserver.
     pub(crate) apiserver_args: Vec<String>,
     /// More flags for kube-controller-manager; the last of a flag holds.
@@ -76,6 +78,7 @@ impl PlaneOptions {
             scheduler: false,
             builtin: builtin("TOWLINE_LAB_HUB"),
             real_node: false,
+            aggregates: true,
             apiserver_args: Vec::new(),
             manager_args: Vec::new(),
             names: Vec::new(),

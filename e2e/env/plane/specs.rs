@@ -108,13 +108,16 @@ pub(super) fn apiserver_spec(
             // A plane that a test kills must not hold the test up.
             "--shutdown-delay-duration=0s",
         ])
-        .args(front_flags(dir))
+        .args(front_flags(dir, options))
         .args(place_flags(dir, options))
         .args(&options.apiserver_args))
 }
 
 /// How the API server passes requests on to aggregated APIs, as kubeadm has it.
-fn front_flags(dir: &Path) -> Vec<String> {
+fn front_flags(dir: &Path, options: &PlaneOptions) -> Vec<String> {
+    if !options.aggregates {
+        return Vec::new();
+    }
     let file = |name: &str| dir.join(name).display().to_string();
     vec![
         format!(
