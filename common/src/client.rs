@@ -9,6 +9,7 @@
 //! * A request that misses its deadline takes its pool with it: whatever else waits on the dead
 //!   connection would only wait as long. So does an exchanged client certificate.
 
+mod authorization;
 mod connect;
 mod kubeconfig;
 mod pool;
@@ -17,9 +18,13 @@ mod raw;
 mod target;
 mod transport;
 
+pub use authorization::CredentialsError;
 pub(crate) use connect::Connector;
 pub use connect::{Attempt, ConnectError, Stream};
-pub use kubeconfig::{kubeconfig_client, kubeconfig_client_through};
+use kubeconfig::pem;
+pub use kubeconfig::{
+    KubeconfigError, kubeconfig_client, kubeconfig_client_through, read_kubeconfig,
+};
 pub(crate) use pool::Pool;
 pub(crate) use problem::find;
 pub use problem::{Problem, TimedOut, attempts, classify, classify_error};
@@ -30,6 +35,7 @@ use crate::env::Env;
 use crate::proxy::ProxyChoice;
 use crate::secret::Secret;
 use crate::tls::{self, CertificateSwap, ClientTls};
+use authorization::Authorization;
 use http::HeaderValue;
 use kube::client::Body;
 use std::sync::Arc;
@@ -138,7 +144,7 @@ pub enum Error {
     Token,
     /// The kubeconfig cannot be read or lacks something.
     #[error("failed to read kubeconfig {0}")]
-    Kubeconfig(String, #[source] kube::config::KubeconfigError),
+    Kubeconfig(String, #[source] KubeconfigError),
     /// The kubeconfig has no such context, or names none.
     #[error("kubeconfig {kubeconfig} {}; it has {}", missing(wanted.as_deref()), known(contexts))]
     Context {
@@ -158,12 +164,12 @@ pub enum Error {
     /// `insecure-skip-tls-verify` is set.
     #[error("the kubeconfig skips TLS verification, which is never done here")]
     Insecure,
-    /// The exec plugin or token cannot be used.
+    /// The token, its file or its program cannot be used.
     #[error("failed to prepare the credentials of the kubeconfig")]
-    Credentials(#[source] Box<kube::Error>),
-    /// The exec plugin gives a certificate.
-    #[error("the kubeconfig's exec plugin gives a client certificate; only tokens are supported")]
-    ExecCertificate,
+    Credentials(#[source] CredentialsError),
+    /// Whom the kubeconfig acts as cannot be a header.
+    #[error("failed to act as whom the kubeconfig names")]
+    Acting(#[source] Box<kube::Error>),
     /// The proxy of the kubeconfig.
     #[error("failed to use proxy-url of the kubeconfig")]
     Proxy(#[source] crate::proxy::InvalidProxy),
@@ -193,9 +199,9 @@ pub fn hub_client(
     let failed = |error| Error::Tls(first.to_string(), error);
     let roots = tls::certificates(&target.ca_pem).map_err(failed)?;
     let (identity, authorization) = match &target.credentials {
-        Credentials::Anonymous => (None, None),
-        Credentials::Bearer(token) => (None, Some(bearer(token)?)),
-        Credentials::Certificate(swap) => (Some(swap.clone()), None),
+        Credentials::Anonymous => (None, Authorization::None),
+        Credentials::Bearer(token) => (None, Authorization::Fixed(bearer(token)?)),
+        Credentials::Certificate(swap) => (Some(swap.clone()), Authorization::None),
     };
     let tls = ClientTls::new(&roots, identity.clone(), &env.clock).map_err(failed)?;
     let tls = tls.offering(options.protocols());

@@ -1,7 +1,6 @@
 //! The one way to print an error: the whole chain, each link once.
 
 use crate::client::{ConnectError, find};
-use kube::config::KubeconfigError;
 use std::error::Error;
 use std::fmt;
 
@@ -18,10 +17,6 @@ struct Chain<'a>(&'a (dyn Error + 'static));
 fn link<'a>(error: &'a (dyn Error + 'static)) -> (String, Option<&'a (dyn Error + 'static)>) {
     if let Some(error) = error.downcast_ref::<hyper_util::client::legacy::Error>() {
         return unanswered(error);
-    }
-    if let Some(KubeconfigError::ReadConfig(below, _)) = error.downcast_ref() {
-        // The file is named by whoever wanted it.
-        return link(below);
     }
     match error.downcast_ref::<kube::Error>() {
         Some(kube::Error::Api(status)) => (answer(status), None),

@@ -1,5 +1,10 @@
 //! Clients from a kubeconfig, or from the service account of the pod this runs in.
 
+mod file;
+
+pub use file::{KubeconfigError, read_kubeconfig};
+
+use super::authorization::Authorization;
 use super::connect::{Connector, TlsSource};
 use super::transport::{ResponseBody, Transport};
 use super::{ClientOptions, Error, HostPort};
@@ -11,7 +16,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use kube::Config;
 use kube::client::ConfigExt as _;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, Cluster};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use secrecy::ExposeSecret as _;
@@ -38,99 +43,79 @@ pub async fn kubeconfig_client_through(
     proxy: &ProxyChoice,
     env: &Env,
 ) -> Result<(kube::Client, Config), Error> {
-    let (config, shown) = load(path, context).await?;
-    let client = from_config(&config, &shown, options, proxy, env)?;
-    Ok((client, config))
+    let loaded = load(path, context)?;
+    let client = client_of(&loaded, options, proxy, env).await?;
+    Ok((client, loaded.config))
 }
 
-async fn load(path: Option<&Path>, context: Option<&str>) -> Result<(Config, String), Error> {
+/// What the environment or the file says, and how that is called.
+fn load(path: Option<&Path>, context: Option<&str>) -> Result<Loaded, Error> {
     let shown = path.map_or_else(
         || "of the environment".to_owned(),
         |p| p.display().to_string(),
     );
-    let kubeconfig = match path {
-        Some(path) => {
-            Kubeconfig::read_from(path).map_err(|e| Error::Kubeconfig(shown.clone(), e))?
-        }
-        None => match Kubeconfig::read() {
-            Ok(found) => found,
-            Err(error) => {
-                if std::env::var_os("KUBECONFIG").is_some() {
-                    return Err(Error::Kubeconfig(shown, error));
-                }
-                let config = Config::incluster().map_err(Error::InCluster)?;
-                return Ok((config, "of the service account".to_owned()));
-            }
-        },
-    };
-    let chosen = KubeConfigOptions {
-        context: context.map(str::to_owned),
-        ..KubeConfigOptions::default()
+    let Some(kubeconfig) = read_kubeconfig(path)? else {
+        let config = Config::incluster().map_err(Error::InCluster)?;
+        return Ok(Loaded {
+            config,
+            cluster: None,
+            shown: "of the service account".to_owned(),
+        });
     };
     let wanted = context.or(kubeconfig.current_context.as_deref());
     let mut contexts: Vec<String> = kubeconfig.contexts.iter().map(|c| c.name.clone()).collect();
-    if !wanted.is_some_and(|wanted| contexts.iter().any(|name| name == wanted)) {
+    let Some(wanted) = wanted.filter(|wanted| contexts.iter().any(|name| name == wanted)) else {
         contexts.sort();
         return Err(Error::Context {
             kubeconfig: shown,
             wanted: wanted.filter(|name| !name.is_empty()).map(str::to_owned),
             contexts,
         });
-    }
-    let proxy = own_proxy(&kubeconfig, context);
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &chosen)
-        .await
-        .map_err(|e| Error::Kubeconfig(shown.clone(), e))?;
-    // For whoever makes a client of kube's own from it: no hidden retries there either.
-    config.default_retry = false;
-    // kube also takes HTTPS_PROXY, which is for the way to the hub only.
-    config.proxy_url = proxy.and_then(|url| url.parse().ok());
-    Ok((config, shown))
+    };
+    let meant = file::config(&kubeconfig, wanted);
+    let (config, cluster) = meant.map_err(|error| Error::Kubeconfig(shown.clone(), error))?;
+    Ok(Loaded {
+        config,
+        cluster: Some(cluster),
+        shown,
+    })
 }
 
-/// `proxy-url` of the chosen context's cluster.
-fn own_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
-    let context = context.or(kubeconfig.current_context.as_deref())?;
-    let named = kubeconfig.contexts.iter().find(|c| c.name == context)?;
-    let cluster = &named.context.as_ref()?.cluster;
-    let found = kubeconfig.clusters.iter().find(|c| &c.name == cluster)?;
-    found
-        .cluster
-        .as_ref()?
-        .proxy_url
-        .clone()
-        .filter(|url| !url.is_empty())
+/// A context, read.
+struct Loaded {
+    config: Config,
+    /// None for a service account.
+    cluster: Option<Cluster>,
+    shown: String,
 }
 
-fn from_config(
-    config: &Config,
-    shown: &str,
+async fn client_of(
+    loaded: &Loaded,
     options: &ClientOptions,
     proxy: &ProxyChoice,
     env: &Env,
 ) -> Result<kube::Client, Error> {
+    let config = &loaded.config;
     let server = server_of(config)?;
     let proxy = match &config.proxy_url {
         Some(url) => ProxyChoice::explicit(&url.to_string()).map_err(Error::Proxy)?,
         None => proxy.clone(),
     };
     let source = tls_source(config, options.protocols(), &env.clock);
-    // Tried once here, so that a broken file is an error of the start, not of every request.
+    // Tried once here, and so is the header below: a broken file is an error of the start, not of every request.
     source().map_err(|error| Error::Tls(server.to_string(), error))?;
     let server_name = config.tls_server_name.clone();
     let connector = Connector::with_server_name(vec![server], proxy, source, server_name, env);
-    let transport = Transport::new(connector, options, None, None);
-    let credentials = |error| Error::Credentials(Box::new(error));
-    let auth = config.auth_layer().map_err(credentials)?;
-    if auth.is_none() && config.auth_info.exec.is_some() {
-        return Err(Error::ExecCertificate);
-    }
-    tracing::debug!(server = %config.cluster_url, kubeconfig = shown, "client made");
+    let user = &config.auth_info;
+    let authorization = Authorization::of(user, loaded.cluster.as_ref(), &env.clock);
+    let authorization = authorization.map_err(Error::Credentials)?;
+    authorization.header().await.map_err(Error::Credentials)?;
+    let transport = Transport::new(connector, options, authorization, None);
+    tracing::debug!(server = %config.cluster_url, kubeconfig = loaded.shown, "client made");
+    let acting = config.extra_headers_layer();
     let service = tower::ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .option_layer(auth)
-        .layer(config.extra_headers_layer().map_err(credentials)?)
-        .map_err(tower::BoxError::from)
+        .layer(acting.map_err(|error| Error::Acting(Box::new(error)))?)
         .service(transport);
     Ok(kube::Client::new::<_, ResponseBody, _>(
         service,
@@ -209,7 +194,7 @@ fn identity(auth: &AuthInfo) -> Result<Option<CertificateSwap>, tls::Error> {
 }
 
 /// The kubeconfig's rule: inline data in base64 comes before a file.
-fn pem(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, tls::Error> {
+pub(super) fn pem(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, tls::Error> {
     match (data, file) {
         (Some(data), _) if !data.is_empty() => {
             let compact: String = data.split_ascii_whitespace().collect();

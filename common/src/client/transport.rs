@@ -1,5 +1,6 @@
 //! The bottom of every client: a pool of connections, a deadline for each request, headers of ours.
 
+use super::authorization::Authorization;
 use super::connect::Connector;
 use super::pool::{Answer, Pool};
 use super::problem::TimedOut;
@@ -8,7 +9,7 @@ use crate::tls::CertificateSwap;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, USER_AGENT};
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::{Body, Frame, SizeHint};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +27,7 @@ struct Shared {
     timeout: Duration,
     answer_max: Option<usize>,
     user_agent: HeaderValue,
-    authorization: Option<HeaderValue>,
+    authorization: Authorization,
     identity: Option<CertificateSwap>,
     pool: Mutex<Generation>,
 }
@@ -42,7 +43,7 @@ impl Transport {
     pub(crate) fn new(
         connector: Connector,
         options: &ClientOptions,
-        authorization: Option<HeaderValue>,
+        authorization: Authorization,
         identity: Option<CertificateSwap>,
     ) -> Self {
         let pool = Mutex::new(Generation {
@@ -108,9 +109,6 @@ impl tower::Service<Request<RequestBody>> for Transport {
         request
             .headers_mut()
             .insert(USER_AGENT, shared.user_agent.clone());
-        if let Some(value) = &shared.authorization {
-            request.headers_mut().insert(AUTHORIZATION, value.clone());
-        }
         let timed_out = TimedOut {
             method: request.method().to_string(),
             path: request.uri().path().to_owned(),
@@ -119,12 +117,26 @@ impl tower::Service<Request<RequestBody>> for Transport {
         let endless = is_endless(request.uri());
         Box::pin(async move {
             let deadline = Instant::now() + shared.timeout;
+            let header = tokio::time::timeout_at(deadline, shared.authorization.header()).await;
+            let Ok(header) = header else {
+                return Err(timed_out.into());
+            };
+            let header = header?;
+            if let Some(header) = &header {
+                request.headers_mut().insert(AUTHORIZATION, header.clone());
+            }
             let (pool, number) = shared.current();
             let Ok(answer) = tokio::time::timeout_at(deadline, pool.request(request)).await else {
                 shared.give_up(number);
                 return Err(timed_out.into());
             };
-            Ok(answer?.map(|body| ResponseBody {
+            let answer = answer?;
+            if let Some(header) = &header
+                && answer.status() == StatusCode::UNAUTHORIZED
+            {
+                shared.authorization.refused(header).await;
+            }
+            Ok(answer.map(|body| ResponseBody {
                 body,
                 left: shared.answer_max.filter(|_| !endless),
                 deadline: (!endless).then(|| Deadline {

@@ -6,13 +6,14 @@ mod contexts;
 use super::{CliError, ConnectArgs, Kind, Output};
 use crate::aggregated;
 use crate::apiserver::files::write_file;
+use anyhow::anyhow;
 use common::api::cluster::Cluster;
+use common::client::read_kubeconfig;
 use common::names::ClusterName;
 use contexts::Source;
 pub(in crate::cli) use contexts::Way;
 use kube::Client;
 use kube::api::{Api, ListParams};
-use kube::config::Kubeconfig;
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -150,19 +151,12 @@ pub(super) async fn server(
 
 /// The kubeconfig by which the hub is reached, with the files that it names found from anywhere.
 fn read(connect: &ConnectArgs) -> Result<Source, CliError> {
-    let shown = match &connect.kubeconfig {
-        Some(path) => path.display().to_string(),
-        None => "of the environment".to_owned(),
-    };
-    let found = match &connect.kubeconfig {
-        Some(path) => Kubeconfig::read_from(path),
-        None => Kubeconfig::read(),
-    };
-    let file = found.map_err(|error| {
-        let error = anyhow::Error::new(error);
-        let error = error.context(format!("failed to read kubeconfig {shown}"));
+    let hint = |error: anyhow::Error| {
         CliError::new(Kind::Config, error).hint("Name one of the hub by --kubeconfig FILE.")
-    })?;
+    };
+    let found = read_kubeconfig(connect.kubeconfig.as_deref());
+    let found = found.map_err(|error| hint(error.into()))?;
+    let file = found.ok_or_else(|| hint(anyhow!("there is no kubeconfig")))?;
     let context = connect.context.as_deref();
     Source::of(&file, context).map_err(|error| CliError::new(Kind::Config, error))
 }
