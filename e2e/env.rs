@@ -12,6 +12,7 @@
 mod ask;
 mod backup;
 mod dirs;
+mod enrol;
 mod fleet;
 mod image;
 mod kubeconfig;
@@ -36,6 +37,7 @@ mod wait;
 pub(crate) use ask::{APPLY, Answer, JSON, JSON_PATCH, MERGE, ask};
 pub(crate) use backup::Revisions;
 pub(crate) use dirs::{Scratch, repository, target_dir};
+pub(crate) use enrol::{Enrolled, Given, agent_config};
 pub(crate) use fleet::{CLUSTER_READY_WITHIN, Fleet, http_get, start_hub};
 pub(crate) use image::Image;
 pub(crate) use kubeconfig::{client, write_private};

@@ -154,8 +154,8 @@ async fn keep(context: &AgentContext, passer: &Arc<Passer>, rng: &mut StdRng) {
                     biased;
                     ended = &mut tunnel.task => ended,
                     // Another certificate, or another way: a new tunnel first.
-                    _ = certified.changed() => continue,
-                    _ = generation.changed() => continue,
+                    Ok(()) = certified.changed() => continue,
+                    Ok(()) = generation.changed() => continue,
                 };
                 current = None;
                 if since.elapsed() >= STOOD {

@@ -2,6 +2,7 @@
 //! kube-apiserver by the port of `towline-hub run`.
 
 mod ends;
+mod fleet;
 mod front;
 mod kubectl;
 mod many;

@@ -45,6 +45,27 @@ async fn is_silent(stream: &mut TcpStream) -> Result<bool> {
     Ok(!echoes_within(stream, QUIET).await?)
 }
 
+/// What was sent meanwhile arrives, on connections of before and of meanwhile.
+#[tokio::test]
+async fn a_relay_keeps_back_what_it_carries_and_loses_nothing() -> Result<()> {
+    let relay = Relay::start(&echo().await?).await?;
+    let mut old = TcpStream::connect(relay.address()).await?;
+    assert!(echoes(&mut old).await?);
+    relay.hold(true);
+    let mut new = TcpStream::connect(relay.address()).await?;
+    for stream in [&mut old, &mut new] {
+        assert!(is_silent(stream).await?, "it goes on");
+    }
+    relay.hold(false);
+    for stream in [&mut old, &mut new] {
+        let mut answer = [0];
+        let count = timeout(SOON, stream.read(&mut answer)).await??;
+        assert_eq!((count, &answer), (1, b"x"), "what was kept back is lost");
+        assert!(echoes(stream).await?);
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_relay_silences_what_is_established_and_lets_new_ones_through() -> Result<()> {
     let relay = Relay::start(&echo().await?).await?;

@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use common::signal;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -23,6 +24,8 @@ struct Faults {
     closed_up_to: u64,
     /// New connections are black holes from the start.
     silent_new: bool,
+    /// What connections carry waits.
+    held: bool,
 }
 
 struct Shared {
@@ -57,6 +60,7 @@ impl Relay {
             refuse: false,
             closed_up_to: 0,
             silent_new: false,
+            held: false,
         };
         let shared = Arc::new(Shared {
             faults: signal::Sender::new(faults),
@@ -105,6 +109,11 @@ impl Relay {
         self.shared
             .faults
             .send_modify(|faults| faults.closed_up_to = generation);
+    }
+
+    /// Keeps back what every connection carries, of now and later, or has it go on; nothing is lost.
+    pub(crate) fn hold(&self, on: bool) {
+        self.shared.faults.send_modify(|faults| faults.held = on);
     }
 
     /// Closes new connections at once, or takes them again.
@@ -157,14 +166,24 @@ async fn relay(
 ) {
     let _ = near.set_nodelay(true);
     let _ = far.set_nodelay(true);
-    let struck = faults.wait_for(|f| f.silent_up_to >= generation || f.closed_up_to >= generation);
-    tokio::select! {
-        biased;
-        struck = struck => match struck {
-            Ok(f) if f.closed_up_to < generation => {}
-            _ => return,
-        },
-        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => return,
+    {
+        let mut carried = pin!(tokio::io::copy_bidirectional(&mut near, &mut far));
+        loop {
+            let now = *faults.borrow_and_update();
+            if now.closed_up_to >= generation {
+                return;
+            }
+            if now.silent_up_to >= generation {
+                break;
+            }
+            tokio::select! {
+                biased;
+                changed = faults.changed() => if changed.is_err() {
+                    return;
+                },
+                _ = &mut carried, if !now.held => return,
+            }
+        }
     }
     // The far side is held open as well: neither end is told.
     let _held = far;

@@ -53,12 +53,20 @@ impl Towline {
         args: impl IntoIterator<Item = S>,
         input: Option<&str>,
     ) -> Result<Run> {
+        run(self.command(args)?, input, COMMAND_WITHIN).await
+    }
+
+    /// `towline` with arguments, which whoever calls this runs.
+    pub(crate) fn command<S: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = S>,
+    ) -> Result<tokio::process::Command> {
         let mut command = tokio::process::Command::new(binary("towline")?);
         command.args(args);
         for name in FROM_OUTSIDE {
             command.env_remove(name);
         }
-        run(command, input, COMMAND_WITHIN).await
+        Ok(command)
     }
 
     /// Starts `towline-hub run` with the hub's kubeconfig and more flags.

@@ -142,11 +142,19 @@ impl ConnectArgs {
         &self,
         purpose: &'static str,
     ) -> Result<(kube::Client, kube::Config), CliError> {
-        let options = common::client::ClientOptions::new(purpose);
+        self.connect_by(&common::client::ClientOptions::new(purpose))
+            .await
+    }
+
+    /// The same, by these options.
+    async fn connect_by(
+        &self,
+        options: &common::client::ClientOptions,
+    ) -> Result<(kube::Client, kube::Config), CliError> {
         common::client::kubeconfig_client(
             self.kubeconfig.as_deref(),
             self.context.as_deref(),
-            &options,
+            options,
             &common::env::Env::system(),
         )
         .await

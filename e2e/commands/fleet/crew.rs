@@ -1,25 +1,15 @@
 //! The agents of a fleet: registered by tokens as any other, then at work in this one process.
 
-use agent::config::{Config, RunArgs};
-use agent::context::{AgentContext, ErrorReport};
-use agent::credentials::{Registration, Store};
+use agent::config::Config;
+use agent::context::AgentContext;
+use agent::hub::Connect;
 use agent::hub::connect::Registered;
-use agent::hub::{Connect, HubHandle};
-use agent::registration::Registrar;
-use agent::registration::bootstrap::{Bootstrap, Handed};
-use agent::report::Reporter;
-use agent::upkeep::InForce;
 use agent::{cluster_status, heartbeat};
 use anyhow::{Context as _, Result};
-use clap::Parser;
 use common::api::work::Work;
 use common::client::ClientOptions;
-use common::discovery::CaPin;
 use common::env::Env;
 use common::names::ClusterName;
-use common::proxy::ProxyChoice;
-use common::tls::CertificateSwap;
-use common::token::BootstrapToken;
 use common::watch::{Collection, Event, WatchConfig, watch};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -27,12 +17,10 @@ use futures::stream::{self, TryStreamExt as _};
 use http::Request;
 use kube::Client;
 use kube::client::Body;
-use prometheus_client::registry::Registry;
 use serde::de::IgnoredAny;
 use std::error::Error;
-use std::path::Path;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -40,22 +28,16 @@ use tokio_util::sync::CancellationToken;
 use super::board::Board;
 use super::hub::Hub;
 use super::member;
-use crate::env::Scratch;
+use crate::env::{Enrolled, Scratch, agent_config};
 
 /// So many register by one token: the Secret of a token lists who did.
 const USES: usize = 50;
-
-#[derive(Debug, Parser)]
-struct Flags {
-    #[command(flatten)]
-    run: RunArgs,
-}
 
 /// Registered agents.
 pub(super) struct Crew {
     config: Arc<Config>,
     env: Env,
-    agents: Vec<(Registration, Handed)>,
+    agents: Vec<Enrolled>,
     stop: CancellationToken,
     port: u16,
 }
@@ -68,14 +50,12 @@ impl Crew {
         count: usize,
         at_once: usize,
     ) -> Result<(Self, Duration)> {
-        let flags = Flags::try_parse_from([
-            "towline-agent",
+        let config = agent_config(&[
             "--cluster-success-threshold=1s",
             // A played member has no nodes.
             "--enable-cluster-resource-modeling=false",
             "--registration-timeout=10m",
         ])?;
-        let config = Arc::new(flags.run.into_config()?);
         let env = Env::system();
         let (config, env) = (&config, &env);
         let run = std::process::id();
@@ -85,55 +65,37 @@ impl Crew {
             let given = hub.token(uses).await?;
             for number in first..first + uses {
                 let cluster = ClusterName::parse(&format!("fleet-{run}-{number:05}"))?;
-                handed.push((
-                    given.pins.clone(),
-                    given.servers.clone(),
-                    given.token.clone(),
-                    cluster,
-                ));
+                handed.push((given.clone(), cluster));
             }
         }
-        let port = handed.first().map_or(0, |(_, servers, ..)| {
-            servers.first().map_or(0, common::client::HostPort::port)
-        });
+        let port = handed.first().and_then(|(given, _)| given.port());
         let began = Instant::now();
-        let registered = handed
-            .into_iter()
-            .map(|(pins, servers, token, cluster)| async move {
-                let bootstrap = Bootstrap {
-                    servers: servers.clone(),
-                    cluster,
-                    token,
-                    pins,
-                };
-                let handed = Handed {
-                    servers,
-                    proxy: ProxyChoice::direct(),
-                    bootstrap: Ok(bootstrap),
-                };
-                let registration = enrol(&handed, config, env, scratch.path()).await?;
-                anyhow::Ok((registration, handed))
-            });
+        let registered = handed.into_iter().map(|(given, cluster)| async move {
+            Enrolled::by(&given, cluster, config, env, scratch.path()).await
+        });
         // As they come: the slowest must not keep the next one from beginning.
-        let mut agents: Vec<_> = stream::iter(registered)
+        let mut agents: Vec<Enrolled> = stream::iter(registered)
             .buffer_unordered(at_once.max(1))
             .try_collect()
             .await?;
-        agents.sort_by(|(a, _): &(Registration, Handed), (b, _)| a.cluster.cmp(&b.cluster));
+        agents.sort_by(|a, b| a.registration.cluster.cmp(&b.registration.cluster));
         let took = began.elapsed();
         let crew = Self {
             config: config.clone(),
             env: env.clone(),
             agents,
             stop: CancellationToken::new(),
-            port,
+            port: port.unwrap_or_default(),
         };
         Ok((crew, took))
     }
 
     /// Their names, sorted.
     pub(super) fn names(&self) -> Vec<String> {
-        let names = self.agents.iter().map(|(own, _)| own.cluster.to_string());
+        let names = self
+            .agents
+            .iter()
+            .map(|it| it.registration.cluster.to_string());
         names.collect()
     }
 
@@ -146,34 +108,18 @@ impl Crew {
             .duration
             .mul_f64(self.config.lease.renew_fraction);
         let count = self.agents.len().max(1);
-        for (number, (registration, handed)) in self.agents.iter().enumerate() {
-            let in_force = InForce {
-                swap: CertificateSwap::empty(),
-                certified: common::signal::Sender::default(),
-                env: self.env.clone(),
+        for (number, agent) in self.agents.iter().enumerate() {
+            let played = kube::Config::new(http::Uri::from_static("https://played.invalid"));
+            let member = (member::client(), played);
+            let timed = |way| -> Arc<dyn Connect> {
+                Arc::new(Timed {
+                    way,
+                    board: board.clone(),
+                    number,
+                })
             };
-            let way = Timed {
-                way: in_force.show(registration, handed)?,
-                board: board.clone(),
-                number,
-            };
-            let context = AgentContext {
-                cluster: registration.cluster.clone(),
-                cluster_id: registration.cluster_id.clone(),
-                config: self.config.clone(),
-                hub: HubHandle::new(Arc::new(way)).await?,
-                member: member::client(),
-                member_config: kube::Config::new(http::Uri::from_static("https://played.invalid")),
-                clock: self.env.clock.clone(),
-                chance: self.env.chance.clone(),
-                metrics: Arc::new(Mutex::new(Registry::default())),
-                shutdown: self.stop.clone(),
-                cluster_view: common::signal::Sender::new(None),
-                refused: common::signal::Sender::new(None),
-                certified: in_force.certified.subscribe(),
-                orphans: common::signal::Sender::new(None),
-                errors: ErrorReport::default(),
-            };
+            let context = agent.context(&self.config, &self.env, member, &self.stop, timed);
+            let context = context.await?;
             let begin = interval.mul_f64(number as f64 / count as f64);
             tokio::spawn(live(context, number, board.clone(), begin));
         }
@@ -197,32 +143,6 @@ impl Crew {
     pub(super) fn stop(&self) {
         self.stop.cancel();
     }
-}
-
-/// From a token to a certificate, by the agent's own registration.
-async fn enrol(
-    handed: &Handed,
-    config: &Arc<Config>,
-    env: &Env,
-    dir: &Path,
-) -> Result<Registration> {
-    let bootstrap = handed
-        .bootstrap
-        .as_ref()
-        .map_err(|why| anyhow::anyhow!("{why}"))?;
-    let name = bootstrap.cluster.as_str();
-    let dir = dir.join("agents").join(name);
-    std::fs::create_dir_all(&dir).with_context(|| format!("failed to create {}", dir.display()))?;
-    let registrar = Registrar {
-        store: Arc::new(Store::in_directory(dir.clone())?),
-        cluster_id: format!("id-of-{name}"),
-        config: config.hub.clone(),
-        env: env.clone(),
-        reporter: Arc::new(Reporter::in_directory(&dir, env.clock.clone())),
-    };
-    let outcome = registrar.register(handed).await;
-    let outcome = outcome.with_context(|| format!("failed to register {name}"))?;
-    Ok(outcome.registration)
 }
 
 /// What an agent does towards its hub while it has nothing to carry out.
@@ -290,11 +210,4 @@ impl Connect for Timed {
             Ok(Client::new(service, "default"))
         })
     }
-}
-
-/// What an operator hands to agents.
-pub(super) struct Given {
-    pub(super) servers: Vec<common::client::HostPort>,
-    pub(super) token: BootstrapToken,
-    pub(super) pins: Vec<CaPin>,
 }

@@ -1,16 +1,11 @@
 //! The hub of a fleet: one that is started for it, or one that runs already.
 
-use anyhow::{Context as _, Result, bail};
-use common::client::HostPort;
-use common::discovery::CaPin;
-use common::token::BootstrapToken;
+use anyhow::{Result, bail};
 use kube::Client;
-use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-use super::crew::Given;
 use crate::commands::up::Foundation;
-use crate::env::{self, Fleet, Parts, Plane, PlaneOptions, Scratch, Towline, target_dir};
+use crate::env::{self, Fleet, Given, Parts, Plane, PlaneOptions, Scratch, Towline, target_dir};
 
 /// A hub with Towline.
 pub(super) struct Hub {
@@ -25,15 +20,6 @@ pub(super) struct Hub {
 struct Own {
     plane: Plane,
     fleet: Fleet,
-}
-
-/// What `towline token create -o json` prints.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Created {
-    token: String,
-    hub: Vec<String>,
-    ca_cert_hashes: Vec<String>,
 }
 
 impl Hub {
@@ -100,15 +86,7 @@ impl Hub {
         let args = ["token", "create", "-o", "json", "--uses", &uses];
         let args = args.iter().copied().chain(["--kubeconfig", &kubeconfig]);
         let run = self.towline.cli(args).await?.ok()?;
-        let created: Created =
-            serde_json::from_str(&run.stdout).context("`towline token create` printed no JSON")?;
-        let servers = created.hub.iter().map(|text| HostPort::parse(text));
-        let pins = created.ca_cert_hashes.iter().map(|text| CaPin::parse(text));
-        Ok(Given {
-            servers: servers.collect::<Result<_, _>>()?,
-            pins: pins.collect::<Result<_, _>>()?,
-            token: BootstrapToken::parse(&created.token)?,
-        })
+        Given::read(&run.stdout)
     }
 
     /// Whether it is ours to restart.

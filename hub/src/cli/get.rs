@@ -17,6 +17,7 @@ pub(super) mod works;
 use super::output::Named;
 use super::{CliError, ConnectArgs, Format, Kind, Output, Table};
 use answer::Answer;
+use common::client::ClientOptions;
 use common::mapper::Resource;
 use common::names::ClusterName;
 use common::time::{Clock as _, SystemClock};
@@ -26,6 +27,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use table::View;
 use works::Delivery;
+
+/// How much longer than one member the client waits.
+const MARGIN: Duration = Duration::from_secs(5);
 
 /// Arguments of `towline get`.
 #[derive(Debug, clap::Args)]
@@ -134,6 +138,19 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// How the hub is asked. A request that the client itself gives up takes the connection of all others with it: each member
+/// has its own time before that.
+fn options(of_members: bool, each: Duration) -> ClientOptions {
+    let options = ClientOptions::new("cli get");
+    match of_members {
+        true => {
+            let longest = options.request_timeout.max(each.saturating_add(MARGIN));
+            options.with_timeout(longest)
+        }
+        false => options,
+    }
+}
+
 /// What a type is to the hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
@@ -179,7 +196,8 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
             "name cannot be provided when a selector is specified",
         ));
     }
-    let (client, config) = args.connect.connect("cli get").await?;
+    let options = options(args.of_members(), args.cluster_timeout);
+    let (client, config) = args.connect.connect_by(&options).await?;
     let hub = Hub::discover(client).await?;
     let namespace = args.namespace.clone().unwrap_or(config.default_namespace);
     if args.of_members() {

@@ -103,7 +103,8 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     ))
 }
 
-/// By which API the hub leads into members, one of which is asked where the hub does not say it.
+/// By which API the hub leads into members. Where it does not say so, it is asked for a path to one of them that is passed
+/// on to no member, so that none is waited for.
 pub(in crate::cli) async fn way(client: &Client, member: &str) -> Result<Way, CliError> {
     let groups = client.list_api_groups().await;
     let groups =
@@ -112,7 +113,7 @@ pub(in crate::cli) async fn way(client: &Client, member: &str) -> Result<Way, Cl
         return Ok(Way::Aggregated);
     }
     let path = format!(
-        "/apis/{}/clusters/{member}/proxy/version",
+        "/apis/{}/clusters/{member}/proxy/%61pi",
         Way::OfClusters.group_version()
     );
     let request = http::Request::get(path).body(Vec::new());

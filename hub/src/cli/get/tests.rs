@@ -365,3 +365,16 @@ fn only_what_is_in_a_cluster_is_kept() {
     assert_eq!(found.answers.len(), 1);
     assert_eq!(found.answers[0].clusters.len(), 1);
 }
+
+/// What the client itself gives up takes the connection of all others with it.
+#[test]
+fn no_member_is_given_up_by_the_client() {
+    let longest = |of_members, each| {
+        let each = std::time::Duration::from_secs(each);
+        super::options(of_members, each).request_timeout.as_secs()
+    };
+    assert_eq!(longest(false, 300), longest(true, 1));
+    for each in [1, 5, 30, 300, u64::from(u16::MAX)] {
+        assert!(longest(true, each) > each, "{each}");
+    }
+}
