@@ -82,6 +82,10 @@ pub const TELL_ORPHANS: &str = "towline.dev/tell-orphans";
 /// Annotation on a Work: UIDs of orphaned objects, split by commas, which the agent is to delete.
 pub const DELETE_ORPHANS: &str = "towline.dev/delete-orphans";
 
+/// Label on a Work that gives a user or group of the hub rights in its member, and on the hub's own role and binding of
+/// theirs: whose they are, as a digest.
+pub const ACCESS: &str = "towline.dev/access";
+
 /// Annotation on a Work: the scripts that its member asks about its objects, see
 /// [`crate::interpreter::custom::carried`].
 pub const INTERPRETATION: &str = "towline.dev/interpretation";

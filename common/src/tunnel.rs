@@ -5,6 +5,7 @@
 //! passes them on to its member's API server and to nothing else. Neither end sends a credential to the other. A
 //! connection that is taken over (exec, attach, port-forward) is a CONNECT stream with a `:protocol`, RFC 8441.
 
+pub mod cause;
 pub mod headers;
 mod identity;
 mod join;
@@ -12,7 +13,7 @@ mod mode;
 mod path;
 mod place;
 
-pub use identity::{HUB_PREFIX, Identity, Unfit};
+pub use identity::{AUTHENTICATED, HUB_PREFIX, Identity, Unfit, in_member, on_hub};
 pub use join::join;
 pub use mode::Mode;
 pub use path::{NotForwarded, forwarded};

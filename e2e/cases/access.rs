@@ -4,6 +4,7 @@
 mod ends;
 mod fleet;
 mod front;
+mod grants;
 mod kubectl;
 mod many;
 mod node;

@@ -197,7 +197,12 @@ pub(crate) async fn start_hub(
 ) -> Result<(Process, String)> {
     let address = format!("127.0.0.1:{}", free_port()?);
     let mut all = vec!["--health-probe-bind-address", &address];
-    all.extend(["--metrics-bind-address", "0"]);
+    if !flags
+        .iter()
+        .any(|it| it.starts_with("--metrics-bind-address"))
+    {
+        all.extend(["--metrics-bind-address", "0"]);
+    }
     all.extend(flags);
     let mut hub = towline.hub(name, kubeconfig, &all)?;
     wait_for("readiness of towline-hub", HUB_READY_WITHIN, || {

@@ -3,10 +3,12 @@
 //! One file per verb, each with an `Args` and a `run`. A verb returns [`CliError`], whose kind decides
 //! the exit code; results go to stdout, progress and errors to stderr.
 
+mod access;
 mod apply;
 #[cfg(test)]
 pub(crate) mod approved;
 mod check;
+mod clusters;
 mod complete;
 mod cordon;
 mod demo;
@@ -84,6 +86,8 @@ enum Verb {
     Work(work::Args),
     /// Try the scripts of a ResourceInterpreterCustomization on objects, with no cluster.
     Interpret(interpret::Args),
+    /// Give users and groups of the hub rights in members, take them back, and show them.
+    Access(access::Args),
     /// Make a kubeconfig whose clusters are members, reached through the hub as oneself.
     Kubeconfig(kubeconfig::Args),
     /// Show the log of a pod of a member, as `kubectl logs`.
@@ -231,6 +235,7 @@ async fn run(verb: Verb, output: &Output) -> Result<ExitCode, CliError> {
         Verb::Events(args) => events::run(args, output).await,
         Verb::Work(args) => work::run(args, output).await,
         Verb::Interpret(args) => interpret::run(args, output).await,
+        Verb::Access(args) => access::run(args, output).await,
         Verb::Kubeconfig(args) => kubeconfig::run(args, output).await,
         Verb::Logs(args) => kubectl::run(args, Some("logs")).await.map(never),
         Verb::Exec(args) => kubectl::run(args, Some("exec")).await.map(never),

@@ -9,21 +9,28 @@ use common::mapper::Resource;
 use common::reserved::Rule;
 use common::rest;
 
+/// What binds roles to users in a namespace.
+const ROLE_BINDINGS: &str = "rolebindings.rbac.authorization.k8s.io";
+
 /// The text for an answer of the member about `target`.
 pub fn refused(error: &rest::Error, target: &Target, resource: &Resource) -> String {
     let text = format!("{target}: {}", common::errors::chain(error));
     match missing_verb(&error.to_string()) {
         Some(verb) if error.code() == Some(403) => {
+            let (qualified, mut flag) = (resource.qualified(), "--allow");
+            let mut wanted = qualified.as_str();
+            if qualified == ROLE_BINDINGS {
+                // Whoever may write these may not yet bind a role that gives more than they have.
+                (flag, wanted) = ("--allow-role", "ROLE");
+            }
             let place = if resource.namespaced {
                 format!("in the namespace {:?}", target.namespace)
             } else {
                 "at cluster scope".to_owned()
             };
             format!(
-                "{target}: the agent may not {verb} {} {place}; allow it in the member with \
-                 `towline register --allow {}` or with a role for the agent's ServiceAccount",
-                resource.qualified(),
-                resource.qualified(),
+                "{target}: the agent may not {verb} {qualified} {place}; allow it in the member with \
+                 `towline register {flag} {wanted}` or with a role for the agent's ServiceAccount",
             )
         }
         _ => text,
@@ -113,6 +120,16 @@ mod tests {
         let text = refused(&rbac, &target(), &resource);
         assert!(
             text.starts_with("Widget n/a: the agent may not patch widgets.example.com in the namespace \"n\"; allow it"),
+            "{text}"
+        );
+        let bindings = Resource {
+            gvk: Gvk::new("rbac.authorization.k8s.io/v1", "RoleBinding").expect("sound"),
+            plural: "rolebindings".into(),
+            namespaced: true,
+        };
+        let text = refused(&rbac, &target(), &bindings);
+        assert!(
+            text.contains("`towline register --allow-role ROLE`"),
             "{text}"
         );
         let quota = answer(403, "exceeded quota: q");

@@ -7,7 +7,7 @@ use super::refusal::{Body, Refusal};
 use common::client::Relay;
 use common::errors::chain;
 use common::names::ClusterName;
-use common::tunnel::{Identity, Mode, forwarded, headers, join};
+use common::tunnel::{Identity, Mode, cause, forwarded, headers, join};
 use http::header::{AUTHORIZATION, CONNECTION, HeaderName, UPGRADE, WARNING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty};
@@ -69,15 +69,16 @@ impl Passer {
             takes_over: meant.protocol.is_some(),
         };
         if let Some(why) = decide::refused(self.mode, &asked) {
-            return Err(Refusal::Forbidden(why.to_owned()));
+            return Err(Refusal::Forbidden(cause::READING_ALONE, why.to_owned()));
         }
         let acting = self.account.acting().await;
         let acting = acting.map_err(|error| Refusal::Unavailable(chain(&error).to_string()))?;
         let user = meant.identity.user();
         if !acting.listed.has_user(user) {
-            return Err(Refusal::Forbidden(format!(
-                "its owner lets no user {user:?} of the hub in; `towline register --proxy-user {user}`, run on it, does"
-            )));
+            let why = format!(
+                "its owner lets no user {user:?} of the hub in; `towline register --proxy-user +{user}`, run on it, does"
+            );
+            return Err(Refusal::Forbidden(cause::NOT_LET_IN, why));
         }
         let (groups, left_out) = acting.listed.groups(&meant.identity);
         let mut sent = headers::asked(&head.headers, meant.protocol.is_some());
@@ -235,9 +236,7 @@ fn whole(answer: Response<Incoming>, told: Arc<Told>) -> Result<Response<Body>, 
 }
 
 fn warn(answer: &mut Response<Body>, cluster: &ClusterName, group: &str) {
-    let plain = |c: char| c != '"' && c != '\\' && !c.is_control();
-    let group: String = group.chars().filter(|c| plain(*c)).take(128).collect();
-    let text = format!("299 - \"cluster {cluster} does not let group {group} in\"");
+    let text = format!("299 - \"{}\"", cause::left_out(cluster.as_str(), group));
     if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
         answer.headers_mut().append(WARNING, value);
     }

@@ -17,9 +17,9 @@ pub(super) enum Refusal {
     /// The hub asks for what no hub of ours asks for.
     #[error("{0}")]
     Malformed(String),
-    /// The member's owner wants it so.
-    #[error("{0}")]
-    Forbidden(String),
+    /// The member's owner wants it so; which of its wishes, as [`common::tunnel::cause`] names it.
+    #[error("{1}")]
+    Forbidden(&'static str, String),
     /// The member cannot be asked now.
     #[error("{0}")]
     Unavailable(String),
@@ -32,7 +32,7 @@ impl Refusal {
     fn code(&self) -> (StatusCode, &'static str) {
         match self {
             Self::Malformed(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
-            Self::Forbidden(_) => (StatusCode::FORBIDDEN, "Forbidden"),
+            Self::Forbidden(..) => (StatusCode::FORBIDDEN, "Forbidden"),
             Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
             Self::BadAnswer(_) => (StatusCode::BAD_GATEWAY, "InternalError"),
         }
@@ -41,7 +41,7 @@ impl Refusal {
     /// The answer, which names the cluster it comes from.
     pub(super) fn answer(&self, cluster: &str) -> Response<Body> {
         let (code, reason) = self.code();
-        let status = json!({
+        let mut status = json!({
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
@@ -50,6 +50,9 @@ impl Refusal {
             "reason": reason,
             "code": code.as_u16(),
         });
+        if let Self::Forbidden(cause, _) = self {
+            status["details"] = json!({"causes": [{"reason": cause}]});
+        }
         let body = Full::new(Bytes::from(status.to_string()));
         let body = body.map_err(|never| match never {}).boxed_unsync();
         let mut response = Response::new(body);

@@ -9,6 +9,7 @@ use http::header::{
     SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, USER_AGENT, VARY, WARNING,
     X_CONTENT_TYPE_OPTIONS,
 };
+use std::fmt;
 
 /// Who asks, as the member is to call them; once.
 pub const USER: &str = "towline-user";
@@ -20,6 +21,35 @@ pub const STREAM: &str = "towline-stream";
 pub const METHOD: &str = "towline-method";
 /// Which protocol a connection was taken over for, as the member's API server writes it, such as `SPDY/3.1`.
 pub const UPGRADE: &str = "towline-upgrade";
+
+/// How the tunnel stands, from the hub to whoever asked through it: [`Stands`].
+pub const TUNNEL: &str = "towline-tunnel";
+
+/// How a tunnel stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stands {
+    /// For how long.
+    pub seconds: u64,
+    /// Requests under way in it, the one that asks among them.
+    pub streams: u64,
+}
+
+impl fmt::Display for Stands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seconds={}, streams={}", self.seconds, self.streams)
+    }
+}
+
+impl Stands {
+    /// Reads the header.
+    pub fn read(text: &str) -> Option<Self> {
+        let (seconds, streams) = text.split_once(", ")?;
+        Some(Self {
+            seconds: seconds.strip_prefix("seconds=")?.parse().ok()?,
+            streams: streams.strip_prefix("streams=")?.parse().ok()?,
+        })
+    }
+}
 
 /// Of a client.
 const ASKED: [HeaderName; 15] = [
@@ -106,6 +136,23 @@ mod tests {
     }
 
     #[test]
+    fn how_a_tunnel_stands_is_read_as_it_was_written() {
+        let stands = Stands {
+            seconds: 7,
+            streams: 3,
+        };
+        assert_eq!(Stands::read(&stands.to_string()), Some(stands));
+        for bad in [
+            "",
+            "seconds=1",
+            "seconds=x, streams=1",
+            "streams=1, seconds=1",
+        ] {
+            assert_eq!(Stands::read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
     fn only_what_is_listed_is_passed_on() {
         let sent = all(&[
             "accept",
@@ -136,6 +183,7 @@ mod tests {
             "access-control-allow-origin",
             "audit-id",
             "connection",
+            TUNNEL,
         ]);
         assert_eq!(answered(&came), all(&["content-type"]));
     }

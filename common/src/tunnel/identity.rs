@@ -9,7 +9,7 @@ pub const HUB_PREFIX: &str = "towline:hub:";
 /// Names that mean something to every API server.
 const SYSTEM: &str = "system:";
 /// The member gives this group itself, to everybody who has a name.
-const AUTHENTICATED: &str = "system:authenticated";
+pub const AUTHENTICATED: &str = "system:authenticated";
 /// Most groups of one user.
 const GROUPS_MAX: usize = 100;
 
@@ -29,7 +29,7 @@ pub enum Unfit {
     /// Not to be written in a header.
     #[error("user or group {0:?} has characters that no header may have")]
     Unwritable(String),
-    /// A name of the member's own.
+    /// A name of the member's own, or that of another one there.
     #[error("{0:?} is a name of the member's own, as which nobody comes through the tunnel")]
     Reserved(String),
     /// More groups than anybody has.
@@ -41,9 +41,14 @@ impl Identity {
     /// What the member calls a user of the hub. Extra fields and the UID stay on the hub.
     pub fn of(user: &str, groups: &[String]) -> Result<Self, Unfit> {
         let groups = groups.iter().filter(|group| *group != AUTHENTICATED);
+        // Another one's name in the member, whoever gave it to them here.
+        let mut names = groups.clone().map(String::as_str).chain([user]);
+        if let Some(name) = names.find(|name| name.starts_with(HUB_PREFIX)) {
+            return Err(Unfit::Reserved(name.to_owned()));
+        }
         let identity = Self {
-            user: renamed(user),
-            groups: groups.map(|group| renamed(group)).collect(),
+            user: in_member(user),
+            groups: groups.map(|group| in_member(group)).collect(),
         };
         identity.checked()
     }
@@ -97,11 +102,20 @@ impl Identity {
     }
 }
 
-fn renamed(name: &str) -> String {
+/// What a member calls a user or group of the hub.
+pub fn in_member(name: &str) -> String {
     match name.starts_with(SYSTEM) {
         true => format!("{HUB_PREFIX}{name}"),
         false => name.to_owned(),
     }
+}
+
+/// What the hub calls a user or group of its own that a member calls so.
+pub fn on_hub(name: &str) -> &str {
+    let of_hub = name.strip_prefix(HUB_PREFIX);
+    of_hub
+        .filter(|name| name.starts_with(SYSTEM))
+        .unwrap_or(name)
 }
 
 fn value(name: &str) -> Result<HeaderValue, Unfit> {
@@ -137,6 +151,18 @@ mod tests {
             "towline:hub:system:serviceaccount:kube-system:x"
         );
         assert_eq!(got.groups(), ["towline:hub:system:masters", "dev"]);
+        for (user, groups) in [
+            ("towline:hub:system:admin", &[][..]),
+            ("ann", &["dev", "towline:hub:system:masters"]),
+        ] {
+            assert!(
+                matches!(of(user, groups), Err(Unfit::Reserved(_))),
+                "{user}"
+            );
+        }
+        for name in ["system:masters", "dev", "towline:hub:dev"] {
+            assert_eq!(on_hub(&in_member(name)), name);
+        }
     }
 
     #[test]

@@ -106,7 +106,7 @@ async fn access_ends_with_its_rights() -> Result<()> {
         .await?;
     // A built-in member ends such a watch by itself, as it ends any.
     of_ann.ends_broken().await?;
-    becomes(&ann, &to("m1", MAPS), 403, "--proxy-user ann").await?;
+    becomes(&ann, &to("m1", MAPS), 403, "--proxy-user +ann").await?;
     let again = json!({"rules": role.rules});
     roles
         .patch(PROXY_NAME, &params, &Patch::Merge(&again))

@@ -97,7 +97,7 @@ async fn in_the_member(stage: &Stage, map: &str) -> Result<()> {
     let hub = stage.fleet.client().await?;
     apply(&hub, reach("carl", &["m1"], &["get"])).await?;
     let carl = stage.client("carl", &[]).await?;
-    becomes(&carl, &to("m1", map), 403, "--proxy-user carl").await?;
+    becomes(&carl, &to("m1", map), 403, "--proxy-user +carl").await?;
     // The hub's administrators are nobody's there.
     let admin = stage.fleet.client().await?;
     ask(&admin, "GET", &to("m1", "/api/v1/nodes"), &[])

@@ -1,12 +1,14 @@
 //! A hub with a member that lets Ann in, and requests of whoever it may be.
 
 use crate::env::{
-    Fleet, Identity, Lab, LabOptions, Parts, PlaneOptions, Process, Scratch, free_port, wait_for,
+    Fleet, Identity, Lab, LabOptions, Parts, Plane, PlaneOptions, Process, Scratch, free_port,
+    http_get, wait_for,
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use common::client::{ClientOptions, Credentials, HostPort, HubTarget, kubeconfig_client};
 use common::env::Env;
-use common::names::PROXY_NAME;
+use common::lock::lock;
+use common::names::{AGENT_NAME, AGENT_NAMESPACE, PROXY_NAME};
 use common::proxy::ProxyChoice;
 use common::tls::CertificateSwap;
 use common::tunnel::Place;
@@ -17,12 +19,17 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::client::Body;
 use kube::core::{ApiResource, GroupVersionKind};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// How long anything may take on a machine that builds beside the lab.
 pub(super) const LONG: Duration = Duration::from_secs(180);
+
+/// The flag by which `towline-hub run` says where its metrics are.
+const METRICS: &str = "--metrics-bind-address";
 
 /// The hub, one member, and the folder of it all.
 pub(super) struct Stage {
@@ -30,6 +37,7 @@ pub(super) struct Stage {
     pub(super) lab: Lab,
     pub(super) fleet: Fleet,
     pub(super) agent: Process,
+    typed: Typed,
 }
 
 /// What a server answered.
@@ -73,15 +81,43 @@ impl Stage {
         Self::of(name, mode, options).await
     }
 
-    async fn of(name: &str, mode: &str, mut options: LabOptions) -> Result<Self> {
-        let scratch = Scratch::new(name)?;
-        let parts = Parts::from_env()?;
-        if !options.hub.builtin {
-            let flag = format!("--access-bind-address=127.0.0.1:{}", free_port()?);
-            options.hub.hub_flags.push(flag);
-        }
-        let lab = Lab::start(&parts, &scratch.join("lab"), &options).await?;
-        let fleet = Fleet::start(&scratch.join("towline"), &lab.hub).await?;
+    /// A member `m1` as `towline register` installs it, open to nobody; its agent has the rights of an installation and no
+    /// others. On the hub nobody but its administrator may reach it.
+    pub(super) async fn installed(name: &str) -> Result<Self> {
+        let (scratch, lab, fleet) = ground(name, LabOptions::new(1)).await?;
+        let plane = &lab.members[0];
+        let token = fleet.token(&["--cluster", "m1"]).await?;
+        let flags = ["--proxy", "impersonate"];
+        let own = format!("system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_NAME}");
+        let all = format!("system:serviceaccounts:{AGENT_NAMESPACE}");
+        let limited = scratch.join("agent.kubeconfig");
+        let limited = plane.kubeconfig_for(&limited, &own, &["system:serviceaccounts", &all])?;
+        let spec = fleet.agent_spec(&limited, "m1", &token, &flags)?;
+        let mut register = vec!["register", &fleet.address, "--cluster-name", "m1"];
+        register.extend(["--token", &token]);
+        register.extend(["--discovery-token-ca-cert-hash", &fleet.pin]);
+        register.extend(flags);
+        let typed = Typed::default();
+        owner(&fleet, plane, &register, &typed).await?;
+        let agent = Process::start(spec)?;
+        fleet.wait_ready("m1", "True", LONG).await?;
+        Ok(Self {
+            scratch,
+            lab,
+            fleet,
+            agent,
+            typed,
+        })
+    }
+
+    /// What the owner of the member does by `towline` with these words.
+    pub(super) async fn owner(&self, words: &str) -> Result<()> {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        owner(&self.fleet, &self.lab.members[0], &words, &self.typed).await
+    }
+
+    async fn of(name: &str, mode: &str, options: LabOptions) -> Result<Self> {
+        let (scratch, lab, fleet) = ground(name, options).await?;
         let member = lab.members[0].client().await?;
         apply(&member, foundation()).await?;
         let hub = fleet.client().await?;
@@ -97,6 +133,7 @@ impl Stage {
             lab,
             fleet,
             agent,
+            typed: Typed::default(),
         };
         stage.opened().await?;
         Ok(stage)
@@ -140,6 +177,18 @@ impl Stage {
         Ok(made.0)
     }
 
+    /// The metrics of whatever takes tunnels.
+    pub(super) async fn metrics(&self) -> Result<String> {
+        let mut flags = self.lab.hub.options.hub_flags.iter();
+        match flags.find_map(|flag| flag.strip_prefix(METRICS)?.strip_prefix('=')) {
+            Some(address) => Ok(http_get(address, "/metrics").await?.1),
+            None => {
+                let admin = self.fleet.client().await?;
+                Ok(ask(&admin, "GET", "/metrics", &[]).await?.is(200, "")?.body)
+            }
+        }
+    }
+
     /// A client of the member with every right.
     pub(super) async fn member(&self) -> Result<Client> {
         self.lab.members[0].client().await
@@ -151,6 +200,71 @@ impl Stage {
         self.lab.stop().await;
         self.scratch.passed();
     }
+}
+
+/// A hub that takes tunnels, and members that are registered nowhere.
+async fn ground(name: &str, mut options: LabOptions) -> Result<(Scratch, Lab, Fleet)> {
+    let scratch = Scratch::new(name)?;
+    let parts = Parts::from_env()?;
+    if !options.hub.builtin {
+        for flag in ["--access-bind-address", METRICS] {
+            let flag = format!("{flag}=127.0.0.1:{}", free_port()?);
+            options.hub.hub_flags.push(flag);
+        }
+    }
+    let lab = Lab::start(&parts, &scratch.join("lab"), &options).await?;
+    let fleet = Fleet::start(&scratch.join("towline"), &lab.hub).await?;
+    Ok((scratch, lab, fleet))
+}
+
+/// What the owner of a member has typed behind `towline register`, each flag with all that it was given.
+type Typed = Mutex<Vec<(String, Vec<String>)>>;
+
+/// Runs `towline register` on a member. The agent that it installs does not run there: it is a process of the test. On a
+/// server of Towline's own, which it takes for a hub, what it would install by all that was typed is applied.
+async fn owner(fleet: &Fleet, member: &Plane, words: &[&str], typed: &Typed) -> Result<()> {
+    let path = member.kubeconfig.display().to_string();
+    if !member.options.builtin {
+        let mut words = words.to_vec();
+        words.extend(["--wait", "0", "--kubeconfig", &path]);
+        fleet.towline.cli(words).await?.ok()?;
+        return Ok(());
+    }
+    let mut all = vec!["register".to_owned(), "--print".to_owned()];
+    {
+        let mut typed = lock(typed);
+        let flags = words.iter().skip_while(|it| !it.starts_with("--"));
+        let flags: Vec<&&str> = flags.collect();
+        for pair in flags.chunks(2) {
+            let [flag, value] = pair else {
+                bail!("{flags:?}")
+            };
+            let same = |it: &(String, Vec<String>)| it.0 == **flag && value.starts_with('+');
+            match typed.iter_mut().find(|it| same(it)) {
+                Some((_, values)) => values.push((**value).to_owned()),
+                None => typed.push(((**flag).to_owned(), vec![(**value).to_owned()])),
+            }
+        }
+        for (flag, values) in typed.iter() {
+            all.extend([flag.clone(), values.join(",")]);
+        }
+        if !all.iter().any(|it| it == "--token") {
+            bail!("nothing was registered");
+        }
+        let (at, hub) = (2, fleet.address.clone());
+        all.insert(at, hub);
+    }
+    let printed = fleet.towline.cli(&all).await?.ok()?.stdout;
+    let mut objects = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(&printed) {
+        objects.push(Value::deserialize(document)?);
+    }
+    let kept = |object: &Value| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        kind != "Deployment" && !kind.starts_with("ValidatingAdmission")
+    };
+    objects.retain(kept);
+    apply(&member.client().await?, objects).await
 }
 
 /// Where tunnels are taken, for whoever has this certificate.

@@ -8,6 +8,7 @@ pub use fields::{FieldErrors, MOST_TOLD};
 
 use crate::access::Failure;
 use crate::go::quote;
+use common::tunnel::cause;
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -133,7 +134,8 @@ impl From<Failure> for ApiError {
             | Failure::Unreadable
             | Failure::NotTakenOver => Self::bad_request(said),
             Failure::Unfit(_) => Self::plain(403, "Forbidden", said),
-            Failure::NoTunnel(_) | Failure::Lost { .. } => Self::unavailable(said),
+            Failure::NoTunnel(_) => Self::unavailable(said).with_cause(cause::NO_TUNNEL, "", ""),
+            Failure::Lost { .. } => Self::unavailable(said),
             Failure::TooMany(_) => Self::too_many_requests(said, 1),
             Failure::NotPassedOn { .. } => Self::plain(502, "InternalError", said),
             Failure::Unmade(_) => Self::internal(said),

@@ -3,18 +3,15 @@
 
 mod contexts;
 
-use super::{CliError, ConnectArgs, Kind, Output};
+use super::{CliError, ConnectArgs, Kind, Output, clusters};
 use crate::aggregated;
 use crate::apiserver::files::write_file;
 use anyhow::anyhow;
-use common::api::cluster::Cluster;
 use common::client::read_kubeconfig;
 use common::names::ClusterName;
 use contexts::Source;
 pub(in crate::cli) use contexts::Way;
 use kube::Client;
-use kube::api::{Api, ListParams};
-use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
@@ -50,33 +47,11 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     let source = read(&args.connect)?;
     let (client, _) = args.connect.connect("cli kubeconfig").await?;
-    let clusters: Api<Cluster> = Api::all(client.clone());
-    let found = clusters.list_metadata(&ListParams::default()).await;
-    let found =
-        found.map_err(|error| CliError::api("failed to list the clusters of the hub", error))?;
-    let names = found.items.into_iter().filter_map(|it| it.metadata.name);
-    let known: BTreeSet<String> = names.collect();
-    let wanted: BTreeSet<String> = match args.all {
-        true => known.clone(),
-        false => args
-            .clusters
-            .iter()
-            .map(|it| it.as_str().to_owned())
-            .collect(),
+    let named = match args.all {
+        true => &[][..],
+        false => &args.clusters,
     };
-    if let Some(missing) = wanted.iter().find(|name| !known.contains(*name)) {
-        let there: Vec<&str> = known.iter().map(String::as_str).collect();
-        let there = match there.as_slice() {
-            [] => "none".to_owned(),
-            some => some.join(", "),
-        };
-        let message = format!("the hub has no cluster {missing:?}; it has {there}");
-        return Err(CliError::message(Kind::NotFound, message));
-    }
-    if wanted.is_empty() {
-        return Err(CliError::message(Kind::NotFound, "the hub has no cluster")
-            .hint("Register one: `towline token create --print-register-command`."));
-    }
+    let wanted = clusters::meant(&client, named).await?;
     let first = wanted.first().map_or("", String::as_str);
     let way = way(&client, first).await?;
     let made = contexts::of(&source, way, &wanted, &args.context_prefix);

@@ -244,6 +244,51 @@ const ROWS: &[Row] = &[
         "the kubeconfig has no context \"b\"",
     ),
     ("kubectl -C m1", USAGE, "nothing for kubectl to do"),
+    ("access", USAGE, "Usage: towline access"),
+    ("access grant ann", USAGE, "--clusters <CLUSTER>"),
+    ("access grant ann --all -C m1", USAGE, "cannot be used with"),
+    (
+        "access grant system:authenticated --group --all",
+        USAGE,
+        "is everybody",
+    ),
+    ("access grant * --all", USAGE, "names nobody"),
+    (
+        "access grant towline:hub:system:admin --all",
+        USAGE,
+        "cannot be named to a member",
+    ),
+    (
+        "access grant ann --all --role a/b",
+        USAGE,
+        "no name of a ClusterRole",
+    ),
+    (
+        "access grant ann --all -n A",
+        USAGE,
+        "no name of a namespace",
+    ),
+    (
+        "access grant ann --all --wait soon",
+        USAGE,
+        "invalid value 'soon'",
+    ),
+    (
+        "access grant ann --all --kubeconfig DIR/dead.yaml",
+        UNAVAILABLE,
+        "127.0.0.1:1",
+    ),
+    (
+        "access revoke ann",
+        USAGE,
+        "required arguments were not provided",
+    ),
+    (
+        "access list --group",
+        USAGE,
+        "required arguments were not provided",
+    ),
+    ("access list -C M1", USAGE, "invalid value 'M1'"),
     ("completion tcsh", USAGE, "invalid value 'tcsh'"),
     (
         "man --dir DIR/map.yaml",

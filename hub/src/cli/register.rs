@@ -7,6 +7,7 @@ mod allow;
 mod apply;
 mod bootstrap;
 mod hub;
+mod list;
 mod objects;
 mod proxy;
 mod settings;

@@ -9,6 +9,7 @@ mod target;
 use super::names::Asked;
 use super::read::{Hub, Scope, pages};
 use super::{Args, Reach, Shape};
+use crate::cli::clusters::{is_forbidden, unread};
 use crate::cli::kubeconfig::{Way, way};
 use crate::cli::{CliError, Kind, Output, Progress};
 use ask::{Answered, Failure};
@@ -107,9 +108,19 @@ pub(super) async fn run(
 async fn members(hub: &Hub, args: &Args) -> Result<Vec<Member>, CliError> {
     let gvk = GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster");
     let resource = ApiResource::from_gvk_with_plural(&gvk, "clusters");
-    let listed = Api::<DynamicObject>::all_with(hub.client(), &resource);
-    let listed = pages(&listed, &Scope::default()).await;
-    let listed = listed.map_err(|error| CliError::api("failed to list the clusters", error))?;
+    let clusters = Api::<DynamicObject>::all_with(hub.client(), &resource);
+    let listed = match pages(&clusters, &Scope::default()).await {
+        // Whoever may not list them may perhaps read those that they name.
+        Err(error) if is_forbidden(&error) && !args.clusters.is_empty() => {
+            let mut read = Vec::new();
+            for name in &args.clusters {
+                let found = clusters.get_opt(name.as_str()).await;
+                read.extend(found.map_err(|error| unread(name, error))?);
+            }
+            read
+        }
+        listed => listed.map_err(|error| CliError::api("failed to list the clusters", error))?,
+    };
     let all: Vec<Member> = listed.iter().filter_map(Member::of).collect();
     let known = |name: &&ClusterName| all.iter().any(|it| it.name == name.as_str());
     if let Some(missing) = args.clusters.iter().find(|name| !known(name)) {

@@ -56,7 +56,7 @@ pub(super) fn render(settings: &Settings) -> Result<Vec<Object>, CliError> {
                 set_policy(object, &settings.reserved.allowed());
             }
             ("ClusterRole", PROXY_NAME) => object["rules"] = settings.proxy.rules().into(),
-            ("ClusterRole", AGENT_WORKLOADS) => set_rules(object, &settings.allowed)?,
+            ("ClusterRole", AGENT_WORKLOADS) => set_rules(object, settings)?,
             ("ClusterRoleBinding", AGENT_WORKLOADS)
                 if settings.allowed == Allowed::ClusterAdmin =>
             {
@@ -136,17 +136,16 @@ fn set_policy(object: &mut Object, allowed: &[String]) {
     }
 }
 
-fn set_rules(object: &mut Object, allowed: &Allowed) -> Result<(), CliError> {
-    let rules = match allowed {
-        Allowed::Kinds(kinds) if kinds.is_empty() => return Ok(()),
+fn set_rules(object: &mut Object, settings: &Settings) -> Result<(), CliError> {
+    let default = object["rules"].as_array().cloned().unwrap_or_default();
+    let mut rules = match &settings.allowed {
         // The role stays as shipped; the binding refers to another one.
         Allowed::ClusterAdmin => return Ok(()),
-        Allowed::Kinds(kinds) => {
-            let default = object["rules"].as_array().cloned().unwrap_or_default();
-            allow::rules(kinds, &default)?
-        }
+        Allowed::Kinds(kinds) if kinds.is_empty() => default,
+        Allowed::Kinds(kinds) => allow::rules(kinds, &default)?,
         Allowed::Rules(rules) => rules.clone(),
     };
+    rules.extend(allow::binding(&settings.roles));
     object["rules"] = rules.into();
     Ok(())
 }
@@ -335,6 +334,7 @@ mod tests {
             image_pull_secret: Some("pull".into()),
             replicas: 2,
             allowed: Allowed::Kinds(vec!["default".into(), "secrets".into()]),
+            roles: vec!["view".into()],
             bootstrap_version: Some("7".into()),
             ..settings()
         };
@@ -346,6 +346,8 @@ mod tests {
         assert_eq!(pod["metadata"]["annotations"][BOOTSTRAP_VERSION], "7");
         let rules = &find(&objects, "ClusterRole", "towline-agent-workloads")["rules"];
         assert!(rules.to_string().contains("secrets"), "{rules}");
+        let roles = allow::binding(&["view".to_owned()]);
+        assert!(rules.as_array().is_some_and(|it| it.ends_with(&roles)));
         let admin = Settings {
             allowed: Allowed::ClusterAdmin,
             ..settings

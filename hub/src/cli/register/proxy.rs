@@ -2,6 +2,7 @@
 //!
 //! Pure.
 
+use super::list;
 use crate::cli::{CliError, Kind};
 use common::tunnel::{HUB_PREFIX, Mode};
 use serde_json::{Value, json};
@@ -17,8 +18,8 @@ pub(super) struct ProxyArgs {
     /// nothing, reading alone, or whatever this cluster lets them do. Default: as installed, else off.
     #[arg(long = "proxy", value_name = "MODE")]
     mode: Option<Mode>,
-    /// User of the hub who is let in, under their own name; repeat for several, `none` for nobody. What they may do
-    /// here is what RBAC of this cluster gives them. Default: as installed, else nobody.
+    /// User of the hub who is let in, under their own name; repeat for several, `+NAME` for one more, `none` for
+    /// nobody. What they may do here is what RBAC of this cluster gives them. Default: as installed, else nobody.
     #[arg(long = "proxy-user", value_name = "NAME", value_delimiter = ',')]
     users: Option<Vec<String>>,
     /// Group of the hub that comes along with such users; as --proxy-user.
@@ -98,6 +99,20 @@ impl Proxy {
     }
 }
 
+/// The names of rules that give a verb on a resource.
+pub(super) fn named_by(rules: &[Value], resource: &str, verb: &str) -> Vec<String> {
+    let has = |list: &Value, one: &str| {
+        list.as_array()
+            .is_some_and(|list| list.iter().any(|it| it == one))
+    };
+    let rules = rules
+        .iter()
+        .filter(|rule| has(&rule["resources"], resource) && has(&rule["verbs"], verb));
+    let names = rules.filter_map(|rule| rule["resourceNames"].as_array());
+    let names = names.flatten().filter_map(Value::as_str);
+    names.map(str::to_owned).collect()
+}
+
 /// Names of a flag, else those of the installed rules.
 fn names(
     flag: &str,
@@ -105,24 +120,7 @@ fn names(
     resource: &str,
     rules: &[Value],
 ) -> Result<Vec<String>, CliError> {
-    let mut names: Vec<String> = match given {
-        Some(names) if names == ["none"] => Vec::new(),
-        Some(names) => names,
-        None => {
-            let has = |list: &Value, one: &str| {
-                list.as_array()
-                    .is_some_and(|list| list.iter().any(|it| it == one))
-            };
-            let rules = rules.iter().filter(|rule| {
-                has(&rule["resources"], resource) && has(&rule["verbs"], "impersonate")
-            });
-            let names = rules.filter_map(|rule| rule["resourceNames"].as_array());
-            let names = names.flatten().filter_map(Value::as_str);
-            names.map(str::to_owned).collect()
-        }
-    };
-    names.sort();
-    names.dedup();
+    let names = list::names(flag, given, named_by(rules, resource, "impersonate"))?;
     for name in &names {
         if name.is_empty() || name == "*" {
             let message = format!("{flag} {name:?}: name one user or group of the hub");
@@ -178,6 +176,10 @@ mod tests {
         let other = other.expect("valid");
         assert_eq!(other.rules().len(), 1);
         assert_eq!(other.rules()[0]["resourceNames"], json!(["ops"]));
+        let more = Proxy::resolve(args(None, &["+carl"], &[]), &agent, &first.rules());
+        let more = more.expect("valid").rules();
+        assert_eq!(more[0]["resourceNames"], json!(["ann", "bob", "carl"]));
+        assert_eq!(more[1]["resourceNames"], json!(["dev"]));
         let off = Proxy::resolve(args(Some(Mode::Off), &[], &[]), &agent, &first.rules());
         assert_eq!(off.expect("valid").flag(), None);
     }
@@ -195,6 +197,8 @@ mod tests {
             ),
             (args(Some(Mode::ReadOnly), &["*"], &[]), "name one user"),
             (args(Some(Mode::ReadOnly), &[""], &[]), "name one user"),
+            (args(Some(Mode::ReadOnly), &["+"], &[]), "name one user"),
+            (args(Some(Mode::ReadOnly), &["+ann", "bob"], &[]), "or none"),
             (args(None, &["ann"], &[]), "--proxy is off"),
         ] {
             let error = Proxy::resolve(given, &Value::Null, &[]).expect_err(says);

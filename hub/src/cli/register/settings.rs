@@ -2,6 +2,7 @@
 //!
 //! Pure.
 
+use super::allow;
 use super::proxy::{Proxy, ProxyArgs};
 use crate::cli::{CliError, Kind};
 use common::names::AGENT_NAMESPACE;
@@ -29,7 +30,7 @@ pub(super) struct SettingsArgs {
     /// Number of replicas; one works, the others stand by. Default: as installed, else 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10))]
     replicas: Option<u32>,
-    /// Kinds the agent may bring into the member, such as `default,secrets,widgets.example.com`.
+    /// Kinds the agent may bring into the member, such as `default,secrets,widgets.example.com`; `+KIND` for one more.
     /// Default: as installed, else `default`, the common workload kinds.
     #[arg(
         long,
@@ -42,6 +43,16 @@ pub(super) struct SettingsArgs {
     /// to allow none again. Whoever owns the hub then owns what runs there. Default: as installed.
     #[arg(long, value_name = "NAMESPACE", value_delimiter = ',')]
     allow_namespace: Option<Vec<String>>,
+    /// ClusterRole of this cluster that Works may bind to users and groups in namespaces that are not reserved, such as
+    /// `view`; `+NAME` for one more, `none` for none. Whoever owns the hub then gives its rights there to whom they
+    /// choose. Default: as installed, else none.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        conflicts_with = "cluster_admin"
+    )]
+    allow_role: Option<Vec<String>>,
     /// Let the agent do everything in the member: whoever owns the hub then owns the member too.
     #[arg(long)]
     cluster_admin: bool,
@@ -98,6 +109,8 @@ pub(super) struct Settings {
     pub(super) replicas: u64,
     /// Rights over workloads.
     pub(super) allowed: Allowed,
+    /// ClusterRoles that Works may bind.
+    pub(super) roles: Vec<String>,
     /// Reserved namespaces that Works may reach.
     pub(super) reserved: Reserved,
     /// Who of the hub's users is let in.
@@ -114,16 +127,10 @@ impl Settings {
         // An image of ours is upgraded; one from elsewhere was chosen for a reason.
         let own = image.filter(|image| !image.starts_with(REPOSITORY));
         let pull_secret = pod["spec"]["imagePullSecrets"][0]["name"].as_str();
-        let allowed = match (args.cluster_admin, args.allow) {
-            (true, _) => Allowed::ClusterAdmin,
-            (false, Some(kinds)) => Allowed::Kinds(kinds),
-            (false, None) if installed.role.as_deref() == Some(CLUSTER_ADMIN) => {
-                Allowed::ClusterAdmin
-            }
-            (false, None) => match &installed.rules {
-                Some(rules) => Allowed::Rules(rules.clone()),
-                None => Allowed::Kinds(Vec::new()),
-            },
+        let was_admin = installed.role.as_deref() == Some(CLUSTER_ADMIN);
+        let allowed = match args.cluster_admin || (args.allow.is_none() && was_admin) {
+            true => Allowed::ClusterAdmin,
+            false => allow::kinds(args.allow, installed.rules.as_deref())?,
         };
         Ok(Self {
             image_kept: args.image.is_none() && own.is_some(),
@@ -138,6 +145,10 @@ impl Settings {
                 .or(installed.deployment["spec"]["replicas"].as_u64())
                 .unwrap_or(1),
             allowed,
+            roles: allow::roles(
+                args.allow_role,
+                installed.rules.as_deref().unwrap_or_default(),
+            )?,
             proxy: Proxy::resolve(
                 args.proxy,
                 &pod["spec"]["containers"][0]["args"],
@@ -225,6 +236,33 @@ mod tests {
         };
         let still = Settings::resolve(args(), &admin).expect("valid");
         assert_eq!(still.allowed, Allowed::ClusterAdmin);
+    }
+
+    #[test]
+    fn roles_that_may_be_bound_stay_until_the_flag_names_others() {
+        let mut found = installed("x");
+        let bound = allow::binding(&["view".to_owned()]);
+        found.rules.get_or_insert_default().extend(bound);
+        let of = |roles: Option<&[&str]>, allow: Option<&[&str]>| {
+            let owned = |it: &[&str]| it.iter().map(ToString::to_string).collect();
+            let args = SettingsArgs {
+                allow_role: roles.map(owned),
+                allow: allow.map(owned),
+                ..SettingsArgs::default()
+            };
+            let settings = Settings::resolve(args, &found).expect("valid");
+            (settings.roles, settings.allowed)
+        };
+        let kinds = || Allowed::Rules(vec![json!({"resources": ["secrets"]})]);
+        assert_eq!(of(None, None), (vec!["view".to_owned()], kinds()));
+        let both = vec!["edit".to_owned(), "view".to_owned()];
+        assert_eq!(of(Some(&["+edit"]), None), (both, kinds()));
+        assert_eq!(of(Some(&["none"]), None), (Vec::new(), kinds()));
+        let other = Allowed::Kinds(vec!["default".to_owned()]);
+        assert_eq!(
+            of(None, Some(&["default"])),
+            (vec!["view".to_owned()], other)
+        );
     }
 
     #[test]

@@ -1,0 +1,403 @@
+//! `towline access`: gives users and groups of the hub a role in members, takes it back, and shows who has what.
+//!
+//! Each grant goes to its member as a Work, and the hub lets through whoever has one. Whom a member's agent may act as, and
+//! which roles it may bind, stays its owner's word: what is missing of that is what the owner is told to type.
+
+pub(super) mod asking;
+mod grant;
+mod hub;
+pub(super) mod standing;
+
+use super::kubeconfig::way;
+use super::output::{Done, Named as _};
+use super::{CliError, ConnectArgs, Format, Kind, Output, clusters};
+use asking::Asking;
+use common::api::work::Work;
+use common::duration;
+use common::names::ClusterName;
+use futures::{StreamExt as _, stream};
+use grant::{Grant, Named, Unmeant, VIEW};
+use hub::Hub;
+use kube::ResourceExt as _;
+use standing::{Holds, Standing, Why, applied, table};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How often it is looked whether members have what was granted.
+const POLL: Duration = Duration::from_millis(500);
+/// After so long an agent knows whom its owner has let in.
+const KNOWN: Duration = Duration::from_secs(10);
+/// Members that are asked at the same time.
+const AT_ONCE: usize = 32;
+
+/// Arguments of `towline access`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Give somebody a role in members, and let them through the hub to these.
+    Grant(GrantArgs),
+    /// Take back what was granted.
+    Revoke(RevokeArgs),
+    /// Show what is granted, and whether members have it.
+    List(ListArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct Whom {
+    /// User of the hub, or with --group a group, by the name that the hub knows them by.
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// NAME is a group.
+    #[arg(long)]
+    group: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Where {
+    /// The clusters.
+    #[arg(
+        short = 'C',
+        long,
+        value_name = "CLUSTER",
+        value_delimiter = ',',
+        required_unless_present = "all"
+    )]
+    clusters: Vec<ClusterName>,
+    /// Every cluster that the hub has now.
+    #[arg(long, conflicts_with = "clusters")]
+    all: bool,
+}
+
+impl Where {
+    /// Those that are named; none for all.
+    fn named(&self) -> &[ClusterName] {
+        match self.all {
+            true => &[],
+            false => &self.clusters,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  towline access grant ann -C m1,m2 -n shop     ann reads what is in namespace shop of both
+  towline access grant dev --group --role edit --all
+  towline access grant system:serviceaccount:ci:robot -C m1 -n shop --role edit
+
+Exit code 7 says that a member refused, or does not let them in; what its owner can type is told, and once
+that is typed the grant holds.")]
+struct GrantArgs {
+    #[command(flatten)]
+    whom: Whom,
+    #[command(flatten)]
+    places: Where,
+    /// ClusterRole of the members: view, edit, admin, or another one that they have.
+    #[arg(long, value_name = "NAME", default_value = VIEW)]
+    role: String,
+    /// Namespace of the members in which the role holds; default: in all of each, and in what is in no namespace.
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// How long to wait until members have it; 0 not to wait, and not to ask whether they let anybody in. What a member
+    /// refused its agent tries again within a minute.
+    #[arg(long, value_name = "DURATION", default_value = "90s", value_parser = duration::parse)]
+    wait: Duration,
+    /// How the grants are shown.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  towline access revoke ann --all                     everything
+  towline access revoke ann -C m1 -n shop --role edit  what was granted so")]
+struct RevokeArgs {
+    #[command(flatten)]
+    whom: Whom,
+    #[command(flatten)]
+    places: Where,
+    /// Only this role; default: all of theirs.
+    #[arg(long, value_name = "NAME")]
+    role: Option<String>,
+    /// Only what was granted for this namespace.
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// How long to wait until members have taken it back; 0 not to wait.
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration::parse)]
+    wait: Duration,
+    /// How what was revoked is shown.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  towline access list
+  towline access list ann -C m1")]
+struct ListArgs {
+    /// Only this user of the hub, or with --group this group.
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// NAME is a group.
+    #[arg(long, requires = "name")]
+    group: bool,
+    /// Only these clusters.
+    #[arg(short = 'C', long, value_name = "CLUSTER", value_delimiter = ',')]
+    clusters: Vec<ClusterName>,
+    /// How the grants are shown.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+/// Runs the verb.
+pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
+    match args.verb {
+        Verb::Grant(args) => grant(args, output).await,
+        Verb::Revoke(args) => revoke(args, output).await,
+        Verb::List(args) => list(args, output).await,
+    }
+}
+
+async fn grant(args: GrantArgs, output: &Output) -> Result<(), CliError> {
+    let subject = Named::new(&args.whom.name, args.whom.group).map_err(usage)?;
+    let grant = Grant::new(subject, &args.role, args.namespace.as_deref()).map_err(usage)?;
+    let (client, _) = args.connect.connect("cli access").await?;
+    let meant = clusters::meant(&client, args.places.named()).await?;
+    // A hub that leads nobody into members gives nobody a way there.
+    let first = meant.first().map_or("", String::as_str);
+    let way = way(&client, first).await?;
+    let hub = Hub::new(client.clone());
+    let progress = output.progress(format!("granting in {} clusters", meant.len()));
+    let mut awaited = Awaited {
+        meant,
+        new: BTreeSet::new(),
+        deadline: Instant::now() + args.wait,
+    };
+    for name in &awaited.meant {
+        let cluster = ClusterName::parse(name);
+        let cluster = cluster.map_err(|error| CliError::new(Kind::Internal, error))?;
+        if hub.put(&grant, &cluster).await? {
+            awaited.new.insert(name.clone());
+        }
+    }
+    hub.let_through(&grant.subject, |_| false).await?;
+    progress.step("waiting for the members");
+    let found = awaited.settled(&hub, &grant).await?;
+    let let_in = match args.wait.is_zero() {
+        true => BTreeMap::new(),
+        false => {
+            let asking = Asking::of(&client, way, &grant.subject, &grant.role).await;
+            awaited.asked(&asking).await
+        }
+    };
+    drop(progress);
+    let all = found.into_iter().map(|(cluster, applied)| {
+        let let_in = let_in.get(&cluster).cloned();
+        Standing::new(cluster, grant.clone(), applied, let_in)
+    });
+    let all: Vec<Standing> = all.collect();
+    show(&all, args.output, output)?;
+    match args.wait.is_zero() {
+        true => Ok(()),
+        false => told(&all),
+    }
+}
+
+/// The members that are waited for.
+struct Awaited {
+    meant: BTreeSet<String>,
+    /// Those to which it was not granted before. What others refused then they may be about to try again, because their
+    /// owners mended it.
+    new: BTreeSet<String>,
+    deadline: Instant,
+}
+
+impl Awaited {
+    /// Whether each has it, once it says so or the time is over.
+    async fn settled(&self, hub: &Hub, grant: &Grant) -> Result<BTreeMap<String, Holds>, CliError> {
+        loop {
+            let works = hub.works(Some(&grant.subject)).await?;
+            let theirs = works.iter().filter_map(|work| {
+                let (cluster, carried) = Grant::of(work)?;
+                (carried == *grant).then(|| (cluster, applied(work)))
+            });
+            let mut theirs: BTreeMap<String, Holds> = theirs.collect();
+            let gone = || Holds::No(Why::Other("somebody revoked it meanwhile".to_owned()));
+            let found = self.meant.iter().map(|cluster| {
+                let holds = theirs.remove(cluster);
+                (cluster.clone(), holds.unwrap_or_else(gone))
+            });
+            let found: BTreeMap<String, Holds> = found.collect();
+            let open = found.iter().any(|(cluster, holds)| match holds {
+                Holds::Yes => false,
+                Holds::No(_) => !self.new.contains(cluster),
+                Holds::Unknown(_) => true,
+            });
+            if !open || Instant::now() >= self.deadline {
+                return Ok(found);
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// Whether each lets them in.
+    async fn asked(&self, asking: &Result<Asking<'_>, String>) -> BTreeMap<String, Holds> {
+        let patience = self.deadline.min(Instant::now() + KNOWN);
+        let each = self.meant.iter().map(|cluster| async move {
+            let asking = match asking {
+                Ok(asking) => asking,
+                Err(why) => return (cluster.clone(), Holds::Unknown(why.clone())),
+            };
+            loop {
+                let asked = asking.ask(cluster).await;
+                let refuses = matches!(asked.holds, Holds::No(_));
+                let until = match refuses && !self.new.contains(cluster) {
+                    true => patience,
+                    false if asked.again => self.deadline,
+                    false => return (cluster.clone(), asked.holds),
+                };
+                if Instant::now() >= until {
+                    return (cluster.clone(), asked.holds);
+                }
+                sleep(POLL).await;
+            }
+        });
+        let answers = stream::iter(each).buffer_unordered(AT_ONCE);
+        answers.collect().await
+    }
+}
+
+fn show(all: &[Standing], format: Format, output: &Output) -> Result<(), CliError> {
+    output.print_values(format, all, |all| table(all, output.colours()))?;
+    if format == Format::Table {
+        for it in all {
+            if let Some(command) = &it.owner_command {
+                output.note(format!("{}: its owner types there: {command}", it.cluster));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The exit code of a grant that does not hold everywhere.
+fn told(all: &[Standing]) -> Result<(), CliError> {
+    let broken = all.iter().filter(|it| it.is_broken()).count();
+    let open = all.iter().filter(|it| it.is_open()).count();
+    let of = all.len();
+    if broken > 0 {
+        let message = format!("the grant does not hold in {broken} of {of} clusters");
+        return Err(CliError::message(Kind::Unmet, message)
+            .hint("It stays granted, and holds once what is told above is mended; `towline access revoke` takes it back."));
+    }
+    if open > 0 {
+        let message = format!("{open} of {of} clusters have not said whether they have it");
+        return Err(CliError::message(Kind::Unavailable, message)
+            .hint("It stays granted, and holds once their agents are there: `towline check NAME` walks to one."));
+    }
+    Ok(())
+}
+
+async fn revoke(args: RevokeArgs, output: &Output) -> Result<(), CliError> {
+    let subject = Named::new(&args.whom.name, args.whom.group).map_err(usage)?;
+    let (client, _) = args.connect.connect("cli access").await?;
+    let hub = Hub::new(client);
+    let meant = |cluster: &str, grant: &Grant| {
+        let named = args.places.named();
+        (named.is_empty() || named.iter().any(|it| it.as_str() == cluster))
+            && args.role.as_ref().is_none_or(|role| *role == grant.role)
+            && (args.namespace.is_none() || args.namespace == grant.namespace)
+    };
+    let works = hub.works(Some(&subject)).await?;
+    let goes = works.into_iter().filter_map(|work| {
+        let (cluster, grant) = Grant::of(&work)?;
+        meant(&cluster, &grant).then_some((cluster, grant, work))
+    });
+    let mut goes: Vec<(String, Grant, Work)> = goes.collect();
+    goes.sort_by(|one, other| (&one.1, &one.0).cmp(&(&other.1, &other.0)));
+    if goes.is_empty() {
+        let message = format!("nothing of the kind is granted to {subject}");
+        return Err(
+            CliError::message(Kind::NotFound, message).hint("`towline access list` shows what is.")
+        );
+    }
+    let progress = output.progress("revoking");
+    let uids: BTreeSet<String> = goes.iter().filter_map(|(.., work)| work.uid()).collect();
+    let is_going = |work: &Work| work.uid().is_some_and(|uid| uids.contains(&uid));
+    // The hub's own right goes first: it ends what is under way, whether or not the member can be reached.
+    hub.let_through(&subject, is_going).await?;
+    for (.., work) in &goes {
+        hub.delete(work).await?;
+    }
+    let deadline = Instant::now() + args.wait;
+    let left: BTreeSet<String> = loop {
+        let works = hub.works(Some(&subject)).await?;
+        let left = works.iter().filter(|it| is_going(it)).filter_map(Work::uid);
+        let left: BTreeSet<String> = left.collect();
+        if left.is_empty() || Instant::now() >= deadline {
+            break left;
+        }
+        sleep(POLL).await;
+    };
+    drop(progress);
+    let done = goes.iter().map(|(cluster, grant, work)| {
+        let confirmed = work.uid().is_some_and(|uid| !left.contains(&uid));
+        let how = match confirmed {
+            true => format!("revoked in {cluster}"),
+            false => format!("revoked on the hub, and {cluster} has not confirmed it"),
+        };
+        let of = Standing::new(cluster.clone(), grant.clone(), Holds::Yes, None);
+        let place = grant.namespace.as_ref();
+        let place = place.map_or_else(String::new, |it| format!(" for namespace {it}"));
+        let shown = format!("{} {}{place}", grant.subject, grant.role);
+        match args.output {
+            Format::Table => Done::new(shown, how),
+            _ => Done::new(of.named(), how),
+        }
+    });
+    output.print_done(args.output, &done.collect::<Vec<_>>())?;
+    if left.is_empty() || args.wait.is_zero() {
+        return Ok(());
+    }
+    let message = format!("{} of {} have not been confirmed", left.len(), goes.len());
+    Err(CliError::message(Kind::Unavailable, message).hint(
+        "The hub lets them through to these no more; the members' agents take the roles back once they are there.",
+    ))
+}
+
+async fn list(args: ListArgs, output: &Output) -> Result<(), CliError> {
+    let subject = args.name.as_deref();
+    let subject = subject.map(|name| Named::new(name, args.group));
+    let subject = subject.transpose().map_err(usage)?;
+    let (client, _) = args.connect.connect("cli access").await?;
+    let works = Hub::new(client).works(subject.as_ref()).await?;
+    let standing = works.iter().filter_map(|work| {
+        let (cluster, grant) = Grant::of(work)?;
+        Some(Standing::new(cluster, grant, applied(work), None))
+    });
+    let meant = |it: &Standing| {
+        let named = &args.clusters;
+        named.is_empty() || named.iter().any(|name| name.as_str() == it.cluster)
+    };
+    let mut all: Vec<Standing> = standing.filter(meant).collect();
+    all.sort_by(|one, other| (&one.grant, &one.cluster).cmp(&(&other.grant, &other.cluster)));
+    if all.is_empty() && args.output == Format::Table {
+        output.note("nothing is granted; `towline access grant NAME -C CLUSTER` does");
+        return Ok(());
+    }
+    show(&all, args.output, output)
+}
+
+fn usage(error: Unmeant) -> CliError {
+    CliError::new(Kind::Usage, error)
+}

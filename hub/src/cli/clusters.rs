@@ -1,0 +1,67 @@
+//! Which clusters a verb is about: those that it names, or all that the hub has.
+
+use super::{CliError, Kind};
+use common::api::cluster::Cluster;
+use common::names::ClusterName;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use std::collections::BTreeSet;
+
+/// The clusters of these names, or all of the hub when there are none. There is at least one. Whoever may not list them
+/// may perhaps read those that they name.
+pub(super) async fn meant(
+    client: &Client,
+    named: &[ClusterName],
+) -> Result<BTreeSet<String>, CliError> {
+    let clusters: Api<Cluster> = Api::all(client.clone());
+    let there = match clusters.list_metadata(&ListParams::default()).await {
+        Ok(found) => {
+            let names = found.items.into_iter().filter_map(|it| it.metadata.name);
+            names.collect()
+        }
+        Err(error) if is_forbidden(&error) && !named.is_empty() => {
+            let mut there = BTreeSet::new();
+            for name in named {
+                let found = clusters.get_metadata_opt(name.as_str()).await;
+                let found = found.map_err(|error| unread(name, error))?;
+                there.extend(found.and_then(|it| it.metadata.name));
+            }
+            there
+        }
+        Err(error) => {
+            return Err(CliError::api(
+                "failed to list the clusters of the hub",
+                error,
+            ));
+        }
+    };
+    let there: BTreeSet<String> = there;
+    if named.is_empty() && there.is_empty() {
+        return Err(CliError::message(Kind::NotFound, "the hub has no cluster")
+            .hint("Register one: `towline token create --print-register-command`."));
+    }
+    if let Some(missing) = named.iter().find(|it| !there.contains(it.as_str())) {
+        let there: Vec<&str> = there.iter().map(String::as_str).collect();
+        let there = match there.as_slice() {
+            [] => "none".to_owned(),
+            some => some.join(", "),
+        };
+        let missing = missing.as_str();
+        let message = format!("the hub has no cluster {missing:?}; it has {there}");
+        return Err(CliError::message(Kind::NotFound, message));
+    }
+    match named {
+        [] => Ok(there),
+        some => Ok(some.iter().map(ClusterName::to_string).collect()),
+    }
+}
+
+/// Whether somebody lacks a right.
+pub(super) fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+/// That a cluster cannot be read.
+pub(super) fn unread(name: &ClusterName, error: kube::Error) -> CliError {
+    CliError::api(format!("failed to get cluster {name} of the hub"), error)
+}
