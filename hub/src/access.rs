@@ -8,10 +8,12 @@ mod lasting;
 mod pass;
 mod severed;
 mod taken;
+mod under_way;
 
 pub use lasting::{Body, Cut, Over};
 pub use pass::{Asked, Failure, onward, protocol};
 pub use taken::{TakenOver, Upgrade};
+pub use under_way::UnderWay;
 
 use crate::limit::{InFlight, Ticket};
 use bytes::Bytes;
@@ -23,7 +25,9 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use tokio::time::Instant;
 use tower::BoxError;
+use under_way::Standing;
 
 /// Requests of one user to all members at once.
 pub const STREAMS_OF_USER: usize = 64;
@@ -37,6 +41,7 @@ pub struct Tunnels {
     open: Arc<Mutex<Open>>,
     /// Requests of each cluster at once.
     streams: InFlight,
+    under_way: UnderWay,
 }
 
 #[derive(Default)]
@@ -50,6 +55,8 @@ struct Open {
 pub struct Tunnel {
     number: u64,
     sender: SendRequest<Sent>,
+    since: Instant,
+    under_way: UnderWay,
 }
 
 /// Keeps a tunnel where it is found, until it is dropped or another one of its cluster takes its place.
@@ -57,30 +64,43 @@ struct Kept {
     tunnels: Tunnels,
     cluster: String,
     number: u64,
-}
-
-impl Default for Tunnels {
-    fn default() -> Self {
-        Self {
-            open: Arc::default(),
-            streams: InFlight::of(STREAMS as usize),
-        }
-    }
+    _stands: Standing,
 }
 
 impl Tunnels {
+    /// None yet; what goes through them is counted there.
+    pub fn counted(under_way: UnderWay) -> Self {
+        Self {
+            open: Arc::default(),
+            streams: InFlight::of(STREAMS as usize),
+            under_way,
+        }
+    }
+
     /// Has a cluster be reached by this one from now on.
     fn keep(&self, cluster: &str, sender: SendRequest<Sent>) -> Kept {
         let mut open = lock(&self.open);
         open.next += 1;
         let number = open.next;
-        open.of
-            .insert(cluster.to_owned(), Tunnel { number, sender });
+        let tunnel = Tunnel {
+            number,
+            sender,
+            since: Instant::now(),
+            under_way: self.under_way.clone(),
+        };
+        open.of.insert(cluster.to_owned(), tunnel);
         Kept {
             tunnels: self.clone(),
             cluster: cluster.to_owned(),
             number,
+            _stands: self.under_way.stands(),
         }
+    }
+
+    /// A request under way, for a reference of metrics.
+    #[cfg(test)]
+    pub(crate) fn sample(&self) -> impl Sized + use<> {
+        self.under_way.begin("m1", "ann")
     }
 
     /// The one of a cluster.

@@ -17,7 +17,7 @@ pub mod trust;
 
 pub use announce::{APISERVICE, withdraw_unavailable};
 
-use crate::access::{STREAMS_OF_USER, Tunnels};
+use crate::access::{STREAMS_OF_USER, Tunnels, UnderWay};
 use crate::config::Access;
 use crate::limit::InFlight;
 use crate::world::World;
@@ -63,15 +63,23 @@ pub struct Aggregated {
     client: Client,
     env: Env,
     registered: Registered,
+    under_way: UnderWay,
 }
 
 impl Aggregated {
-    /// One over the clusters of a world that is not watched yet.
-    pub fn watching(access: Access, client: Client, env: Env, world: &World) -> Self {
+    /// One over the clusters of a world that is not watched yet; what goes through it is counted there.
+    pub fn watching(
+        access: Access,
+        client: Client,
+        env: Env,
+        world: &World,
+        under_way: UnderWay,
+    ) -> Self {
         Self {
             access,
             client,
             env,
+            under_way,
             registered: Registered::watching(world),
         }
     }
@@ -117,7 +125,7 @@ impl Aggregated {
             client: self.client.clone(),
             trusted,
             registered: self.registered.clone(),
-            tunnels: Tunnels::default(),
+            tunnels: Tunnels::counted(self.under_way.clone()),
             streams: InFlight::of(STREAMS_OF_USER),
             tls: made.tls,
             clock: self.env.clock.clone(),

@@ -3,6 +3,7 @@
 //! Everything that writes belongs to one term of leadership. A hub that loses its lease ends its term at
 //! once and begins a new one, with nothing remembered, when it leads again.
 
+use crate::access::UnderWay;
 use crate::aggregated::Aggregated;
 use crate::config::{Config, Propagating};
 use crate::controller::binding::sync::Sync;
@@ -88,6 +89,12 @@ pub async fn run(
         config,
         env,
     };
+    if hub.config.access.is_some() {
+        // In the process of an API server it is that one which takes tunnels, and tells of them.
+        let registry = state.registry.lock();
+        let mut registry = registry.unwrap_or_else(PoisonError::into_inner);
+        registry.register_collector(Box::new(hub.metrics.under_way.clone()));
+    }
     let admin_stop = CancellationToken::new();
     let (health, metrics) = (hub.config.health_address, hub.config.metrics_address);
     let serving = admin::serve(health, metrics, state, admin_stop.clone()).await?;
@@ -137,6 +144,7 @@ struct Shared {
     eviction: eviction::Metrics,
     fleet: Fleet,
     sizes: Sizes,
+    under_way: UnderWay,
 }
 
 impl Shared {
@@ -148,6 +156,7 @@ impl Shared {
             eviction: eviction::Metrics::register(&mut registry),
             fleet: Fleet::register(&mut registry),
             sizes: Sizes::register(&mut registry),
+            under_way: UnderWay::default(),
         }
     }
 }
@@ -285,7 +294,8 @@ impl Hub {
         );
         parts.spawn("monitor", monitor.run(stop.clone()));
         if let Some(access) = self.config.access.clone() {
-            let port = Aggregated::watching(access, client(), self.env.clone(), &world);
+            let under_way = self.metrics.under_way.clone();
+            let port = Aggregated::watching(access, client(), self.env.clone(), &world, under_way);
             parts.spawn("access", port.run(stop));
         }
         // Last: every listener is there.

@@ -14,6 +14,7 @@ use common::api::cluster::{ALLOWED_NAMESPACES_SHOWN, AgentInfo, ClusterStatus, R
 use common::conditions;
 use common::errors::chain;
 use common::time::to_time;
+use common::tunnel::Mode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -187,10 +188,16 @@ impl Ticker {
                     last_error: self.context.errors.text(),
                     orphans: self.context.orphans.borrow().clone(),
                     allowed_namespaces: self.allowed_namespaces(),
+                    proxy: self.proxy(),
                 },
                 unregister: answer.unregister(),
             },
         )
+    }
+
+    fn proxy(&self) -> Option<String> {
+        let mode = self.context.config.proxy;
+        (mode != Mode::Off).then(|| mode.to_string())
     }
 
     fn allowed_namespaces(&self) -> Vec<String> {

@@ -370,6 +370,10 @@ pub struct AgentInfo {
     )]
     #[schemars(length(max = 64), inner(length(max = 63)))]
     pub allowed_namespaces: Vec<String>,
+    /// What of the member its owner opened to users of the hub: read-only or impersonate; nothing without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub proxy: Option<String>,
 }
 
 /// How many allowed namespaces are named.

@@ -1,6 +1,7 @@
 //! Streams end with the rights they stand on, and a stream that is broken off never looks complete.
 
 use super::rig::{LONG, Stage, ask, ask_with, becomes, to};
+use crate::env::wait_for;
 use anyhow::{Context as _, Result, ensure};
 use common::names::PROXY_NAME;
 use http::Request;
@@ -10,6 +11,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::client::Body;
 use serde_json::json;
+use std::collections::BTreeSet;
 use tokio::time::timeout;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -81,6 +83,7 @@ async fn access_ends_with_its_rights() -> Result<()> {
     let ann = stage.client("ann", &[]).await?;
     let reader = stage.client("reader", &[]).await?;
     let (mut of_ann, mut of_reader) = (Watch::open(&ann).await?, Watch::open(&reader).await?);
+    counted(&stage, "m1", &["ann", "reader"]).await?;
     make(&ann, "first").await?;
     of_ann.sees("first").await?;
     of_reader.sees("first").await?;
@@ -131,8 +134,39 @@ async fn access_ends_with_its_rights() -> Result<()> {
         .await?
         .ok()?;
     of_ann.breaks().await?;
+    counted(&stage, "m1", &[]).await?;
     stage.passed().await;
     Ok(())
+}
+
+/// What is told of streams is those of these users, one each, and of nobody else.
+async fn counted(stage: &Stage, cluster: &str, users: &[&str]) -> Result<()> {
+    let of_cluster = match users.len() {
+        0 => None,
+        count => Some(format!("cluster=\"{cluster}\"}} {count}")),
+    };
+    let of_users = users.iter().map(|user| format!("user=\"{user}\"}} 1"));
+    let wanted: [(&str, BTreeSet<String>); 3] = [
+        (
+            "towline_hub_tunnels ",
+            BTreeSet::from([u8::from(!users.is_empty()).to_string()]),
+        ),
+        (
+            "towline_hub_tunnel_streams{",
+            of_cluster.into_iter().collect(),
+        ),
+        ("towline_hub_tunnel_streams_of_user{", of_users.collect()),
+    ];
+    wait_for(&format!("streams of {users:?}"), LONG, async || {
+        let text = stage.metrics().await?;
+        for (begin, wanted) in &wanted {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(begin));
+            let told: BTreeSet<String> = lines.map(str::to_owned).collect();
+            ensure!(told == *wanted, "{begin}: {told:?}");
+        }
+        Ok(true)
+    })
+    .await
 }
 
 /// The member's owner opened it for reading alone.

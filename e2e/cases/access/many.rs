@@ -1,7 +1,7 @@
 //! `towline get` of what members have, of several at once.
 
 use super::rig::{Stage, apply, reach};
-use crate::env::{Parts, Run, binary, run};
+use crate::env::{Parts, Run, binary, run, wait_for};
 use anyhow::{Context as _, Result, ensure};
 use common::labels::{MANAGED, MANAGED_VALUE};
 use serde_json::{Value, json};
@@ -90,6 +90,7 @@ async fn access_shows_what_many_members_have() -> Result<()> {
         "{denied:?}"
     );
     kubectl(&ann).await?;
+    walked(&stage).await?;
     closed.stop(WITHIN).await?;
     stage.passed().await;
     Ok(())
@@ -97,6 +98,35 @@ async fn access_shows_what_many_members_have() -> Result<()> {
 
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
+}
+
+/// `towline check` of a member that is open, and of one that is not.
+async fn walked(stage: &Stage) -> Result<()> {
+    for (cluster, access, tunnel) in [
+        ("m1", "opened: impersonate", "its owner does not let you in"),
+        (
+            "m2",
+            "off",
+            "off: its owner opened it to no user of the hub",
+        ),
+    ] {
+        wait_for(&format!("a look at {cluster}"), WITHIN, async || {
+            let look = ["check", cluster, "-o", "json"];
+            let found = stage.fleet.cli(&look).await?.ok()?;
+            let found: Value = serde_json::from_str(&found.stdout)?;
+            let says = |step: &str, text: &str| {
+                let mut all = found.as_array().into_iter().flatten();
+                all.any(|it| {
+                    let said = it["message"].as_str().unwrap_or_default();
+                    it["step"] == step && it["ok"] == true && said.contains(text)
+                })
+            };
+            ensure!(says("access", access) && says("tunnel", tunnel), "{found}");
+            Ok(true)
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 /// kubectl itself, at the member, by the hub's kubeconfig.

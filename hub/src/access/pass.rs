@@ -128,7 +128,9 @@ impl Tunnel {
     {
         let request = request(&asked, upgrade.as_ref().map(|(name, _)| *name))?;
         let request = request.map(|()| sent(body, upgrade.is_some()));
-        let kept = (Told::begin(&asked), kept);
+        let counted = self.under_way.begin(asked.cluster, asked.user);
+        let stands = self.stands(asked.cluster);
+        let kept = (Told::begin(&asked), counted, kept);
         let cluster = || asked.cluster.to_owned();
         let answer = self.send(request).await.map_err(|error| Failure::Lost {
             cluster: cluster(),
@@ -137,6 +139,9 @@ impl Tunnel {
         let code = answer.status();
         let mut said = headers::answered(answer.headers());
         said.remove(headers::UPGRADE);
+        if let Some(stands) = stands {
+            said.insert(headers::TUNNEL, stands);
+        }
         let mut response = match upgrade {
             Some((protocol, upgrade)) if code == StatusCode::OK => {
                 said.insert(UPGRADE, HeaderValue::from_static(protocol));
@@ -162,6 +167,17 @@ impl Tunnel {
         };
         *response.headers_mut() = said;
         Ok(response)
+    }
+}
+
+impl Tunnel {
+    /// How it stands, for whoever asks through it.
+    fn stands(&self, cluster: &str) -> Option<HeaderValue> {
+        let stands = headers::Stands {
+            seconds: self.since.elapsed().as_secs(),
+            streams: self.under_way.of_cluster(cluster),
+        };
+        HeaderValue::from_str(&stands.to_string()).ok()
     }
 }
 

@@ -7,6 +7,7 @@
 pub(super) mod clusters;
 pub(super) mod health;
 pub(super) mod rights;
+mod tunnel;
 mod way;
 
 use super::{CliError, Colours, ConnectArgs, Format, Kind, Output};
@@ -216,7 +217,11 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     if may_look {
         let now = SystemClock.now();
         let progress = output.progress("looking at clusters");
-        let found = clusters::look(&client, args.cluster.as_ref(), now).await?;
+        let mut found = clusters::look(&client, args.cluster.as_ref(), now).await?;
+        if let (Some(_), [one]) = (&args.cluster, found.as_mut_slice()) {
+            let walked = tunnel::look(&client, &one.name, one.opened.as_deref()).await;
+            one.findings.push(walked);
+        }
         drop(progress);
         walk.take_clusters(found, args.cluster.is_some())?;
     }

@@ -20,7 +20,7 @@ use super::respond::{self, Body, Reply};
 use super::shares::Shares;
 use super::slis::Slis;
 use super::standing::Changes;
-use crate::access::Tunnels;
+use crate::access::{Tunnels, UnderWay};
 use crate::apiserver::agents::Unknown;
 use crate::apiserver::audit::Audit;
 use crate::apiserver::authn::{Authenticator, Impersonators, Peer};
@@ -87,9 +87,12 @@ pub struct Router {
 impl Router {
     /// A router over its parts.
     pub fn new(parts: Parts) -> Self {
+        let under_way = UnderWay::default();
         let metrics = {
             let registry = parts.admin.registry.lock();
-            Metrics::register(&mut registry.unwrap_or_else(PoisonError::into_inner))
+            let mut registry = registry.unwrap_or_else(PoisonError::into_inner);
+            registry.register_collector(Box::new(under_way.clone()));
+            Metrics::register(&mut registry)
         };
         Self {
             parts: Arc::new(parts),
@@ -97,7 +100,7 @@ impl Router {
             metrics,
             slis: Slis::default(),
             impersonators: Arc::default(),
-            tunnels: Tunnels::default(),
+            tunnels: Tunnels::counted(under_way),
         }
     }
 

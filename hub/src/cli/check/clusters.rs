@@ -1,5 +1,5 @@
 //! Whether members are fresh and take Works: execution namespace, Lease, Ready, certificate, the agent's own
-//! last error, what is orphaned, and which reserved namespaces are open.
+//! last error, what is orphaned, which reserved namespaces are open, and what users of the hub may reach.
 
 use super::{Finding, Wrong};
 use crate::apiserver::table::age;
@@ -36,6 +36,8 @@ pub(in crate::cli) struct Found {
     pub(in crate::cli) certificate: Option<DateTime<Utc>>,
     /// How many objects in the member have no Work.
     pub(in crate::cli) orphans: i64,
+    /// What its owner opened it to users of the hub for.
+    pub(in crate::cli) opened: Option<String>,
     /// Step by step.
     pub(in crate::cli) findings: Vec<Finding>,
 }
@@ -209,6 +211,7 @@ fn found(cluster: &Cluster, around: &Around, now: DateTime<Utc>) -> Found {
         since: since.and_then(from_time),
         certificate: certificate_ends(cluster),
         orphans: orphaned.map_or(0, |it| it.count),
+        opened: opened(cluster).map(str::to_owned),
         findings: vec![
             registration(cluster),
             works(cluster, around.works),
@@ -218,6 +221,7 @@ fn found(cluster: &Cluster, around: &Around, now: DateTime<Utc>) -> Found {
             last_error(cluster),
             orphans(cluster),
             allowed(cluster),
+            access(cluster),
         ],
     }
 }
@@ -272,6 +276,19 @@ fn allowed(cluster: &Cluster) -> Finding {
     match allowed {
         [] => Finding::right(STEP, "none allowed"),
         names => Finding::right(STEP, format!("allowed to Works: {}", names.join(", "))),
+    }
+}
+
+fn opened(cluster: &Cluster) -> Option<&str> {
+    agent(cluster)?.proxy.as_deref()
+}
+
+/// What users of the hub may reach of it.
+fn access(cluster: &Cluster) -> Finding {
+    const STEP: &str = "access";
+    match opened(cluster) {
+        None => Finding::right(STEP, "off"),
+        Some(mode) => Finding::right(STEP, format!("opened: {mode}")),
     }
 }
 
@@ -465,6 +482,10 @@ mod tests {
             open,
             Ok("allowed to Works: kube-public, kube-system".into())
         );
+        assert_eq!(access(&cluster).seen, Ok("off".into()));
+        let status = cluster.status.as_mut().expect("there");
+        status.agent.as_mut().expect("there").proxy = Some("read-only".into());
+        assert_eq!(access(&cluster).seen, Ok("opened: read-only".into()));
     }
 
     #[test]

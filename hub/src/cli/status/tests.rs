@@ -42,6 +42,7 @@ fn cluster(name: &str, ready: Ready, findings: Vec<Finding>) -> Found {
         since: Some(now() - Duration::minutes(320)),
         certificate: Some(now() + Duration::hours(60)),
         orphans: 0,
+        opened: None,
         findings,
     }
 }

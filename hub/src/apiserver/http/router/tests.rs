@@ -578,6 +578,7 @@ async fn the_reference_of_metrics_is_what_there_is() {
     assert_eq!(rig.ask(&Peer::Itself, "GET", MAPS, &NONE).await.0, 200);
     let registry = &rig.running.router.parts().admin.registry;
     crate::run::sample_metrics(registry);
+    let _under_way = rig.running.router.tunnels.sample();
     let all = {
         let registry = registry.lock().expect("not poisoned");
         common::exposition::describe(&registry).expect("describes")
