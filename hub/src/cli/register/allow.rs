@@ -76,9 +76,8 @@ fn bindings() -> Value {
 pub(super) fn without_binding(rules: &[Value]) -> Vec<Value> {
     let binds = |rule: &Value| rule["verbs"] == json!(["bind"]);
     let some = rules.iter().any(binds);
-    let kept = rules
-        .iter()
-        .filter(|rule| !binds(rule) && !(some && **rule == bindings()));
+    let ours = |rule: &Value| binds(rule) || (some && *rule == bindings());
+    let kept = rules.iter().filter(|rule| !ours(rule));
     kept.cloned().collect()
 }
 
