@@ -24,6 +24,7 @@ mod network_agents;
 mod network_clients;
 mod pod;
 mod propagation;
+mod push;
 mod real_node;
 mod registration_errors;
 mod registration_fire;

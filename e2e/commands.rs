@@ -7,6 +7,7 @@ mod fleet;
 mod keeper;
 mod latency;
 mod propagation;
+mod push;
 mod relay;
 mod status;
 mod up;
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     Figures(figures::FiguresArgs),
     /// Measure how fast policies become Works, and what a large fleet costs; takes minutes, and a quiet machine
     Propagation(propagation::PropagationArgs),
+    /// Measure what the process beside a hub takes for each cluster that was joined
+    Push(push::PushArgs),
     /// Hold a lab in the foreground until told to end; `up` runs it in the background
     #[command(hide = true)]
     Keep(up::LabArgs),
@@ -73,6 +76,7 @@ impl Command {
             Self::Fleet(args) => fleet::fleet(&args).await,
             Self::Figures(args) => figures::figures(&args).await,
             Self::Propagation(args) => propagation::propagation(&args).await,
+            Self::Push(args) => push::push(&args).await,
             Self::Keep(args) => keeper::keep(&args).await,
             Self::Relay { listen, to } => relay::relay(&listen, &to).await,
         }

@@ -4,8 +4,9 @@
 
 mod flags;
 
-pub use flags::RunArgs;
+pub use flags::{PushArgs, RunArgs};
 
+use common::joined::Joined;
 use common::names::{ClusterName, InvalidClusterName};
 use common::reserved::{InvalidNamespace, Reserved};
 use common::telemetry::TelemetryArgs;
@@ -34,6 +35,36 @@ pub struct Config {
     pub metrics_address: Option<SocketAddr>,
     /// Logging.
     pub telemetry: TelemetryArgs,
+}
+
+/// The flags of a process with an agent for every cluster that the hub reaches itself, validated.
+#[derive(Debug, Clone)]
+pub struct PushConfig {
+    /// The hub's kubeconfig.
+    pub kubeconfig: Option<PathBuf>,
+    /// Context in it.
+    pub context: Option<String>,
+    /// Whether the process ends when its standard input does.
+    pub end_with_stdin: bool,
+    /// How each agent is set up, but for what is said of its cluster.
+    pub agent: Config,
+    /// Where health is served.
+    pub health_address: Option<SocketAddr>,
+    /// Where metrics are served.
+    pub metrics_address: Option<SocketAddr>,
+    /// Logging.
+    pub telemetry: TelemetryArgs,
+}
+
+impl PushConfig {
+    /// How the agent of one cluster is set up.
+    pub fn of(&self, cluster: &ClusterName, joined: &Joined) -> Result<Config, InvalidNamespace> {
+        let mut config = self.agent.clone();
+        config.hub.bootstrap.cluster = Some(cluster.clone());
+        config.member.reserved = Reserved::new(&config.member.namespace, &joined.allowed)?;
+        config.proxy = joined.mode;
+        Ok(config)
+    }
 }
 
 /// How the hub is reached, and how registration goes.
@@ -211,6 +242,39 @@ mod tests {
         assert_eq!(c.hub.certificate_seconds, 90 * 24 * 3600);
         assert!(c.member.leader.is_some());
         assert!(c.status.resource_modeling);
+    }
+
+    #[derive(Debug, Parser)]
+    struct Push {
+        #[command(flatten)]
+        push: PushArgs,
+    }
+
+    #[test]
+    fn agents_of_one_process_differ_in_what_was_said_of_their_clusters() {
+        let push = Push::try_parse_from(["towline-agent", "--cluster-lease-duration=8s"]);
+        let push = push.expect("valid").push.into_config().expect("valid");
+        let alone = config(&["--cluster-lease-duration=8s"]).expect("valid");
+        assert_eq!(push.health_address, alone.health_address);
+        let mut joined = Joined {
+            server: "https://member".into(),
+            ca_pem: None,
+            server_name: None,
+            token: common::secret::Secret::new("t".into()),
+            proxy: None,
+            proxy_headers: common::secret::Secret::default(),
+            allowed: vec!["kube-a".into()],
+            mode: common::tunnel::Mode::ReadOnly,
+        };
+        let name = ClusterName::parse("m1").expect("valid");
+        let own = push.of(&name, &joined).expect("valid");
+        assert_eq!(own.hub.bootstrap.cluster.as_ref(), Some(&name));
+        assert_eq!(own.member.reserved.allowed(), ["kube-a"]);
+        assert_eq!(own.proxy, joined.mode);
+        assert_eq!(own.lease.duration, alone.lease.duration);
+        assert!(own.health_address.is_none() && own.member.leader.is_some());
+        joined.allowed = vec!["shop".into()];
+        assert!(push.of(&name, &joined).is_err(), "it is not reserved");
     }
 
     #[test]

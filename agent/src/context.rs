@@ -5,6 +5,7 @@ use crate::hub::HubHandle;
 use common::api::cluster::OrphanReport;
 use common::chance::Chance;
 use common::names::ClusterName;
+use common::proxy::ProxyChoice;
 use common::signal;
 use common::time::SharedClock;
 use common::unregister::Mode;
@@ -31,6 +32,8 @@ pub struct AgentContext {
     pub member: kube::Client,
     /// How the member's API is reached.
     pub member_config: kube::Config,
+    /// What a proxy on the way there is told.
+    pub member_proxy: ProxyChoice,
     /// Time of day.
     pub clock: SharedClock,
     /// What is drawn.

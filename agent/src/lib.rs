@@ -13,6 +13,7 @@ pub mod heartbeat;
 pub mod hub;
 pub mod member;
 pub mod proxy;
+pub mod push;
 pub mod registration;
 pub mod report;
 pub mod rotation;

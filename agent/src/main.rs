@@ -1,6 +1,6 @@
 //! `towline-agent`: the process.
 
-use agent::config::RunArgs;
+use agent::config::{PushArgs, RunArgs};
 use agent::run;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
@@ -21,19 +21,22 @@ struct Cli {
 enum Command {
     /// Register with the hub if need be, and work.
     Run(Box<RunArgs>),
+    /// Beside a hub: work for every cluster that the hub reaches itself, as `towline join` made them known.
+    Push(Box<PushArgs>),
     /// Print the version.
     Version,
 }
 
 fn main() -> ExitCode {
-    let args = match Cli::parse().command {
+    let started = match Cli::parse().command {
         Command::Version => {
             println!("towline-agent {}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
         }
-        Command::Run(args) => *args,
+        Command::Run(args) => alone(*args),
+        Command::Push(args) => push(*args),
     };
-    match start(args) {
+    match started {
         Ok(code) => code,
         Err(error) => {
             eprintln!("towline-agent: {error:#}");
@@ -42,19 +45,48 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(args: RunArgs) -> anyhow::Result<ExitCode> {
+fn alone(args: RunArgs) -> anyhow::Result<ExitCode> {
     let config = match args.into_config() {
         Ok(config) => config,
-        Err(error) => {
-            let error = agent::error::Error::Config(error);
-            eprintln!("towline-agent: {}", chain(&error));
-            return Ok(ExitCode::from(error.code().exit_status()));
-        }
+        Err(error) => return Ok(refused(error)),
     };
     common::telemetry::init(&config.telemetry)?;
-    common::tls::install_provider();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), ?config, "starting");
-    // One thread: the agent mostly waits, and every further one costs memory.
+    work(|shutdown| run::run(config, Env::system(), shutdown))
+}
+
+fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
+    let config = match args.into_config() {
+        Ok(config) => config,
+        Err(error) => return Ok(refused(error)),
+    };
+    common::telemetry::init(&config.telemetry)?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), ?config, "starting");
+    work(|shutdown| {
+        if config.end_with_stdin {
+            let over = shutdown.clone();
+            // A thread waits there for as long as the process runs.
+            tokio::task::spawn_blocking(move || {
+                let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+                over.cancel();
+            });
+        }
+        agent::push::run(config, Env::system(), shutdown)
+    })
+}
+
+fn refused(error: agent::config::Error) -> ExitCode {
+    let error = agent::error::Error::Config(error);
+    eprintln!("towline-agent: {}", chain(&error));
+    ExitCode::from(error.code().exit_status())
+}
+
+fn work<F>(run: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<ExitCode>
+where
+    F: Future<Output = Result<(), agent::error::Error>>,
+{
+    common::tls::install_provider();
+    // One thread: agents mostly wait, and every further one costs memory.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -62,7 +94,7 @@ fn start(args: RunArgs) -> anyhow::Result<ExitCode> {
     let ended = runtime.block_on(async {
         let shutdown = CancellationToken::new();
         common::shutdown::on_signals(shutdown.clone()).context("failed to listen for signals")?;
-        anyhow::Ok(run::run(config, Env::system(), shutdown).await)
+        anyhow::Ok(run(shutdown).await)
     })?;
     // A lookup of names may still block a thread; nothing waits for it.
     runtime.shutdown_background();

@@ -79,7 +79,7 @@ pub async fn run(context: AgentContext) {
         chance: context.chance.clone(),
         network: None,
     };
-    let relay = match Relay::new(&context.member_config, &env) {
+    let relay = match Relay::new(&context.member_config, &context.member_proxy, &env) {
         Ok(relay) => relay,
         Err(error) => {
             let error = chain(&error).to_string();

@@ -358,7 +358,11 @@ impl Run<'_> {
         reporter.say(Phase::Registering, reason, &message).await;
     }
 
-    async fn tell(&self, action: &'static str, source: &(dyn std::error::Error + 'static)) {
+    async fn tell(
+        &self,
+        action: &'static str,
+        source: &(dyn std::error::Error + Send + Sync + 'static),
+    ) {
         let message = format!("failed to {action}, trying again: {}", chain(source));
         if self.retry.failures() == 0 {
             tracing::warn!("{message}");

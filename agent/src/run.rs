@@ -69,7 +69,7 @@ pub async fn run(config: Config, env: Env, shutdown: CancellationToken) -> Resul
     let serving = serving.await.map_err(|e| Error::Serve(Box::new(e)))?;
     tracing::info!(health = ?serving.health, metrics = ?serving.metrics, "serving");
 
-    let options = ClientOptions::new("agent").with_timeout(MEMBER_TIMEOUT);
+    let options = member_options();
     let MemberConfig {
         kubeconfig,
         context,
@@ -89,6 +89,7 @@ pub async fn run(config: Config, env: Env, shutdown: CancellationToken) -> Resul
             Reporter::in_member(member.clone(), namespace, installation, clock)
         }
     });
+    let registers = config.hub.kubeconfig.is_none();
     let process = Process {
         config,
         env,
@@ -96,17 +97,66 @@ pub async fn run(config: Config, env: Env, shutdown: CancellationToken) -> Resul
         checks,
         member,
         member_config,
+        member_proxy: ProxyChoice::direct(),
         reporter,
         shutdown,
     };
     let ended = process.live().await;
-    if let Err(error) = &ended {
-        let reason = error.code().as_str();
-        let message = chain(error).to_string();
-        process.reporter.say(Phase::Failed, reason, &message).await;
+    if registers
+        && matches!(ended, Ok(End::Left))
+        && process.config.member.kubeconfig.is_none()
+        && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+    {
+        // Ending by itself would only have the container started again.
+        let _ = timeout(FAREWELL, process.shutdown.cancelled()).await;
     }
     admin_stop.cancel();
-    ended
+    ended.map(drop)
+}
+
+/// An agent beside others in one process, for a member whose API is reached by what is given. Works until `shutdown`,
+/// until it has left its member, or until it cannot go on.
+pub async fn beside(
+    config: Config,
+    env: Env,
+    (member, member_config, member_proxy): (kube::Client, kube::Config, ProxyChoice),
+    shutdown: CancellationToken,
+) -> Result<Beside, Error> {
+    let namespace = &config.member.namespace;
+    let reporter = Reporter::in_member(member.clone(), namespace, None, env.clock.clone());
+    let readiness = admin::Checks::default();
+    let process = Process {
+        config: Arc::new(config),
+        env,
+        metrics: Arc::default(),
+        checks: Checks {
+            registered: readiness.add("registered"),
+            hub: readiness.add("hub"),
+        },
+        member,
+        member_config,
+        member_proxy,
+        reporter: Arc::new(reporter),
+        shutdown,
+    };
+    Ok(match process.live().await? {
+        End::Left => Beside::Left,
+        End::Shutdown | End::Stepped | End::Reregistered => Beside::Stopped,
+    })
+}
+
+/// How an agent beside others ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    /// It was told to.
+    Stopped,
+    /// The hub unregistered its cluster, and it took itself out of the member.
+    Left,
+}
+
+/// How the clients of a member are made.
+pub fn member_options() -> ClientOptions {
+    ClientOptions::new("agent").with_timeout(MEMBER_TIMEOUT)
 }
 
 /// Readiness by name.
@@ -123,26 +173,33 @@ struct Process {
     checks: Checks,
     member: kube::Client,
     member_config: kube::Config,
+    member_proxy: ProxyChoice,
     reporter: Arc<Reporter>,
     shutdown: CancellationToken,
 }
 
 impl Process {
-    async fn live(&self) -> Result<(), Error> {
-        match &self.config.hub.kubeconfig {
+    async fn live(&self) -> Result<End, Error> {
+        let ended = match &self.config.hub.kubeconfig {
             Some(_) => self.live_by_hand().await,
             None => self.live_registered().await,
+        };
+        if let Err(error) = &ended {
+            let reason = error.code().as_str();
+            let message = chain(error).to_string();
+            self.reporter.say(Phase::Failed, reason, &message).await;
         }
+        ended
     }
 
     /// With the credentials of a kubeconfig: nothing to register, renew or remove.
-    async fn live_by_hand(&self) -> Result<(), Error> {
+    async fn live_by_hand(&self) -> Result<End, Error> {
         let hub = &self.config.hub;
         let cluster = hub.bootstrap.cluster.clone();
         let missing = "--hub-kubeconfig needs --cluster-name";
         let cluster = cluster.ok_or_else(|| Error::Bootstrap(missing.into()))?;
         let Some(cluster_id) = self.cluster_id(None).await? else {
-            return Ok(());
+            return Ok(End::Shutdown);
         };
         let proxy = hub
             .bootstrap
@@ -159,20 +216,24 @@ impl Process {
         };
         self.checks.registered.ok();
         let mut candidacy = self.stand();
+        let mut last = End::Shutdown;
         while candidacy.wait_to_lead(&self.shutdown).await {
             let handle = HubHandle::new(Arc::new(connector.clone())).await?;
             let (_, certified) = signal::channel(Certified::default());
             let term = Term::new(self, &cluster, &cluster_id, handle, certified, None);
             match term.work(None, &mut candidacy).await? {
                 End::Stepped | End::Reregistered => {}
-                End::Shutdown | End::Left => break,
+                end @ (End::Shutdown | End::Left) => {
+                    last = end;
+                    break;
+                }
             }
         }
         candidacy.end().await;
-        Ok(())
+        Ok(last)
     }
 
-    async fn live_registered(&self) -> Result<(), Error> {
+    async fn live_registered(&self) -> Result<End, Error> {
         let MemberConfig {
             namespace,
             state_dir,
@@ -189,7 +250,7 @@ impl Process {
             .is_none()
             .then(|| Api::<Secret>::namespaced(self.member.clone(), namespace));
         let Some(cluster_id) = self.cluster_id(Some(&store)).await? else {
-            return Ok(());
+            return Ok(End::Shutdown);
         };
         let registrar = Arc::new(Registrar {
             store,
@@ -203,14 +264,7 @@ impl Process {
             .terms(&registrar, secrets.as_ref(), &mut candidacy)
             .await;
         candidacy.end().await;
-        if let Ok(End::Left) = &ended
-            && self.config.member.kubeconfig.is_none()
-            && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
-        {
-            // Ending by itself would only have the container started again.
-            let _ = timeout(FAREWELL, self.shutdown.cancelled()).await;
-        }
-        ended.map(drop)
+        ended
     }
 
     async fn terms(

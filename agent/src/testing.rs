@@ -89,6 +89,7 @@ pub(crate) async fn context(hub: Client, member: Client) -> AgentContext {
             .expect("connects"),
         member,
         member_config: kube::Config::new(http::Uri::from_static("https://member.test")),
+        member_proxy: common::proxy::ProxyChoice::direct(),
         clock: Arc::new(SimClock::starting_at(base)),
         chance: Chance::seeded(1),
         metrics: Arc::default(),

@@ -215,7 +215,7 @@ impl<R: Reconcile> Shell<R> {
         let span = tracing::debug_span!("reconcile", controller = R::NAME, object.name = %key);
         let of = key.clone();
         let task = async move { reconciler.reconcile(&of).await }.instrument(span);
-        let id = self.running.spawn(task).id();
+        let id = self.running.spawn(task.in_current_span()).id();
         self.keys.insert(id, (key, Instant::now()));
     }
 

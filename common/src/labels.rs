@@ -121,6 +121,9 @@ pub const TAINT_UNREACHABLE: &str = "cluster.karmada.io/unreachable";
 
 /// Cluster annotation: the registration that is in force (see [`crate::identity`]).
 pub const REGISTRATION_ID: &str = "towline.dev/registration-id";
+/// Cluster annotation: UID and version of the Secret that `towline join` wrote for it (see [`crate::joined`]). A
+/// cluster of mode Push without it is served by nobody of ours.
+pub const JOINED: &str = "towline.dev/joined";
 /// CSR annotation: the UID of the member's `kube-system`, proposed once by the agent.
 pub const CLUSTER_ID: &str = "towline.dev/cluster-id";
 /// Cluster annotation that permits deletion and tells the agent what to do with its objects:

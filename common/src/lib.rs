@@ -3,7 +3,7 @@
 //! Pure (no clock, no I/O, no tokio): `api`, `names`, `labels`, `identity`, `conditions`, `backoff`,
 //! `duration`, `errors`, `gvk`, `harmless`, `interpreter`, `lua`, `merge`, `quantity`, `reserved`, `secret`, `selector`,
 //! `token`, `unregister`, `yaml`.
-//! Edges: `admin`, `chance`, `client`, `controller`, `discovery`, `env`, `leader`, `mapper`, `proxy`, `queue`,
+//! Edges: `admin`, `chance`, `client`, `controller`, `discovery`, `env`, `joined`, `leader`, `mapper`, `proxy`, `queue`,
 //! `rest`, `telemetry`, `time`, `tls`, `watch`.
 
 pub mod admin;
@@ -23,6 +23,7 @@ pub mod gvk;
 pub mod harmless;
 pub mod identity;
 pub mod interpreter;
+pub mod joined;
 pub mod labels;
 pub mod leader;
 pub mod lock;

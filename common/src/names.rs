@@ -10,6 +10,10 @@ pub const CLUSTER_NAMESPACE: &str = "karmada-cluster";
 pub const SYSTEM_NAMESPACE: &str = "karmada-system";
 /// In the member: the ServiceAccount that acts as users of the hub and may do nothing else, and the roles around it.
 pub const PROXY_NAME: &str = "towline-agent-proxy";
+/// On the hub: the ServiceAccount that serves clusters of mode Push, and the roles around it.
+pub const PUSH_NAME: &str = "towline-push";
+/// The same as a user with a client certificate, where the hub runs no Pods.
+pub const PUSH_USER: &str = "towline:push";
 /// Namespace of the agent in a member.
 pub const AGENT_NAMESPACE: &str = "towline-system";
 /// Name of everything of the agent in a member that is not named otherwise: ServiceAccount,
@@ -19,6 +23,9 @@ pub const AGENT_NAME: &str = "towline-agent";
 pub const AGENT_WORKLOADS: &str = "towline-agent-workloads";
 /// Secret in the member with what the operator hands to the agent.
 pub const BOOTSTRAP_SECRET: &str = "towline-agent-bootstrap";
+/// Secret in the member with a token of the agent's ServiceAccount: where `towline join` gets none that lasts on
+/// request.
+pub const TOKEN_SECRET: &str = "towline-agent-token";
 /// Secret in the member with what the agent keeps for itself.
 pub const CREDENTIALS_SECRET: &str = "towline-agent-credentials";
 /// Secrets in the member with what the hub wanted there last: this, and a number below

@@ -1,7 +1,7 @@
 //! The way out: whether a connection goes through an HTTP proxy, and the CONNECT that opens it.
 
 use crate::client::HostPort;
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue, header};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,16 @@ const ANSWER_MAX: usize = 16 * 1024;
 
 /// Which connections go through which proxy. `Debug` hides its password.
 #[derive(Clone, Default)]
-pub struct ProxyChoice(Option<Arc<Matcher>>);
+pub struct ProxyChoice {
+    rules: Option<Arc<Matcher>>,
+    headers: Headers,
+}
+
+/// What a CONNECT says besides.
+type Headers = Option<Arc<[(HeaderName, HeaderValue)]>>;
+
+/// Headers that a CONNECT has anyway, or that would make another request of it.
+const OWN_HEADERS: [&str; 4] = ["host", "content-length", "transfer-encoding", "connection"];
 
 /// A proxy that a connection has to go through.
 #[derive(Clone)]
@@ -20,6 +29,7 @@ pub struct Proxy {
     /// Where it listens.
     pub address: HostPort,
     authorization: Option<HeaderValue>,
+    headers: Headers,
 }
 
 /// Why a proxy cannot be used.
@@ -31,6 +41,9 @@ pub enum InvalidProxy {
     /// A scheme that is not spoken.
     #[error("proxy scheme {0:?} is not supported; use an http:// proxy")]
     Scheme(String),
+    /// A header that cannot be sent. Its value is not repeated.
+    #[error("{0:?} is no header that can be sent to a proxy")]
+    Header(String),
 }
 
 /// Why a proxy did not open a tunnel.
@@ -55,23 +68,63 @@ pub enum TunnelError {
 impl ProxyChoice {
     /// No proxy, whatever the environment says.
     pub const fn direct() -> Self {
-        Self(None)
+        Self {
+            rules: None,
+            headers: None,
+        }
+    }
+
+    fn by(rules: Matcher) -> Self {
+        Self {
+            rules: Some(Arc::new(rules)),
+            headers: None,
+        }
+    }
+
+    /// The same, with these headers in each CONNECT.
+    pub fn with_headers<'a>(
+        self,
+        headers: impl IntoIterator<Item = (&'a String, &'a String)>,
+    ) -> Result<Self, InvalidProxy> {
+        let one = |(name, value): (&String, &String)| {
+            let invalid = || InvalidProxy::Header(name.clone());
+            let parsed = HeaderName::try_from(name).map_err(|_| invalid())?;
+            let mut value = HeaderValue::try_from(value).map_err(|_| invalid())?;
+            if OWN_HEADERS.contains(&parsed.as_str()) {
+                return Err(invalid());
+            }
+            value.set_sensitive(true);
+            Ok((parsed, value))
+        };
+        let headers: Vec<_> = headers.into_iter().map(one).collect::<Result<_, _>>()?;
+        Ok(Self {
+            headers: (!headers.is_empty()).then(|| headers.into()),
+            ..self
+        })
+    }
+
+    /// The same, with the headers of another choice.
+    #[must_use]
+    pub fn with_headers_of(self, other: &Self) -> Self {
+        Self {
+            headers: other.headers.clone(),
+            ..self
+        }
     }
 
     /// `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` of the process, in either case of letters.
     pub fn environment() -> Self {
-        Self(Some(Arc::new(Matcher::from_env())))
+        Self::by(Matcher::from_env())
     }
 
     /// What an environment with these values would choose.
     pub fn from_values(https_proxy: &str, no_proxy: &str) -> Self {
-        let matcher = Matcher::builder().https(https_proxy).no(no_proxy).build();
-        Self(Some(Arc::new(matcher)))
+        Self::by(Matcher::builder().https(https_proxy).no(no_proxy).build())
     }
 
     /// This proxy, for every connection.
     pub fn explicit(url: &str) -> Result<Self, InvalidProxy> {
-        let choice = Self(Some(Arc::new(Matcher::builder().all(url).build())));
+        let choice = Self::by(Matcher::builder().all(url).build());
         let probe = HostPort::new("hub.invalid", 443);
         let intercept = choice.intercept(&probe).ok_or(InvalidProxy::Syntax)?;
         endpoint(&intercept).map(|_| choice)
@@ -84,12 +137,16 @@ impl ProxyChoice {
 
     /// The proxy to reach `target` through, if any.
     pub fn proxy_for(&self, target: &HostPort) -> Result<Option<Proxy>, InvalidProxy> {
-        self.intercept(target).as_ref().map(endpoint).transpose()
+        let found = self.intercept(target).as_ref().map(endpoint).transpose()?;
+        Ok(found.map(|proxy| Proxy {
+            headers: self.headers.clone(),
+            ..proxy
+        }))
     }
 
     fn intercept(&self, target: &HostPort) -> Option<Intercept> {
         let uri = target.url().parse().ok()?;
-        self.0.as_ref()?.intercept(&uri)
+        self.rules.as_ref()?.intercept(&uri)
     }
 }
 
@@ -103,12 +160,13 @@ fn endpoint(intercept: &Intercept) -> Result<Proxy, InvalidProxy> {
     Ok(Proxy {
         address: HostPort::new(host, uri.port_u16().unwrap_or(80)),
         authorization: intercept.basic_auth().cloned(),
+        headers: None,
     })
 }
 
 impl fmt::Debug for ProxyChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() {
+        f.write_str(if self.rules.is_some() {
             "ProxyChoice(by rule)"
         } else {
             "ProxyChoice(direct)"
@@ -129,8 +187,18 @@ impl Proxy {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n").into_bytes();
-        if let Some(value) = &self.authorization {
+        let more = self.headers.as_deref().unwrap_or_default();
+        let given = more
+            .iter()
+            .any(|(name, _)| name == header::PROXY_AUTHORIZATION);
+        if let Some(value) = self.authorization.as_ref().filter(|_| !given) {
             request.extend_from_slice(b"Proxy-Authorization: ");
+            request.extend_from_slice(value.as_bytes());
+            request.extend_from_slice(b"\r\n");
+        }
+        for (name, value) in more {
+            request.extend_from_slice(name.as_str().as_bytes());
+            request.extend_from_slice(b": ");
             request.extend_from_slice(value.as_bytes());
             request.extend_from_slice(b"\r\n");
         }
@@ -213,10 +281,35 @@ mod tests {
         );
     }
 
+    #[test]
+    fn headers_are_judged_and_hidden() {
+        let with = |name: &str, value: &str| {
+            let (name, value) = (name.to_owned(), value.to_owned());
+            ProxyChoice::direct().with_headers([(&name, &value)])
+        };
+        let choice = with("X-Team", "hunter2").expect("valid");
+        let explicit = ProxyChoice::explicit("http://p:1").expect("valid");
+        let proxy = explicit.with_headers_of(&choice);
+        let proxy = proxy.proxy_for(&HostPort::new("m", 1)).expect("usable");
+        assert!(!format!("{choice:?}{proxy:?}").contains("hunter2"));
+        assert_eq!(proxy.and_then(|it| it.headers).map(|it| it.len()), Some(1));
+        for (name, value) in [
+            ("Host", "x"),
+            ("content-length", "1"),
+            ("a b", "x"),
+            ("a", "x\r\nHost: y"),
+        ] {
+            let refused = with(name, value).err();
+            assert_eq!(refused, Some(InvalidProxy::Header(name.to_owned())));
+        }
+    }
+
     #[tokio::test]
     async fn tunnels_are_asked_for() {
         let (mut client, mut server) = tokio::io::duplex(4096);
+        let (name, value) = ("X-Team".to_owned(), "red".to_owned());
         let proxy = ProxyChoice::explicit("http://me:pw@p:1")
+            .and_then(|c| c.with_headers([(&name, &value)]))
             .and_then(|c| c.proxy_for(&HostPort::new("::1", 6443)))
             .expect("usable")
             .expect("one");
@@ -232,7 +325,7 @@ mod tests {
         };
         let (result, request) = tokio::join!(proxy.connect(&mut client, &target), asked);
         assert!(request.starts_with("CONNECT [::1]:6443 HTTP/1.1\r\nHost: [::1]:6443\r\n"));
-        assert!(request.contains("Proxy-Authorization: Basic bWU6cHc=\r\n"));
+        assert!(request.contains("Proxy-Authorization: Basic bWU6cHc=\r\nx-team: red\r\n"));
         assert!(matches!(
             result,
             Err(TunnelError::Refused { status: 407, .. })

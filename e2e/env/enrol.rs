@@ -143,6 +143,7 @@ impl Enrolled {
             hub: HubHandle::new(to_hub).await?,
             member: member.0,
             member_config: member.1,
+            member_proxy: ProxyChoice::direct(),
             clock: env.clock.clone(),
             chance: env.chance.clone(),
             metrics: Arc::new(Mutex::new(Registry::default())),

@@ -18,6 +18,7 @@ mod files;
 mod get;
 mod init;
 mod interpret;
+mod join;
 mod kubeconfig;
 mod kubectl;
 mod orphans;
@@ -29,6 +30,7 @@ pub(crate) mod register;
 mod status;
 mod taint;
 mod token;
+mod unjoin;
 mod unregister;
 mod why;
 mod work;
@@ -38,6 +40,7 @@ pub use error::{CliError, Kind};
 pub use output::{Colours, Done, Format, Named, Output, Progress, Table};
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use common::proxy::ProxyChoice;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -64,6 +67,10 @@ enum Verb {
     Register(register::Args),
     /// Remove a member cluster from the hub, and the agent from the member.
     Unregister(unregister::Args),
+    /// Make a cluster that the hub can reach a member, without an agent of its own.
+    Join(Box<join::Args>),
+    /// Remove a cluster that was joined from the hub, and everything of Towline from the cluster.
+    Unjoin(unjoin::Args),
     /// Place nothing new in clusters; what is there stays.
     Cordon(cordon::Args),
     /// Let policies place in clusters again.
@@ -155,10 +162,20 @@ impl ConnectArgs {
         &self,
         options: &common::client::ClientOptions,
     ) -> Result<(kube::Client, kube::Config), CliError> {
-        common::client::kubeconfig_client(
+        self.connect_through(options, &ProxyChoice::direct()).await
+    }
+
+    /// The same; the proxy that the kubeconfig names is told the headers of `proxy`.
+    async fn connect_through(
+        &self,
+        options: &common::client::ClientOptions,
+        proxy: &ProxyChoice,
+    ) -> Result<(kube::Client, kube::Config), CliError> {
+        common::client::kubeconfig_client_through(
             self.kubeconfig.as_deref(),
             self.context.as_deref(),
             options,
+            proxy,
             &common::env::Env::system(),
         )
         .await
@@ -224,6 +241,8 @@ async fn run(verb: Verb, output: &Output) -> Result<ExitCode, CliError> {
         Verb::Token(args) => token::run(args, output).await,
         Verb::Register(args) => register::run(args, output).await,
         Verb::Unregister(args) => unregister::run(args, output).await,
+        Verb::Join(args) => join::run(*args, output).await,
+        Verb::Unjoin(args) => unjoin::run(args, output).await,
         Verb::Cordon(args) => cordon::cordon(args, output).await,
         Verb::Uncordon(args) => cordon::uncordon(args, output).await,
         Verb::Taint(args) => taint::run(args, output).await,

@@ -68,6 +68,7 @@ impl Installation {
         let info = self.cluster_info.as_ref().map(ClusterInfo::desired);
         [
             rbac::grants(),
+            rbac::push(),
             roles::desired(),
             // A hub that runs puts cluster-info back as the marker has it, so the marker comes first.
             vec![self.marker()],

@@ -8,6 +8,7 @@ mod beside;
 pub mod encryption;
 mod hint;
 mod kubeconfig;
+mod push;
 pub mod restore;
 pub mod revoke;
 
@@ -34,6 +35,7 @@ use common::duration;
 use common::env::Env;
 use common::telemetry::TelemetryArgs;
 use kube::Client;
+use push::Push;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -103,6 +105,10 @@ struct ServerArgs {
     #[arg(long, value_name = "N", default_value_t = STRANGERS_OF_ADDRESS,
         env = "TOWLINE_HUB_CONNECTIONS_PER_ADDRESS")]
     connections_per_address: usize,
+    /// Program that is run beside this one, as `PROGRAM push`, while there are clusters that `towline join` made known;
+    /// `none` to run it elsewhere. Default: towline-agent in the directory of this program
+    #[arg(long, value_name = "PROGRAM", env = "TOWLINE_HUB_PUSH_PROGRAM")]
+    push_program: Option<PathBuf>,
     /// Life of the server's certificate; it is replaced after two thirds of it
     #[arg(long, value_name = "DURATION", default_value = "2160h", value_parser = duration::parse,
         hide = true, env = "TOWLINE_HUB_SERVER_CERTIFICATE_LIFETIME")]
@@ -186,7 +192,15 @@ pub async fn serve(
     let running = Running::begin(options, admin.clone(), env.clone()).await?;
     // The port may have been chosen by the system.
     let addresses = addresses.listening(running.address);
+    let push = Push::new(
+        args.server.push_program.as_deref(),
+        &args.server.data_dir,
+        addresses.local(),
+        running.keys.clone(),
+        env.clone(),
+    );
     let hub = Hub {
+        push,
         data_dir: args.server.data_dir,
         admin_kubeconfig: args.server.admin_kubeconfig,
         addresses,
@@ -212,6 +226,7 @@ fn lifetime(given: Duration) -> chrono::Duration {
 }
 
 struct Hub {
+    push: Push,
     data_dir: PathBuf,
     admin_kubeconfig: Option<PathBuf>,
     addresses: Addresses,
@@ -254,6 +269,7 @@ impl Hub {
                         std::future::pending::<()>().await;
                     },
                     () = self.keep_kubeconfig() => {}
+                    () = self.push.run(&client) => {}
                 }
                 term.cancel();
                 std::future::pending::<()>().await;

@@ -1,7 +1,7 @@
 //! The flags, and what is made of them.
 
 use super::{
-    BootstrapFlags, Config, Error, HubConfig, LeaderConfig, LeaseConfig, MemberConfig,
+    BootstrapFlags, Config, Error, HubConfig, LeaderConfig, LeaseConfig, MemberConfig, PushConfig,
     StatusConfig, WorksConfig,
 };
 use clap::{ArgAction, Args};
@@ -40,6 +40,105 @@ pub struct RunArgs {
     process: ProcessArgs,
     #[command(flatten)]
     telemetry: TelemetryArgs,
+}
+
+/// Flags of `towline-agent push`.
+#[derive(Debug, Clone, Args)]
+pub struct PushArgs {
+    /// Kubeconfig of the hub; default: $KUBECONFIG or ~/.kube/config, else the Pod's ServiceAccount
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOWLINE_AGENT_HUB_KUBECONFIG",
+        help_heading = "Hub"
+    )]
+    hub_kubeconfig: Option<PathBuf>,
+    /// Context in --hub-kubeconfig; default: its current one
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "TOWLINE_AGENT_HUB_CONTEXT",
+        help_heading = "Hub"
+    )]
+    hub_context: Option<String>,
+    /// Address of the hub as HOST:PORT for the agents of all clusters, several times for several; default: those
+    /// that the hub advertises
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        value_delimiter = ',',
+        env = "TOWLINE_AGENT_HUB",
+        help_heading = "Hub"
+    )]
+    hub: Vec<String>,
+    /// End when standard input does: whoever started this holds it open
+    #[arg(long, hide = true)]
+    end_with_stdin: bool,
+    #[command(flatten)]
+    registration: RegistrationArgs,
+    #[command(flatten)]
+    leader: LeaderArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    process: ProcessArgs,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+}
+
+impl PushArgs {
+    /// Validates the flags.
+    pub fn into_config(self) -> Result<PushConfig, Error> {
+        let Self {
+            hub_kubeconfig,
+            hub_context,
+            hub,
+            end_with_stdin,
+            registration,
+            leader,
+            cluster,
+            process,
+            telemetry,
+        } = self;
+        let (lease, status, works) = cluster.into_config()?;
+        let bootstrap = BootstrapFlags {
+            hub,
+            ..BootstrapFlags::default()
+        };
+        let agent = Config {
+            hub: HubConfig {
+                bootstrap,
+                ..registration.into_config()?
+            },
+            member: MemberConfig {
+                kubeconfig: None,
+                context: None,
+                namespace: names::AGENT_NAMESPACE.to_owned(),
+                state_dir: None,
+                installation: None,
+                reserved: Reserved::default(),
+                leader: leader.into_config()?,
+            },
+            lease,
+            status,
+            works,
+            proxy: Mode::Off,
+            // The process has them, not each agent.
+            health_address: None,
+            metrics_address: None,
+            telemetry: telemetry.clone(),
+        };
+        let (health_address, metrics_address) = process.into_addresses()?;
+        Ok(PushConfig {
+            kubeconfig: hub_kubeconfig,
+            context: hub_context,
+            end_with_stdin,
+            agent,
+            health_address,
+            metrics_address,
+            telemetry,
+        })
+    }
 }
 
 /// How the hub is found and who is asked for there.
@@ -102,6 +201,14 @@ struct HubArgs {
         env = "TOWLINE_AGENT_REGISTER_CLUSTER"
     )]
     register_cluster: bool,
+    #[command(flatten)]
+    registration: RegistrationArgs,
+}
+
+/// How a registration is got and kept.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Hub")]
+struct RegistrationArgs {
     /// How long one process tries to register before it gives up
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse, env = "TOWLINE_AGENT_REGISTRATION_TIMEOUT")]
     registration_timeout: Duration,
@@ -167,6 +274,14 @@ struct MemberArgs {
         env = "TOWLINE_AGENT_INSTALLATION"
     )]
     installation: Option<String>,
+    #[command(flatten)]
+    leader: LeaderArgs,
+}
+
+/// How replicas agree who works.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Member")]
+struct LeaderArgs {
     /// Let one of several replicas work at a time; a --state-dir admits one agent anyway
     #[arg(
         long,
@@ -277,10 +392,7 @@ impl RunArgs {
             process,
             telemetry,
         } = self;
-        let ProcessArgs {
-            health_probe_bind_address,
-            metrics_bind_address,
-        } = process;
+        let (health_address, metrics_address) = process.into_addresses()?;
         let (lease, status, works) = cluster.into_config()?;
         Ok(Config {
             hub: hub.into_config()?,
@@ -289,10 +401,24 @@ impl RunArgs {
             status,
             works,
             proxy,
-            health_address: address("--health-probe-bind-address", &health_probe_bind_address)?,
-            metrics_address: address("--metrics-bind-address", &metrics_bind_address)?,
+            health_address,
+            metrics_address,
             telemetry,
         })
+    }
+}
+
+impl ProcessArgs {
+    /// Where health and metrics are served.
+    fn into_addresses(self) -> Result<(Option<SocketAddr>, Option<SocketAddr>), Error> {
+        let Self {
+            health_probe_bind_address: health,
+            metrics_bind_address: metrics,
+        } = self;
+        Ok((
+            address("--health-probe-bind-address", &health)?,
+            address("--metrics-bind-address", &metrics)?,
+        ))
     }
 }
 
@@ -307,21 +433,9 @@ impl HubArgs {
             hub_kubeconfig,
             hub_context,
             register_cluster,
-            registration_timeout,
-            cert_expiration_seconds,
-            cert_rotation_checking_interval,
-            cert_rotation_remaining_time_threshold,
+            registration,
         } = self;
         let cluster = cluster_name.as_deref().map(ClusterName::parse).transpose();
-        let most = u32::try_from(common::identity::CERTIFICATE_LIFETIME_CAP).unwrap_or(u32::MAX);
-        if !(CERTIFICATE_LIFETIME_MIN..=most).contains(&cert_expiration_seconds) {
-            return Err(Error::Range {
-                flag: "--cert-expiration-seconds",
-                least: CERTIFICATE_LIFETIME_MIN,
-                most,
-                value: cert_expiration_seconds,
-            });
-        }
         Ok(HubConfig {
             kubeconfig: hub_kubeconfig,
             context: hub_context,
@@ -333,6 +447,34 @@ impl HubArgs {
                 pins: discovery_token_ca_cert_hash,
                 proxy: hub_proxy.map(common::secret::Secret::new),
             },
+            ..registration.into_config()?
+        })
+    }
+}
+
+impl RegistrationArgs {
+    /// Of a hub of which nothing else is said.
+    fn into_config(self) -> Result<HubConfig, Error> {
+        let Self {
+            registration_timeout,
+            cert_expiration_seconds,
+            cert_rotation_checking_interval,
+            cert_rotation_remaining_time_threshold,
+        } = self;
+        let most = u32::try_from(common::identity::CERTIFICATE_LIFETIME_CAP).unwrap_or(u32::MAX);
+        if !(CERTIFICATE_LIFETIME_MIN..=most).contains(&cert_expiration_seconds) {
+            return Err(Error::Range {
+                flag: "--cert-expiration-seconds",
+                least: CERTIFICATE_LIFETIME_MIN,
+                most,
+                value: cert_expiration_seconds,
+            });
+        }
+        Ok(HubConfig {
+            kubeconfig: None,
+            context: None,
+            register_cluster: false,
+            bootstrap: BootstrapFlags::default(),
             registration_timeout: positive("--registration-timeout", registration_timeout)?,
             certificate_seconds: i32::try_from(cert_expiration_seconds).unwrap_or(i32::MAX),
             checking_interval: positive(
@@ -356,20 +498,9 @@ impl MemberArgs {
             allow_namespace,
             state_dir,
             installation,
-            leader_elect,
-            leader_elect_lease_duration: lease_duration,
-            leader_elect_renew_deadline: renew_deadline,
-            leader_elect_retry_period: retry_period,
+            leader,
         } = self;
-        positive("--leader-elect-retry-period", retry_period)?;
-        if lease_duration <= renew_deadline || renew_deadline <= retry_period {
-            return Err(Error::LeaderElection);
-        }
-        let leader = (leader_elect && state_dir.is_none()).then_some(LeaderConfig {
-            lease_duration,
-            renew_deadline,
-            retry_period,
-        });
+        let leader = leader.into_config()?.filter(|_| state_dir.is_none());
         let allowed = allow_namespace.iter().filter(|name| !name.is_empty());
         Ok(MemberConfig {
             kubeconfig,
@@ -381,6 +512,26 @@ impl MemberArgs {
             installation: installation.filter(|id| !id.is_empty()),
             leader,
         })
+    }
+}
+
+impl LeaderArgs {
+    fn into_config(self) -> Result<Option<LeaderConfig>, Error> {
+        let Self {
+            leader_elect,
+            leader_elect_lease_duration: lease_duration,
+            leader_elect_renew_deadline: renew_deadline,
+            leader_elect_retry_period: retry_period,
+        } = self;
+        positive("--leader-elect-retry-period", retry_period)?;
+        if lease_duration <= renew_deadline || renew_deadline <= retry_period {
+            return Err(Error::LeaderElection);
+        }
+        Ok(leader_elect.then_some(LeaderConfig {
+            lease_duration,
+            renew_deadline,
+            retry_period,
+        }))
     }
 }
 

@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 /// How many reports are written at the same time.
 const REPORTERS: usize = 8;
@@ -250,12 +251,15 @@ impl Engine {
         let never = CancellationToken::new();
         let works = Controller::over(self.queue.clone(), self.reconciler.clone());
         let works = works.workers(self.workers);
-        tasks.spawn(works.run(self.metrics.clone(), self.chance.clone(), never.clone()));
+        let works = works.run(self.metrics.clone(), self.chance.clone(), never.clone());
+        tasks.spawn(works.in_current_span());
         let reports = Controller::over(self.reporter.queue.clone(), self.reporter.clone());
         let reports = reports.workers(REPORTERS);
-        tasks.spawn(reports.run(self.metrics.clone(), self.chance.clone(), never.clone()));
+        let reports = reports.run(self.metrics.clone(), self.chance.clone(), never.clone());
+        tasks.spawn(reports.in_current_span());
         let diagnoses = Controller::over(self.diagnoser.queue.clone(), self.diagnoser.clone());
-        tasks.spawn(diagnoses.run(self.metrics.clone(), self.chance.clone(), never));
+        let diagnoses = diagnoses.run(self.metrics.clone(), self.chance.clone(), never);
+        tasks.spawn(diagnoses.in_current_span());
         self.spawn(&mut tasks, "works", |engine| async move {
             engine.works.run(&engine.hub, &engine.scope.namespace).await;
         });
@@ -303,7 +307,7 @@ impl Engine {
         let engine = self.clone();
         let part = move || part(engine.clone()).map(Continue);
         let rng = self.chance.stream(name);
-        tasks.spawn(keep_up(name, self.metrics.clone(), rng, part));
+        tasks.spawn(keep_up(name, self.metrics.clone(), rng, part).in_current_span());
     }
 
     /// The verified hub says that our registration is gone: from now on, and in later lives, nothing is

@@ -31,6 +31,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 /// How long parts may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -90,6 +91,7 @@ impl<'a> Term<'a> {
             hub,
             member: process.member.clone(),
             member_config: process.member_config.clone(),
+            member_proxy: process.member_proxy.clone(),
             clock: process.env.clock.clone(),
             chance: process.env.chance.clone(),
             metrics: process.metrics.clone(),
@@ -122,10 +124,12 @@ impl<'a> Term<'a> {
         });
         let mut parts = JoinSet::new();
         let mut spawn = |name, part: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
-            parts.spawn(async move {
+            let part = async move {
                 part.await;
                 name
-            })
+            };
+            // Of several agents in one process each names its cluster in what it logs.
+            parts.spawn(part.in_current_span())
         };
         spawn("lease", Box::pin(heartbeat::run(context.clone())));
         spawn("status", Box::pin(cluster_status::run(context.clone())));

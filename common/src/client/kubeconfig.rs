@@ -9,7 +9,8 @@ use super::connect::{Connector, TlsSource};
 use super::transport::{ResponseBody, Transport};
 use super::{ClientOptions, Error, HostPort};
 use crate::env::Env;
-use crate::proxy::ProxyChoice;
+use crate::proxy::{InvalidProxy, ProxyChoice};
+use crate::secret::Secret;
 use crate::time::SharedClock;
 use crate::tls::{self, CertificateSwap, ClientTls};
 use base64::Engine as _;
@@ -20,6 +21,7 @@ use kube::config::{AuthInfo, Cluster};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use secrecy::ExposeSecret as _;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,6 +48,55 @@ pub async fn kubeconfig_client_through(
     let loaded = load(path, context)?;
     let client = client_of(&loaded, options, proxy, env).await?;
     Ok((client, loaded.config))
+}
+
+/// Where a member is, and by which token it is spoken to.
+#[derive(Debug, Clone)]
+pub struct MemberTarget {
+    /// URL of its API server.
+    pub server: String,
+    /// The certificates that are trusted, as PEM; without them those of the machine.
+    pub ca_pem: Option<String>,
+    /// Name in the server's certificate; the host of the URL without.
+    pub server_name: Option<String>,
+    /// The token.
+    pub token: Secret<String>,
+    /// The way out: a proxy's URL.
+    pub proxy: Option<Secret<String>>,
+    /// Headers that it is told.
+    pub proxy_headers: Secret<BTreeMap<String, String>>,
+}
+
+/// A client of a member, by its target and by nothing but that; with what is told its proxy.
+pub async fn member_client(
+    target: &MemberTarget,
+    options: &ClientOptions,
+    env: &Env,
+) -> Result<(kube::Client, Config, ProxyChoice), Error> {
+    let server = &target.server;
+    let url = server.parse();
+    let mut config = Config::new(url.map_err(|_| Error::Server(server.clone()))?);
+    config.default_retry = false;
+    config.tls_server_name.clone_from(&target.server_name);
+    if let Some(pem) = &target.ca_pem {
+        let roots = tls::certificates(pem.as_bytes());
+        let roots = roots.map_err(|error| Error::Tls(server.clone(), error))?;
+        config.root_cert = Some(roots.iter().map(|root| root.to_vec()).collect());
+    }
+    if let Some(proxy) = &target.proxy {
+        let url = proxy.expose().parse();
+        config.proxy_url = Some(url.map_err(|_| Error::Proxy(InvalidProxy::Syntax))?);
+    }
+    config.auth_info.token = Some(target.token.expose().clone().into());
+    let headers = ProxyChoice::direct().with_headers(target.proxy_headers.expose());
+    let headers = headers.map_err(Error::Proxy)?;
+    let loaded = Loaded {
+        config,
+        cluster: None,
+        shown: "of a token".to_owned(),
+    };
+    let client = client_of(&loaded, options, &headers, env).await?;
+    Ok((client, loaded.config, headers))
 }
 
 /// What the environment or the file says, and how that is called.
@@ -98,7 +149,9 @@ async fn client_of(
     let config = &loaded.config;
     let server = server_of(config)?;
     let proxy = match &config.proxy_url {
-        Some(url) => ProxyChoice::explicit(&url.to_string()).map_err(Error::Proxy)?,
+        Some(url) => ProxyChoice::explicit(&url.to_string())
+            .map_err(Error::Proxy)?
+            .with_headers_of(proxy),
         None => proxy.clone(),
     };
     let source = tls_source(config, options.protocols(), &env.clock);

@@ -76,11 +76,13 @@ impl fmt::Debug for Relay {
 impl Relay {
     /// One to the API server of a kubeconfig, whose credentials it leaves alone. HTTP/1.1 alone: a connection that is
     /// taken over is one of these, an answer that breaks off never looks like one that ends, and no stream waits for
-    /// another one's reader.
-    pub fn new(config: &Config, env: &Env) -> Result<Self, Error> {
+    /// another one's reader. A proxy that the kubeconfig names is told the headers of `proxy`.
+    pub fn new(config: &Config, proxy: &ProxyChoice, env: &Env) -> Result<Self, Error> {
         let server = server_of(config)?;
         let proxy = match &config.proxy_url {
-            Some(url) => ProxyChoice::explicit(&url.to_string()).map_err(Error::Proxy)?,
+            Some(url) => ProxyChoice::explicit(&url.to_string())
+                .map_err(Error::Proxy)?
+                .with_headers_of(proxy),
             None => ProxyChoice::direct(),
         };
         let mut nobody = config.clone();

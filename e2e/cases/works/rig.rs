@@ -115,6 +115,7 @@ impl Running {
             hub: HubHandle::new(Arc::new(connector)).await?,
             member: counted(member_client, member.clone()),
             member_config,
+            member_proxy: common::proxy::ProxyChoice::direct(),
             clock: Arc::new(SystemClock),
             chance: Chance::from_os(),
             metrics: Arc::default(),

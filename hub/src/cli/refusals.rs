@@ -113,6 +113,50 @@ const ROWS: &[Row] = &[
         UNAVAILABLE,
         "127.0.0.1:1",
     ),
+    ("join", USAGE, "<CLUSTER>"),
+    ("join m1", USAGE, "--cluster-kubeconfig <FILE>"),
+    (
+        "join m_1 --cluster-kubeconfig DIR/dead.yaml",
+        USAGE,
+        "invalid value 'm_1'",
+    ),
+    (
+        "join m1 --cluster-kubeconfig DIR/dead.yaml --label a",
+        USAGE,
+        "must be KEY=VALUE",
+    ),
+    ("join m1 --cluster-kubeconfig DIR/none", CONFIG, "DIR/none"),
+    (
+        "join m1 --cluster-kubeconfig DIR/dead.yaml --kubeconfig DIR/none",
+        CONFIG,
+        "DIR/none",
+    ),
+    (
+        "join m1 --cluster-kubeconfig DIR/dead.yaml --proxy-header-file DIR/none",
+        CONFIG,
+        "failed to read the headers from",
+    ),
+    (
+        "join m1 --cluster-kubeconfig DIR/dead.yaml --proxy-header-file DIR/empty.yaml",
+        CONFIG,
+        "one header a line",
+    ),
+    ("unjoin", USAGE, "<CLUSTER>"),
+    (
+        "unjoin m1 --force --keep-workloads",
+        USAGE,
+        "cannot be used with",
+    ),
+    (
+        "unjoin m1 --cluster-context a",
+        USAGE,
+        "--cluster-kubeconfig",
+    ),
+    (
+        "unjoin m1 --yes --kubeconfig DIR/dead.yaml",
+        UNAVAILABLE,
+        "127.0.0.1:1",
+    ),
     ("work", USAGE, "Usage: towline work"),
     ("work create -C m1", USAGE, "--from-file <FILE>"),
     (

@@ -5,6 +5,7 @@
 
 mod allow;
 mod apply;
+mod beside;
 mod bootstrap;
 mod hub;
 mod list;
@@ -21,6 +22,9 @@ use kube::Client;
 use objects::render;
 use settings::{Installed, Settings, SettingsArgs};
 use std::time::Duration;
+
+pub(super) use beside::Beside;
+pub(super) use settings::RightsArgs;
 
 /// Arguments of `towline register`.
 #[derive(Debug, clap::Args)]
@@ -87,19 +91,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         output.note("no user of the hub is let in yet: name who is, by --proxy-user");
     }
     let before = member.status().await?;
-    if !member.apply_foundation(&settings).await? {
-        output.note(
-            "this API server has no ValidatingAdmissionPolicy, as Kubernetes 1.30 or newer has: that no \
-             Work reaches reserved namespaces is kept by the agent alone",
-        );
-    }
-    let allowed = settings.reserved.allowed();
-    if !allowed.is_empty() {
-        let names = allowed.join(", ");
-        output.note(format!(
-            "Works reach the reserved namespaces {names}: whoever owns the hub owns what runs there"
-        ));
-    }
+    settings.tell_guards(member.apply_foundation(&settings).await?, output);
     let handed = member.hand_over(&bootstrap).await?;
     // Pods that start anew take the new bootstrap at once.
     settings.bootstrap_version = handed.or(settings.bootstrap_version);

@@ -6,8 +6,11 @@
 
 mod create;
 mod list;
-pub(super) use list::remaining;
 mod placement;
+
+pub(super) use create::{ForCluster, for_cluster};
+pub(super) use list::remaining;
+pub(super) use placement::PlacementArgs;
 
 use super::output::Done;
 use super::{CliError, Format, Kind, Output};

@@ -8,12 +8,13 @@ mod plan;
 
 use super::output::Done;
 use super::{CliError, ConnectArgs, Format, Kind, Output};
-use common::api::cluster::Cluster;
+use common::api::cluster::{Cluster, SyncMode};
 use common::api::work::Work;
 use common::duration;
 use common::labels::UNREGISTER;
-use common::names::ClusterName;
+use common::names::{CLUSTER_NAMESPACE, ClusterName};
 use common::unregister::Mode;
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
 use plan::Plan;
@@ -58,8 +59,42 @@ pub(super) struct Args {
     member_context: Option<String>,
 }
 
+/// How a cluster is to leave.
+pub(super) struct Leaving {
+    pub(super) cluster: ClusterName,
+    pub(super) connect: ConnectArgs,
+    pub(super) keep_workloads: bool,
+    pub(super) force: bool,
+    pub(super) output: Format,
+    pub(super) yes: bool,
+    pub(super) wait: Duration,
+    /// How the member is reached, if it is.
+    pub(super) member: Option<ConnectArgs>,
+    /// Whether its agent runs beside the hub.
+    pub(super) joined: bool,
+}
+
 /// Runs the verb.
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
+    let leaving = Leaving {
+        cluster: args.cluster,
+        connect: args.connect,
+        keep_workloads: args.keep_workloads,
+        force: args.force,
+        output: args.output,
+        yes: args.yes,
+        wait: args.wait,
+        member: args.member_kubeconfig.map(|file| ConnectArgs {
+            kubeconfig: Some(file),
+            context: args.member_context,
+        }),
+        joined: false,
+    };
+    leave(leaving, output).await
+}
+
+/// Has a cluster leave.
+pub(super) async fn leave(args: Leaving, output: &Output) -> Result<(), CliError> {
     let mode = match (args.force, args.keep_workloads) {
         (true, _) => Mode::Force,
         (false, true) => Mode::KeepWorkloads,
@@ -67,10 +102,8 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     };
     let name = args.cluster.as_str();
     // A wrong file should not be found out after the Cluster is gone.
-    let member = match &args.member_kubeconfig {
-        Some(file) => {
-            Some(member::Member::connect(file.clone(), args.member_context.clone()).await?)
-        }
+    let member = match &args.member {
+        Some(connect) => Some(member::Member::connect(connect).await?),
         None => None,
     };
     let (client, _) = args.connect.connect("cli unregister").await?;
@@ -90,6 +123,17 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         confirm(&args, output, "Remove the agent from the member?")?;
         return member.remove(output).await;
     };
+    let is_joined = cluster.spec.sync_mode == SyncMode::Push;
+    if is_joined != args.joined {
+        let (what, verb) = match is_joined {
+            true => ("was joined: the hub reaches it itself", "unjoin"),
+            false => ("has an agent in the member", "unregister"),
+        };
+        let message = format!("Cluster {name:?} {what}; nothing was changed");
+        return Err(
+            CliError::message(Kind::Denied, message).hint(format!("Use `towline {verb} {name}`."))
+        );
+    }
     let plan = Plan {
         cluster: &cluster,
         works: count_works(&client, &args.cluster).await?,
@@ -99,20 +143,63 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     for line in plan.lines() {
         output.note(line);
     }
-    confirm(&args, output, &format!("Unregister cluster {name:?}?"))?;
+    let verb = if args.joined { "Unjoin" } else { "Unregister" };
+    confirm(&args, output, &format!("{verb} cluster {name:?}?"))?;
     announce(&clusters, &cluster, mode).await?;
+    let doing = if args.joined {
+        "unjoined"
+    } else {
+        "unregistered"
+    };
     if args.wait.is_zero() {
-        let done = Done::cluster(name, "is being unregistered");
+        let done = Done::cluster(name, format!("is being {doing}"));
         return output.print_done(args.output, &[done]);
     }
     wait(&client, &clusters, &args, output).await?;
+    if args.joined {
+        forget_secret(&client, &cluster).await?;
+    }
     if let Some(member) = member {
         member.remove(output).await?;
     }
-    output.print_done(args.output, &[Done::cluster(name, "is unregistered")])
+    output.print_done(args.output, &[Done::cluster(name, format!("is {doing}"))])
 }
 
-fn confirm(args: &Args, output: &Output, question: &str) -> Result<(), CliError> {
+/// The credentials go with their Cluster; this only has them gone when the command ends.
+async fn forget_secret(client: &Client, cluster: &Cluster) -> Result<(), CliError> {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), CLUSTER_NAMESPACE);
+    let failed = |e| {
+        CliError::api(
+            format!("failed to delete Secret {CLUSTER_NAMESPACE}/{name}"),
+            e,
+        )
+    };
+    let Some(secret) = secrets.get_opt(name).await.map_err(failed)? else {
+        return Ok(());
+    };
+    let owners = secret.metadata.owner_references.unwrap_or_default();
+    if !owners
+        .iter()
+        .any(|owner| Some(&owner.uid) == cluster.metadata.uid.as_ref())
+    {
+        return Ok(());
+    }
+    let same = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: secret.metadata.uid,
+            ..Preconditions::default()
+        }),
+        ..DeleteParams::default()
+    };
+    match secrets.delete(name, &same).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+fn confirm(args: &Leaving, output: &Output, question: &str) -> Result<(), CliError> {
     if args.yes {
         Ok(())
     } else {
@@ -172,7 +259,7 @@ async fn announce(clusters: &Api<Cluster>, cluster: &Cluster, mode: Mode) -> Res
 async fn wait(
     client: &Client,
     clusters: &Api<Cluster>,
-    args: &Args,
+    args: &Leaving,
     output: &Output,
 ) -> Result<(), CliError> {
     let name = args.cluster.as_str();

@@ -4,7 +4,9 @@ use super::mend::{in_member, on_hub, word};
 use super::refusal::bare;
 use super::{Broken, Cause, Detail, Mend, Report, Stage, Walk, said, template, work};
 use chrono::{DateTime, Utc};
-use common::api::cluster::{AgentInfo, Cluster, EXECUTION_SPACE_TERMINATING, QUARANTINED, READY};
+use common::api::cluster::{
+    AgentInfo, Cluster, EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, SyncMode,
+};
 use common::api::work::{APPLIED, Work};
 use common::conditions;
 use common::labels::{
@@ -238,6 +240,12 @@ fn not_ready(
                 (None, Some(_)) => format!("{name}'s agent does not answer"),
                 (None, None) => format!("{name}'s agent has never answered"),
             };
+            if cluster.spec.sync_mode == SyncMode::Push {
+                let words = "Its agent runs beside the hub: see that `towline-agent push` runs there, and what it logs \
+                             of this cluster.";
+                let mend = on_hub(words, []);
+                return Some(of(cluster, Stage::Agent, Cause::AgentGone, what, mend));
+            }
             let words = format!(
                 "Start the agent in {name} again; if that does not help, read its log, and try `towline check --server \
                  HUB:PORT` from there."

@@ -6,7 +6,7 @@
 use super::object::Desired;
 use super::proof;
 use common::identity::{AGENTS_GROUP, BOOTSTRAP_GROUP};
-use common::names::SYSTEM_NAMESPACE;
+use common::names::{self, SYSTEM_NAMESPACE};
 use serde_json::{Value, json};
 
 /// Lets a bootstrap token ask for a certificate.
@@ -15,6 +15,8 @@ pub const BOOTSTRAP: &str = "towline:bootstrap";
 pub const AGENTS: &str = "towline:agents";
 /// What an agent may do in its own execution namespace; bound there by the hub.
 pub const AGENT_WORKS: &str = "towline:agent-works";
+/// Lets the process beside the hub serve clusters that were joined.
+pub const PUSH: &str = "towline:push";
 /// Lets anybody read cluster-info, which is public by design.
 pub const CLUSTER_INFO: &str = "towline:cluster-info";
 /// Lets two identities that nobody can have patch one empty ConfigMap, to prove the policies.
@@ -64,6 +66,32 @@ pub fn grants() -> Vec<Desired> {
         role(None, AGENTS, requests),
         binding(None, AGENTS, json!([group(AGENTS_GROUP)])),
         role(None, AGENT_WORKS, works),
+    ]
+    .map(Desired::new)
+    .into()
+}
+
+/// What the process beside the hub may do that has an agent for each cluster that was joined: see Clusters, and read by
+/// name the Secrets that `towline join` made. What each of its agents may do comes with that agent's own registration.
+pub fn push() -> Vec<Desired> {
+    let clusters = json!([{
+        "apiGroups": ["cluster.karmada.io"],
+        "resources": ["clusters"],
+        "verbs": ["get", "list", "watch"],
+    }]);
+    let secrets = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
+    let account = json!({
+        "kind": "ServiceAccount",
+        "name": names::PUSH_NAME,
+        "namespace": SYSTEM_NAMESPACE,
+    });
+    let subjects = json!([account, user(names::PUSH_USER)]);
+    let namespace = Some(names::CLUSTER_NAMESPACE);
+    [
+        role(None, PUSH, clusters),
+        binding(None, PUSH, subjects.clone()),
+        role(namespace, PUSH, secrets),
+        binding(namespace, PUSH, subjects),
     ]
     .map(Desired::new)
     .into()

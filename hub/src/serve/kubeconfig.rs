@@ -12,6 +12,7 @@ use chrono::{DateTime, Duration, Utc};
 use clap::Args;
 use common::client::HostPort;
 use common::duration;
+use common::names::PUSH_USER;
 use common::time::SharedClock;
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
@@ -99,12 +100,40 @@ pub(super) fn ensure_admin(
     life: Duration,
     now: DateTime<Utc>,
 ) -> Result<bool, Error> {
+    ensure(
+        path,
+        keys,
+        server,
+        (ADMIN, &[MASTERS.to_owned()]),
+        life,
+        now,
+    )
+}
+
+/// The same of the process beside the hub that serves clusters without an agent of their own.
+pub(super) fn ensure_push(
+    path: &Path,
+    keys: &Keys,
+    server: &str,
+    life: Duration,
+    now: DateTime<Utc>,
+) -> Result<bool, Error> {
+    ensure(path, keys, server, (PUSH_USER, &[]), life, now)
+}
+
+fn ensure(
+    path: &Path,
+    keys: &Keys,
+    server: &str,
+    (user, groups): (&str, &[String]),
+    life: Duration,
+    now: DateTime<Utc>,
+) -> Result<bool, Error> {
     let found = std::fs::read_to_string(path).unwrap_or_default();
     if serves(&found, keys, server, life, now) {
         return Ok(false);
     }
-    let groups = [MASTERS.to_owned()];
-    let made = make(keys, server, ADMIN, &groups, now, now + life)?;
+    let made = make(keys, server, user, groups, now, now + life)?;
     secret_file(path, made.as_bytes())?;
     Ok(true)
 }

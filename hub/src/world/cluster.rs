@@ -21,7 +21,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 pub struct Cluster {
     /// What its own controller decides by.
     pub lifecycle: Lifecycle,
-    /// Whether its own agent is expected to report.
+    /// Whether an agent is expected to report: one in the member, or one beside the hub that has registered.
     pub pull: bool,
     /// Its condition Ready.
     pub ready: Option<Condition>,
@@ -147,7 +147,8 @@ impl Record for Cluster {
                 quarantined: status_of(QUARANTINED),
                 space_terminating: status_of(EXECUTION_SPACE_TERMINATING),
             },
-            pull: sync_mode.as_deref() != Some("Push"),
+            // The agent of a cluster that was joined runs beside the hub, and is one all the same.
+            pull: sync_mode.as_deref() != Some("Push") || registration.is_some(),
             ready,
             grant: registration.map(|registration| registration.grant),
             withheld,

@@ -21,6 +21,7 @@ use std::ops::ControlFlow::Break;
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 /// Metadata is small: bigger pages cost little memory and save round trips at a start.
 const METADATA_PAGE: u32 = 200;
@@ -50,7 +51,7 @@ impl ObjectSource {
                     // After a panic it begins anew, from a list.
                     let watch = move || source.clone().watch_kind(resource.clone()).map(Break);
                     let (metrics, rng) = (self.metrics.clone(), self.chance.stream("objects"));
-                    tasks.spawn(keep_up("objects", metrics, rng, watch));
+                    tasks.spawn(keep_up("objects", metrics, rng, watch).in_current_span());
                 }
                 Some(_) = tasks.join_next() => {}
             }

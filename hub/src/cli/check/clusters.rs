@@ -5,7 +5,7 @@ use super::{Finding, Wrong};
 use crate::apiserver::table::age;
 use crate::cli::{CliError, Kind};
 use chrono::{DateTime, Utc};
-use common::api::cluster::{AgentInfo, Cluster, DUPLICATE_ID, QUARANTINED, READY};
+use common::api::cluster::{AgentInfo, Cluster, DUPLICATE_ID, QUARANTINED, READY, SyncMode};
 use common::names::{CLUSTER_NAMESPACE, ClusterName, EXECUTION_PREFIX};
 use common::time::{from_micro_time, from_time};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -215,7 +215,7 @@ fn found(cluster: &Cluster, around: &Around, now: DateTime<Utc>) -> Found {
         findings: vec![
             registration(cluster),
             works(cluster, around.works),
-            lease(around.renewed, now),
+            lease(cluster, around.renewed, now),
             ready(cluster),
             certificate(cluster, now),
             last_error(cluster),
@@ -315,12 +315,20 @@ fn registration(cluster: &Cluster) -> Finding {
     Finding::right(STEP, "in force")
 }
 
-fn lease(renewed: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Finding {
+fn lease(cluster: &Cluster, renewed: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Finding {
     const STEP: &str = "lease";
-    const HINT: &str = "Look at the agent: `kubectl -n towline-system logs deploy/towline-agent` \
-                        in the member, and `towline check --server HUB` from there.";
+    let hint = match cluster.spec.sync_mode {
+        SyncMode::Pull => {
+            "Look at the agent: `kubectl -n towline-system logs deploy/towline-agent` \
+             in the member, and `towline check --server HUB` from there."
+        }
+        SyncMode::Push => {
+            "Its agent runs beside the hub: see that `towline-agent push` runs there, and what it logs of \
+             this cluster."
+        }
+    };
     let Some(renewed) = renewed else {
-        return Finding::wrong(STEP, "the agent never renewed it", HINT);
+        return Finding::wrong(STEP, "the agent never renewed it", hint);
     };
     let age = (now - renewed).num_seconds();
     if age.abs() > LEASE_LATE {
@@ -329,7 +337,7 @@ fn lease(renewed: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Finding {
             true => format!("by its own time it was renewed {apart} ago"),
             false => format!("by its own time it is renewed in {apart}: its clock is another"),
         };
-        return Finding::wrong(STEP, what, HINT);
+        return Finding::wrong(STEP, what, hint);
     }
     Finding::right(STEP, format!("{}s old", age.max(0)))
 }

@@ -1,6 +1,7 @@
 //! What the operator hands to the agent: where the hub is, who the member is there, and the token.
 
 use super::objects::Object;
+use crate::cli::token::ForCluster;
 use crate::cli::{CliError, Kind};
 use common::client::HostPort;
 use common::discovery::CaPin;
@@ -124,6 +125,20 @@ fn read_token(file: &PathBuf) -> Result<String, CliError> {
 }
 
 impl Bootstrap {
+    /// The registration of a cluster by a token that was just made.
+    pub(super) fn of(cluster: ClusterName, given: ForCluster) -> Self {
+        let ForCluster { token, hub, pins } = given;
+        Self {
+            hub,
+            registration: Some(Registration {
+                cluster,
+                token,
+                pins,
+            }),
+            proxy: None,
+        }
+    }
+
     /// Whether there is no token.
     pub(super) fn is_empty(&self) -> bool {
         self.registration.is_none()

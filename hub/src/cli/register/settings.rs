@@ -4,10 +4,11 @@
 
 use super::allow;
 use super::proxy::{Proxy, ProxyArgs};
-use crate::cli::{CliError, Kind};
+use crate::cli::{CliError, Kind, Output};
+use common::joined::Joined;
 use common::names::AGENT_NAMESPACE;
 use common::reserved::{ALLOW_NAMESPACE, InvalidNamespace, Reserved};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The image of this version.
 pub(super) const IMAGE: &str = concat!("ghcr.io/towline/towline-agent:", env!("CARGO_PKG_VERSION"));
@@ -30,6 +31,14 @@ pub(super) struct SettingsArgs {
     /// Number of replicas; one works, the others stand by. Default: as installed, else 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10))]
     replicas: Option<u32>,
+    #[command(flatten)]
+    rights: RightsArgs,
+}
+
+/// What an agent may do in its member, and who comes in by it.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Installation")]
+pub(in crate::cli) struct RightsArgs {
     /// Kinds the agent may bring into the member, such as `default,secrets,widgets.example.com`; `+KIND` for one more.
     /// Default: as installed, else `default`, the common workload kinds.
     #[arg(
@@ -63,8 +72,18 @@ pub(super) struct SettingsArgs {
 impl SettingsArgs {
     /// Those by which these users of the hub are let in, whatever they ask; none for nobody.
     pub(super) fn letting_in(users: &[&str]) -> Self {
-        Self {
+        RightsArgs {
             proxy: ProxyArgs::letting_in(users),
+            ..RightsArgs::default()
+        }
+        .into()
+    }
+}
+
+impl From<RightsArgs> for SettingsArgs {
+    fn from(rights: RightsArgs) -> Self {
+        Self {
+            rights,
             ..Self::default()
         }
     }
@@ -128,9 +147,10 @@ impl Settings {
         let own = image.filter(|image| !image.starts_with(REPOSITORY));
         let pull_secret = pod["spec"]["imagePullSecrets"][0]["name"].as_str();
         let was_admin = installed.role.as_deref() == Some(CLUSTER_ADMIN);
-        let allowed = match args.cluster_admin || (args.allow.is_none() && was_admin) {
+        let allowed = match args.rights.cluster_admin || (args.rights.allow.is_none() && was_admin)
+        {
             true => Allowed::ClusterAdmin,
-            false => allow::kinds(args.allow, installed.rules.as_deref())?,
+            false => allow::kinds(args.rights.allow, installed.rules.as_deref())?,
         };
         Ok(Self {
             image_kept: args.image.is_none() && own.is_some(),
@@ -146,20 +166,47 @@ impl Settings {
                 .unwrap_or(1),
             allowed,
             roles: allow::roles(
-                args.allow_role,
+                args.rights.allow_role,
                 installed.rules.as_deref().unwrap_or_default(),
             )?,
             proxy: Proxy::resolve(
-                args.proxy,
+                args.rights.proxy,
                 &pod["spec"]["containers"][0]["args"],
                 &installed.proxy,
             )?,
-            reserved: allowed_namespaces(args.allow_namespace, pod)?,
+            reserved: allowed_namespaces(args.rights.allow_namespace, pod)?,
             bootstrap_version: pod["metadata"]["annotations"][BOOTSTRAP_VERSION]
                 .as_str()
                 .map(str::to_owned),
         })
     }
+}
+
+impl Settings {
+    /// Says what Works reach, and what keeps them from the rest: whether the member's API server does.
+    pub(super) fn tell_guards(&self, guarded: bool, output: &Output) {
+        if !guarded {
+            output.note(
+                "this API server has no ValidatingAdmissionPolicy, as Kubernetes 1.30 or newer has: that no \
+                 Work reaches reserved namespaces is kept by the agent alone",
+            );
+        }
+        let allowed = self.reserved.allowed();
+        if !allowed.is_empty() {
+            let names = allowed.join(", ");
+            output.note(format!(
+                "Works reach the reserved namespaces {names}: whoever owns the hub owns what runs there"
+            ));
+        }
+    }
+}
+
+/// What a Deployment would look like whose agent was told what `towline join` was told before.
+pub(super) fn flags_of(joined: &Joined) -> Value {
+    let mut args = vec![format!("--proxy={}", joined.mode)];
+    let allowed = joined.allowed.iter();
+    args.extend(allowed.map(|name| format!("{ALLOW_NAMESPACE}={name}")));
+    json!({"spec": {"template": {"spec": {"containers": [{"args": args}]}}}})
 }
 
 /// The namespaces that the flag names, else those of the installed pods' own flag.
@@ -191,7 +238,7 @@ fn allowed_namespaces(flag: Option<Vec<String>>, pod: &Value) -> Result<Reserved
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use common::tunnel::Mode;
 
     fn installed(image: &str) -> Installed {
         Installed {
@@ -245,12 +292,12 @@ mod tests {
         found.rules.get_or_insert_default().extend(bound);
         let of = |roles: Option<&[&str]>, allow: Option<&[&str]>| {
             let owned = |it: &[&str]| it.iter().map(ToString::to_string).collect();
-            let args = SettingsArgs {
+            let args = RightsArgs {
                 allow_role: roles.map(owned),
                 allow: allow.map(owned),
-                ..SettingsArgs::default()
+                ..RightsArgs::default()
             };
-            let settings = Settings::resolve(args, &found).expect("valid");
+            let settings = Settings::resolve(args.into(), &found).expect("valid");
             (settings.roles, settings.allowed)
         };
         let kinds = || Allowed::Rules(vec![json!({"resources": ["secrets"]})]);
@@ -266,13 +313,34 @@ mod tests {
     }
 
     #[test]
+    fn what_was_said_at_a_join_stays() {
+        let joined = Joined {
+            server: "https://m".into(),
+            ca_pem: None,
+            server_name: None,
+            token: common::secret::Secret::new("t".into()),
+            proxy: None,
+            proxy_headers: common::secret::Secret::default(),
+            allowed: vec!["kube-a".into(), "kube-b".into()],
+            mode: Mode::ReadOnly,
+        };
+        let installed = Installed {
+            deployment: flags_of(&joined),
+            ..Installed::default()
+        };
+        let kept = Settings::resolve(SettingsArgs::default(), &installed).expect("valid");
+        assert_eq!(kept.reserved.allowed(), joined.allowed);
+        assert_eq!(kept.proxy.mode, joined.mode);
+    }
+
+    #[test]
     fn allowed_namespaces_stay_until_the_flag_names_others() {
         let allowed = |flag: Option<&[&str]>| {
-            let args = SettingsArgs {
+            let args = RightsArgs {
                 allow_namespace: flag.map(|names| names.iter().map(ToString::to_string).collect()),
-                ..SettingsArgs::default()
+                ..RightsArgs::default()
             };
-            let settings = Settings::resolve(args, &installed("x"));
+            let settings = Settings::resolve(args.into(), &installed("x"));
             settings.map(|settings| settings.reserved.allowed())
         };
         let kept = allowed(None).expect("valid");
@@ -296,7 +364,10 @@ mod tests {
         let args = SettingsArgs {
             image: Some("x".into()),
             replicas: Some(3),
-            allow: Some(vec!["default".into()]),
+            rights: RightsArgs {
+                allow: Some(vec!["default".into()]),
+                ..RightsArgs::default()
+            },
             ..SettingsArgs::default()
         };
         let settings = Settings::resolve(args, &installed("y")).expect("valid");

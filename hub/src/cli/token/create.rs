@@ -131,6 +131,38 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     )
 }
 
+/// What an agent needs to register a Cluster that exists.
+#[derive(Debug)]
+pub(in crate::cli) struct ForCluster {
+    /// The right to ask, for this Cluster and once.
+    pub(in crate::cli) token: BootstrapToken,
+    /// Where the hub is.
+    pub(in crate::cli) hub: Vec<HostPort>,
+    /// The public keys of its authorities.
+    pub(in crate::cli) pins: Vec<CaPin>,
+}
+
+/// Makes a token for a Cluster that exists, and reads what else its agent needs.
+pub(in crate::cli) async fn for_cluster(
+    client: &Client,
+    cluster: &ClusterName,
+    ttl: chrono::Duration,
+) -> Result<ForCluster, CliError> {
+    let info = cluster_info(client).await?;
+    let hub = servers(&info)?;
+    let pins = CaPin::of_pem(&info.ca_pem).map_err(|error| CliError::new(Kind::Unmet, error))?;
+    let limits = Limits {
+        cluster: Some(cluster.clone()),
+        replace: true,
+        uses: 1,
+        expires: Some(SystemClock.now().trunc_subsecs(0) + ttl),
+        placement: Placement::default(),
+        description: format!("towline join {cluster}"),
+    };
+    let token = create(client, &limits).await?;
+    Ok(ForCluster { token, hub, pins })
+}
+
 /// A token that nobody could use is refused now rather than when the agent tries it.
 async fn check_name(client: &Client, name: &ClusterName, replace: bool) -> Result<(), CliError> {
     let clusters: Api<Cluster> = Api::all(client.clone());
@@ -299,13 +331,16 @@ fn register_command(created: &Created) -> String {
 }
 
 fn addresses(info: &ClusterInfo) -> Result<Vec<String>, CliError> {
+    let servers = servers(info)?;
+    Ok(servers.iter().map(ToString::to_string).collect())
+}
+
+fn servers(info: &ClusterInfo) -> Result<Vec<HostPort>, CliError> {
     let parse = |server: &String| {
-        HostPort::parse(server)
-            .map(|address| address.to_string())
-            .map_err(|error| {
-                CliError::new(Kind::Unmet, error)
-                    .hint("Run `towline init` again with --advertise HOST:PORT.")
-            })
+        HostPort::parse(server).map_err(|error| {
+            CliError::new(Kind::Unmet, error)
+                .hint("Run `towline init` again with --advertise HOST:PORT.")
+        })
     };
     info.servers.iter().map(parse).collect()
 }

@@ -11,7 +11,7 @@ const RESERVED: [&str; 3] = ["karmada.io", "towline.dev", "kubernetes.io"];
 /// Flags that place a cluster.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Placement of the new Cluster")]
-pub(super) struct PlacementArgs {
+pub(in crate::cli) struct PlacementArgs {
     /// Provider, such as a cloud.
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
@@ -36,7 +36,7 @@ impl PlacementArgs {
     }
 
     /// Checks what was said.
-    pub(super) fn into_placement(self) -> Result<Placement, CliError> {
+    pub(in crate::cli) fn into_placement(self) -> Result<Placement, CliError> {
         let usage = |message: String| CliError::message(Kind::Usage, message);
         let named = [("--provider", &self.provider), ("--region", &self.region)];
         let named = named

@@ -1,7 +1,7 @@
 //! Removes from a member an agent that cannot remove itself: its own objects, by name.
 
 use crate::cli::{CliError, ConnectArgs, Output};
-use common::names::{AGENT_NAME, AGENT_NAMESPACE, AGENT_WORKLOADS};
+use common::names::{AGENT_NAME, AGENT_NAMESPACE, AGENT_WORKLOADS, PROXY_NAME};
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
@@ -12,7 +12,6 @@ use kube::api::DeleteParams;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
-use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -26,11 +25,7 @@ pub(super) struct Member {
 
 impl Member {
     /// Connects to it, and asks something of it, so that a wrong kubeconfig is found out early.
-    pub(super) async fn connect(file: PathBuf, context: Option<String>) -> Result<Self, CliError> {
-        let connect = ConnectArgs {
-            kubeconfig: Some(file),
-            context,
-        };
+    pub(super) async fn connect(connect: &ConnectArgs) -> Result<Self, CliError> {
         let (client, _) = connect.connect("cli unregister").await?;
         let version = client.apiserver_version().await;
         version.map_err(|e| CliError::api("failed to reach the member", e))?;
@@ -43,7 +38,7 @@ impl Member {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), AGENT_NAMESPACE);
         // First, so that it does not write anything anew.
         delete(&deployments, AGENT_NAME).await?;
-        for name in [AGENT_WORKLOADS, AGENT_NAME] {
+        for name in [AGENT_WORKLOADS, PROXY_NAME, AGENT_NAME] {
             delete::<ClusterRoleBinding>(&Api::all(self.client.clone()), name).await?;
             delete::<ClusterRole>(&Api::all(self.client.clone()), name).await?;
         }

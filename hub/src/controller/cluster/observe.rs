@@ -48,7 +48,7 @@ pub struct ClusterState {
     pub mode: Option<Mode>,
     /// Its finalizers.
     pub finalizers: Vec<String>,
-    /// Whether its own agent moves its Works.
+    /// Whether an agent that speaks to the hub moves its Works: in the member, or beside the hub.
     pub pull: bool,
     /// The deprecated field.
     pub zone: Option<String>,
@@ -264,7 +264,8 @@ impl ClusterView {
                 .get(UNREGISTER)
                 .and_then(|mode| Mode::parse(mode)),
             finalizers: self.metadata.finalizers.unwrap_or_default(),
-            pull: self.spec.sync_mode.as_deref() != Some("Push"),
+            pull: self.spec.sync_mode.as_deref() != Some("Push")
+                || annotations.contains_key(REGISTRATION_ID),
             zone: self.spec.zone.filter(|zone| !zone.is_empty()),
             zones: self.spec.zones.unwrap_or_default(),
             taints: self.spec.taints.unwrap_or_default(),

@@ -38,7 +38,7 @@ pub struct Ready {
 /// What matters of a Cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Whether its own agent is expected to report.
+    /// Whether an agent is expected to report: one in the member, or one beside the hub that has registered.
     pub pull: bool,
     /// Its Ready condition.
     pub ready: Option<Ready>,

@@ -4,6 +4,7 @@
 use super::decide::Seen;
 use crate::world::Condition;
 use common::api::cluster::READY;
+use common::labels::REGISTRATION_ID;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -24,6 +25,8 @@ pub(super) struct Meta {
     pub(super) uid: String,
     #[serde(default)]
     pub(super) resource_version: String,
+    #[serde(default)]
+    annotations: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,8 +57,10 @@ impl ClusterView {
     pub(super) fn seen(&self) -> Seen {
         let spec = self.spec.as_ref();
         let mode = spec.and_then(|spec| spec.sync_mode.as_deref());
+        let annotations = self.metadata.annotations.as_ref();
+        let registered = annotations.is_some_and(|all| all[REGISTRATION_ID].is_string());
         let ready = Condition::find(self.conditions(), READY);
-        Seen::of(mode != Some("Push"), ready.as_ref())
+        Seen::of(mode != Some("Push") || registered, ready.as_ref())
     }
 
     /// Its conditions as they are stored.
@@ -94,6 +99,19 @@ mod tests {
         let ready = odd.seen().ready.expect("there");
         assert!(!ready.unknown && !ready.by_hub);
         assert_eq!(view(&json!({})).seen().ready, None);
+    }
+
+    #[test]
+    fn a_push_cluster_is_judged_once_an_agent_speaks_for_it() {
+        let pull = |annotations: Value| {
+            let view: ClusterView = serde_json::from_value(json!({
+                "metadata": {"name": "m1", "annotations": annotations}, "spec": {"syncMode": "Push"},
+            }))
+            .expect("decodes");
+            view.seen().pull
+        };
+        assert!(!pull(Value::Null) && !pull(json!({})));
+        assert!(pull(json!({REGISTRATION_ID: "a"})));
     }
 
     #[test]

@@ -199,6 +199,7 @@ async fn take_over(
         (None, Some(registration)) => registration.as_str().to_owned(),
         (None, None) => UNKNOWN_REGISTRATION.to_owned(),
     };
+    let mode = if cluster.joined { "Push" } else { "Pull" };
     let patch = json!({
         "metadata": {
             "uid": cluster.uid,
@@ -209,7 +210,7 @@ async fn take_over(
                 CERTIFICATE_END: null,
             },
         },
-        "spec": {"id": cluster_id, "syncMode": "Pull"},
+        "spec": {"id": cluster_id, "syncMode": mode},
     });
     patch_cluster(client, cluster, "take over Cluster", patch).await
 }

@@ -12,7 +12,7 @@ use chrono::{DateTime, Utc};
 use common::api::cluster::Cluster;
 use common::identity::{AgentSubject, RegistrationId};
 use common::labels::{
-    CERTIFICATE_END, CLOSING_WATCHES, CLUSTER_ID, QUARANTINED_SINCE, REGISTRATION_ID,
+    CERTIFICATE_END, CLOSING_WATCHES, CLUSTER_ID, JOINED, QUARANTINED_SINCE, REGISTRATION_ID,
 };
 use common::names::{CLUSTER_NAMESPACE, ClusterName};
 use common::time::from_time;
@@ -96,6 +96,8 @@ pub(super) struct ClusterFacts {
     pub closing_watches: Option<String>,
     /// Its rights are withheld.
     pub quarantined: bool,
+    /// `towline join` made it: its agent runs beside the hub.
+    pub joined: bool,
     /// When the last certificate ends that was issued to its agent, as noted on it.
     pub certificate_end: Option<DateTime<Utc>>,
 }
@@ -221,6 +223,7 @@ fn cluster_facts(name: &ClusterName, object: DynamicObject) -> ClusterFacts {
         registration: annotation(REGISTRATION_ID).and_then(|id| RegistrationId::parse(&id)),
         closing_watches: annotation(CLOSING_WATCHES),
         quarantined: annotation(QUARANTINED_SINCE).is_some(),
+        joined: annotation(JOINED).is_some(),
         certificate_end: annotation(CERTIFICATE_END)
             .and_then(|end| DateTime::parse_from_rfc3339(&end).ok())
             .map(|end| end.with_timezone(&Utc)),

@@ -63,6 +63,7 @@ fn cluster(registered: &str, key: Option<&[u8]>, id: Option<&str>) -> ClusterFac
         registration: key.map(RegistrationId::of_public_key),
         closing_watches: None,
         quarantined: false,
+        joined: false,
         certificate_end: None,
     }
 }

@@ -113,7 +113,10 @@ pub struct Follower {
 /// What each agent still lacks for the next step, by name of the cluster. Clusters that the hub itself
 /// writes to have no agent.
 pub fn followers(stage: Stage, authorities: &[Authority], clusters: &[Cluster]) -> Vec<Follower> {
-    let agents = clusters.iter().filter(|c| c.spec.sync_mode != "Push");
+    // Those that were joined have one beside the hub, which reports as any other.
+    let agents = clusters
+        .iter()
+        .filter(|c| c.spec.sync_mode != "Push" || c.status.agent.is_some());
     let mut all: Vec<Follower> = agents
         .map(|cluster| {
             let missing = missing(stage, authorities, cluster.status.agent.as_ref());
@@ -292,5 +295,12 @@ mod tests {
         assert!(text.contains("\n  m00 (Ready True): its agent has never reported\n  m01 "));
         assert!(text.ends_with("\n  and 9 more"), "{text}");
         assert_eq!(laggards(&[]), None);
+        // One beside the hub is an agent as any other.
+        clusters.truncate(1);
+        clusters[0].status.agent = Some(Agent::default());
+        assert_eq!(
+            followers(Stage::Introduced, &authorities, &clusters).len(),
+            1
+        );
     }
 }

@@ -177,7 +177,10 @@ impl SimulatedHub {
         let flags = ["towline-hub"].iter().chain(flags);
         let flags = <Flags as clap::Parser>::parse_from(flags);
         let config = flags.clusters.into_config(flags.telemetry).expect("flags");
+        let nobody = Some(Path::new("none"));
+        let keys = served.keys.clone();
         let hub = Hub {
+            push: Push::new(nobody, dir, String::new(), keys, env.clone()),
             data_dir: dir.to_owned(),
             admin_kubeconfig: None,
             addresses: Addresses::new(address, &[]),

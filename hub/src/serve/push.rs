@@ -1,0 +1,286 @@
+//! `towline-agent push` beside this process, while there are clusters without an agent of their own.
+//!
+//! It is a process of its own: what it has of members, this one does not have. It ends when its standard input does,
+//! which nobody but this process holds open: so it never outlives it, however that ends.
+
+use super::kubeconfig;
+use crate::apiserver::keys::Keys;
+use common::api::cluster::Cluster;
+use common::backoff::Backoff;
+use common::env::Env;
+use common::errors::chain;
+use common::labels::JOINED;
+use common::watch::{Collection, Event, WatchConfig, watch};
+use futures::StreamExt as _;
+use kube::Client;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::Command;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// Its kubeconfig in the data directory.
+const FILE: &str = "push.kubeconfig";
+/// The program, which lies beside this one.
+const PROGRAM: &str = "towline-agent";
+/// What the flag says for nobody.
+const NOBODY: &str = "none";
+/// Life of its certificate; it is started anew with another one after a third of it.
+const LIFE: chrono::Duration = chrono::Duration::days(30);
+const RENEWED: Duration = Duration::from_secs(10 * 24 * 3600);
+/// How long it goes on after the last such Cluster is gone: the agent takes itself out of the member.
+const LINGERS: Duration = Duration::from_secs(180);
+/// First wait before it is started again, and the longest.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// It ran for so long: the next one is started soon.
+const STEADY: Duration = Duration::from_secs(120);
+/// How long it may take to end in order.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Why it does not run.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// Its kubeconfig.
+    #[error("failed to make its kubeconfig")]
+    Kubeconfig(#[source] crate::apiserver::keys::Error),
+    /// The program.
+    #[error("failed to run {0:?}; name the program by --push-program, or run it elsewhere")]
+    Program(PathBuf, #[source] std::io::Error),
+    /// It ended.
+    #[error("it ended: {0}")]
+    Ended(std::process::ExitStatus),
+}
+
+/// The process beside this one.
+pub(super) struct Push {
+    program: Option<PathBuf>,
+    kubeconfig: PathBuf,
+    server: String,
+    keys: Keys,
+    env: Env,
+}
+
+impl Push {
+    /// By the program that the flag names.
+    pub(super) fn new(
+        flag: Option<&Path>,
+        data_dir: &Path,
+        server: String,
+        keys: Keys,
+        env: Env,
+    ) -> Self {
+        let beside = || {
+            let own = std::env::current_exe().ok()?;
+            Some(own.parent()?.join(PROGRAM))
+        };
+        let program = match flag {
+            Some(named) if named.as_os_str() == NOBODY => None,
+            Some(named) => Some(named.to_owned()),
+            None => beside(),
+        };
+        Self {
+            program,
+            kubeconfig: data_dir.join(FILE),
+            server,
+            keys,
+            env,
+        }
+    }
+
+    /// Has it run while it has something to do. Never returns; dropped, it ends the process.
+    pub(super) async fn run(&self, client: &Client) {
+        let Some(program) = &self.program else {
+            return std::future::pending().await;
+        };
+        let config = WatchConfig {
+            metadata_only: true,
+            ..WatchConfig::new(&self.env.chance)
+        };
+        let clusters = Collection::of::<Cluster>(None);
+        let mut events = pin!(watch::<Record>(client.clone(), clusters, config));
+        let mut joined = Joined::default();
+        loop {
+            while joined.now.is_empty() {
+                if let Some(event) = events.next().await {
+                    joined.heard(event);
+                }
+            }
+            let mut keeping = pin!(self.keep(program));
+            let mut ends: Option<Instant> = None;
+            loop {
+                let over = async {
+                    match ends {
+                        Some(at) => sleep_until(at).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    () = over => break,
+                    () = keeping.as_mut() => {}
+                    Some(event) = events.next() => joined.heard(event),
+                }
+                ends = match (joined.now.is_empty(), ends) {
+                    (false, _) => None,
+                    (true, None) => Some(Instant::now() + LINGERS),
+                    (true, ends) => ends,
+                };
+            }
+            tracing::info!("no cluster is left that has no agent of its own");
+        }
+    }
+
+    /// Keeps the process running; never returns.
+    async fn keep(&self, program: &Path) {
+        let mut rng = self.env.chance.stream("push");
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        loop {
+            let began = Instant::now();
+            let ended = self.once(program).await;
+            if began.elapsed() >= STEADY {
+                backoff.reset();
+            }
+            let Err(error) = ended else {
+                continue;
+            };
+            let pause = backoff.next(&mut rng);
+            let error = chain(&error).to_string();
+            tracing::error!(error, again_in = ?pause, "clusters without an agent are not served");
+            sleep(pause).await;
+        }
+    }
+
+    /// Runs it until it ends, or until its certificate is to be another one.
+    async fn once(&self, program: &Path) -> Result<(), Error> {
+        let now = self.env.clock.now();
+        let (path, server) = (&self.kubeconfig, &self.server);
+        kubeconfig::ensure_push(path, &self.keys, server, LIFE, now).map_err(Error::Kubeconfig)?;
+        let failed = |error| Error::Program(program.to_owned(), error);
+        let mut process = Command::new(program)
+            .args(["push", "--end-with-stdin", "--hub-kubeconfig"])
+            .arg(path)
+            .args(["--health-probe-bind-address=0", "--metrics-bind-address=0"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        let held = process.stdin.take();
+        tracing::info!(
+            pid = process.id(),
+            "an agent for clusters without one is started"
+        );
+        if let Ok(ended) = timeout(RENEWED, process.wait()).await {
+            return Err(ended.map_or_else(failed, Error::Ended));
+        }
+        drop(held);
+        if timeout(STOP_TIMEOUT, process.wait()).await.is_err() {
+            process.kill().await.map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// What matters of a Cluster.
+#[derive(Debug, Deserialize)]
+struct Record {
+    metadata: Metadata,
+}
+
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    name: String,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+/// Names of the clusters that were joined.
+#[derive(Debug, Default)]
+struct Joined {
+    now: BTreeSet<String>,
+    /// What a list that is under way has told.
+    fresh: Option<BTreeSet<String>>,
+}
+
+impl Joined {
+    fn heard(&mut self, event: Event<Record>) {
+        match event {
+            Event::Init => self.fresh = Some(BTreeSet::new()),
+            Event::Applied(Record { metadata }) => {
+                let Metadata { name, annotations } = metadata;
+                if annotations.contains_key(JOINED) {
+                    if let Some(fresh) = &mut self.fresh {
+                        fresh.insert(name.clone());
+                    }
+                    self.now.insert(name);
+                } else {
+                    self.forget(&name);
+                }
+            }
+            // It is there, as it was.
+            Event::Undecodable(odd) => {
+                if let Some(fresh) = &mut self.fresh
+                    && self.now.contains(&odd.key.name)
+                {
+                    fresh.insert(odd.key.name);
+                }
+            }
+            Event::Deleted(key) => self.forget(&key.name),
+            Event::InitDone { .. } => {
+                if let Some(fresh) = self.fresh.take() {
+                    self.now = fresh;
+                }
+            }
+            Event::Disconnected { .. } | Event::Resumed { .. } => {}
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.now.remove(name);
+        if let Some(fresh) = &mut self.fresh {
+            fresh.remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn cluster(name: &str, joined: bool) -> Event<Record> {
+        let annotations = if joined {
+            json!({JOINED: "s/1"})
+        } else {
+            json!({})
+        };
+        let record = json!({"metadata": {"name": name, "annotations": annotations}});
+        Event::Applied(serde_json::from_value(record).expect("decodes"))
+    }
+
+    #[test]
+    fn clusters_that_were_joined_are_known() {
+        let mut joined = Joined::default();
+        let names = |joined: &Joined| joined.now.iter().cloned().collect::<Vec<_>>();
+        let done = || Event::InitDone { gap: None };
+        for event in [
+            Event::Init,
+            cluster("m1", false),
+            cluster("m2", true),
+            done(),
+        ] {
+            joined.heard(event);
+        }
+        assert_eq!(names(&joined), ["m2"]);
+        joined.heard(cluster("m1", true));
+        joined.heard(cluster("m2", false));
+        assert_eq!(names(&joined), ["m1"]);
+        // A list that does not name it: it is gone, and not before the list is whole.
+        joined.heard(Event::Init);
+        assert_eq!(names(&joined), ["m1"]);
+        joined.heard(done());
+        assert_eq!(names(&joined), Vec::<String>::new());
+    }
+}
