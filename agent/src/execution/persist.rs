@@ -367,6 +367,15 @@ impl Persister {
         }
     }
 
+    /// Notes that objects of a Work are other Works' from now on: before it is let go, the stored set must say so.
+    pub fn touch_heirs(&self, work: &str, heirs: &[Arc<str>]) {
+        let counts = heirs.iter().map(|heir| self.mark(heir, true));
+        let count = counts.max().unwrap_or(0);
+        if let Some(record) = self.state.lock().works.get_mut(work) {
+            record.kept_at = record.kept_at.max(count);
+        }
+    }
+
     /// Waits until the stored set does not want a Work's objects any more.
     pub async fn deletion_is_stored(&self, name: &str) -> bool {
         let until = self.state.lock().works.get(name).map_or(0, |r| r.kept_at);

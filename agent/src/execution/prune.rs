@@ -3,6 +3,8 @@
 mod foreign;
 pub mod orphans;
 mod release;
+#[cfg(test)]
+mod tests;
 mod unmark;
 
 use super::Scope;
@@ -128,10 +130,8 @@ impl Pruner {
             self.note_kept(work, &text, &rule.to_string());
             return Ok(Gone::Yes);
         }
-        if let Some(heir) = self.state.lock().heir(key, work) {
-            tracing::info!(object = text, from = work, to = %heir, "handed over");
-            self.queue.add(heir);
-            return Ok(Gone::Yes);
+        if let Some(fate) = self.hand_over(work, key, &uid, &text) {
+            return Ok(fate);
         }
         if let Some(reason) = self.brake(&resource, key, &uri, keep).await? {
             self.note_kept(work, &text, &reason);
@@ -169,6 +169,26 @@ impl Pruner {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Hands an object over to another Work that wants it, if there is one: it is that Work's from now on, whatever
+    /// becomes of it before it was applied. One that our finalizer does not stand on yet could go unheard, and is
+    /// waited for.
+    fn hand_over(&self, work: &str, key: &Arc<ObjectKey>, uid: &str, text: &str) -> Option<Gone> {
+        let (heir, changed) = {
+            let mut state = self.state.lock();
+            let (heir, is_held) = state.heir(key, work)?;
+            let changed = is_held.then(|| state.claim(&heir, key, uid));
+            (heir, changed)
+        };
+        self.queue.add(heir.clone());
+        let Some(changed) = changed else {
+            let waits = format!("Work {heir} to take {text} over");
+            return Some(Gone::Waits(waits));
+        };
+        tracing::info!(object = text, from = work, to = %heir, "handed over");
+        self.persister.touch_heirs(work, &changed);
+        Some(Gone::Yes)
     }
 
     /// Tells by log and Event that an object outlives the Work or manifest that brought it.
@@ -235,137 +255,5 @@ fn blocked(text: &str, finalizers: &[String]) -> String {
         format!("{text} to be gone")
     } else {
         format!("{text} (finalizers: {})", finalizers.join(", "))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::execution::interpret::Shown;
-    use crate::execution::state::LiveRecord;
-    use crate::execution::testing::{Handles, lines, map, marked, refusal, scripted, wire};
-
-    const OBJECT: &str = "/api/v1/namespaces/n/configmaps/a";
-
-    async fn key(parts: &Handles) -> Arc<ObjectKey> {
-        let targets = crate::execution::manifest::targets(&json!([map("a")]).to_string());
-        parts.pruner.key_of(&targets[0]).await
-    }
-
-    #[tokio::test]
-    async fn only_what_is_the_works_own_is_deleted_and_only_that_very_object() {
-        let (member, asked) = scripted(|line| match line.split_once(' ') {
-            Some(("GET", OBJECT)) => Some((200, marked("a", "o", "other"))),
-            Some(("DELETE", OBJECT)) => Some((200, json!({"kind": "Status"}))),
-            _ => None,
-        });
-        let parts = Handles::new(scripted(|_| None).0, member).await;
-        let work = parts.knows(&wire("w", "1", &[map("a")]));
-        let key = key(&parts).await;
-        let gone = parts.pruner.delete_object(&work, &key, false).await;
-        assert!(matches!(gone, Ok(Gone::Yes)));
-        assert_eq!(lines(&asked), [format!("GET {OBJECT}")]);
-        // What it has applied is its own, whatever the marks say.
-        parts.state.lock().claim(&work, &key, "o");
-        let gone = parts.pruner.delete_object(&work, &key, true).await;
-        assert!(matches!(gone, Ok(Gone::Yes)));
-        let (line, body) = asked.lock().expect("sound").last().expect("asked").clone();
-        assert_eq!(line, format!("DELETE {OBJECT}"));
-        assert_eq!(body["preconditions"]["uid"], "o");
-        assert_eq!(body["propagationPolicy"], "Foreground");
-    }
-
-    #[tokio::test]
-    async fn what_is_reserved_and_may_not_be_read_holds_no_work_back() {
-        let (member, asked) = scripted(|line| match line.split_once(' ') {
-            Some(("GET", uri)) if uri.contains("/kube-system/") => Some(refusal(403, "Forbidden")),
-            _ => None,
-        });
-        let parts = Handles::new(scripted(|_| None).0, member).await;
-        let mut reserved = map("a");
-        reserved["metadata"]["namespace"] = json!("kube-system");
-        let work = parts.knows(&wire("w", "1", &[reserved.clone()]));
-        let targets = crate::execution::manifest::targets(&json!([reserved]).to_string());
-        let key = parts.pruner.key_of(&targets[0]).await;
-        let gone = parts.pruner.delete_object(&work, &key, false).await;
-        assert!(matches!(gone, Ok(Gone::Yes)), "{gone:?}");
-        assert!(lines(&asked).iter().all(|line| line.starts_with("GET ")));
-    }
-
-    #[tokio::test]
-    async fn what_another_work_wants_too_is_handed_over() {
-        let (member, asked) = scripted(|_| Some(refusal(500, "Unexpected")));
-        let parts = Handles::new(scripted(|_| None).0, member).await;
-        let work = parts.knows(&wire("w", "1", &[map("a")]));
-        parts.knows(&wire("heir", "2", &[map("a")]));
-        let key = key(&parts).await;
-        let object = marked("a", "o", "w");
-        let gvk = parts.state.lock().gvk(key.kind).expect("known");
-        let live = LiveRecord::new(
-            Shown::built_in(&gvk, &object),
-            LiveMeta::read(&object),
-            "karmada-es-m1",
-            true,
-        );
-        parts.state.lock().set_live(&key, Some(live));
-        let gone = parts.pruner.delete_object(&work, &key, false).await;
-        assert!(matches!(gone, Ok(Gone::Yes)));
-        assert_eq!(parts.queued(), ["heir"]);
-        assert_eq!(lines(&asked), [""; 0]);
-    }
-
-    #[tokio::test]
-    async fn what_left_a_work_is_remembered_until_it_is_gone() {
-        let (member, _) = scripted(|line| match line.split_once(' ') {
-            Some(("GET", OBJECT)) => Some((200, marked("a", "o", "w"))),
-            Some(("DELETE", OBJECT)) => Some(refusal(503, "ServiceUnavailable")),
-            _ => None,
-        });
-        let parts = Handles::new(scripted(|_| None).0, member).await;
-        let work = parts.knows(&wire("w", "1", &[map("a")]));
-        let leaving = crate::execution::manifest::targets(&json!([map("a"), map("b")]).to_string());
-        if let Some(record) = parts.state.lock().works.get_mut(&work) {
-            record.leaving.clone_from(&leaving);
-        }
-        assert!(parts.pruner.prune(&work, leaving.clone()).await);
-        let state = parts.state.lock();
-        // `b` is not there, `a` cannot be deleted now.
-        assert_eq!(state.works[&work].leaving, leaving[..1]);
-    }
-
-    #[tokio::test]
-    async fn a_namespace_that_holds_what_is_not_ours_is_released_instead() {
-        let space = json!({"kind": "Namespace", "metadata": {"name": "n", "uid": "o",
-            "resourceVersion": "9", "labels": {"karmada.io/managed": "true"}, "annotations":
-            {"work.karmada.io/namespace": "karmada-es-m1", "work.karmada.io/name": "w"}}});
-        let (member, asked) = scripted(move |line| match line.split_once(' ') {
-            Some(("GET" | "PATCH", "/api/v1/namespaces/n")) => Some((200, space.clone())),
-            Some(("GET", uri)) if uri.starts_with("/api/v1/namespaces/n/configmaps?") => {
-                let foreign = json!({"metadata": {"name": "someones"}});
-                Some((200, json!({"metadata": {}, "items": [foreign]})))
-            }
-            _ => None,
-        });
-        let parts = Handles::new(scripted(|_| None).0, member).await;
-        let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
-        let work = parts.knows(&wire("w", "1", std::slice::from_ref(&manifest)));
-        let targets = crate::execution::manifest::targets(&json!([manifest]).to_string());
-        let key = parts.pruner.key_of(&targets[0]).await;
-        let gone = parts.pruner.delete_object(&work, &key, false).await;
-        assert!(matches!(gone, Ok(Gone::Yes)));
-        let asked = lines(&asked);
-        assert!(
-            asked.iter().all(|line| !line.starts_with("DELETE")),
-            "{asked:?}"
-        );
-        assert!(
-            asked.contains(&"PATCH /api/v1/namespaces/n".to_owned()),
-            "{asked:?}"
-        );
-        let event = parts.events.next().await.body("karmada-es-m1");
-        assert_eq!(
-            event["message"],
-            "Namespace /n is kept: it holds ConfigMap someones"
-        );
     }
 }

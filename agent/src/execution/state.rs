@@ -179,14 +179,17 @@ impl State {
         self.key(kind, namespace, &target.name)
     }
 
-    /// A Work that takes an object over when `work` gives it up.
-    pub fn heir(&self, key: &ObjectKey, work: &str) -> Option<Arc<str>> {
+    /// A Work that takes an object over when `work` gives it up, and whether our finalizer stands on it.
+    pub fn heir(&self, key: &ObjectKey, work: &str) -> Option<(Arc<str>, bool)> {
         let wanted = &self.objects.get(key)?.wanted;
-        let wants = |name: &&Arc<str>| {
-            let record = self.works.get(*name);
-            &***name != work && record.is_some_and(|r| r.confirmed && !r.deleting && !r.suspended)
-        };
-        wanted.iter().find(wants).cloned()
+        let others = wanted.iter().filter(|name| &***name != work);
+        let heirs = others.filter_map(|name| {
+            let record = self.works.get(name)?;
+            let takes = record.confirmed && !record.deleting && !record.suspended;
+            takes.then(|| (name.clone(), record.has_finalizer()))
+        });
+        // The first, but of those that are held already if there is one.
+        heirs.min_by_key(|(_, is_held)| !is_held)
     }
 
     /// Works of the hub that name an object or that it names.

@@ -1,0 +1,169 @@
+//! What is taken out of a member, by scripted APIs.
+
+use super::*;
+use crate::execution::interpret::Shown;
+use crate::execution::state::LiveRecord;
+use crate::execution::testing::{Handles, lines, map, marked, refusal, scripted, wire};
+
+const OBJECT: &str = "/api/v1/namespaces/n/configmaps/a";
+
+async fn key(parts: &Handles) -> Arc<ObjectKey> {
+    let targets = crate::execution::manifest::targets(&json!([map("a")]).to_string());
+    parts.pruner.key_of(&targets[0]).await
+}
+
+#[tokio::test]
+async fn only_what_is_the_works_own_is_deleted_and_only_that_very_object() {
+    let (member, asked) = scripted(|line| match line.split_once(' ') {
+        Some(("GET", OBJECT)) => Some((200, marked("a", "o", "other"))),
+        Some(("DELETE", OBJECT)) => Some((200, json!({"kind": "Status"}))),
+        _ => None,
+    });
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let work = parts.knows(&wire("w", "1", &[map("a")]));
+    let key = key(&parts).await;
+    let gone = parts.pruner.delete_object(&work, &key, false).await;
+    assert!(matches!(gone, Ok(Gone::Yes)));
+    assert_eq!(lines(&asked), [format!("GET {OBJECT}")]);
+    // What it has applied is its own, whatever the marks say.
+    parts.state.lock().claim(&work, &key, "o");
+    let gone = parts.pruner.delete_object(&work, &key, true).await;
+    assert!(matches!(gone, Ok(Gone::Yes)));
+    let (line, body) = asked.lock().expect("sound").last().expect("asked").clone();
+    assert_eq!(line, format!("DELETE {OBJECT}"));
+    assert_eq!(body["preconditions"]["uid"], "o");
+    assert_eq!(body["propagationPolicy"], "Foreground");
+}
+
+#[tokio::test]
+async fn what_is_reserved_and_may_not_be_read_holds_no_work_back() {
+    let (member, asked) = scripted(|line| match line.split_once(' ') {
+        Some(("GET", uri)) if uri.contains("/kube-system/") => Some(refusal(403, "Forbidden")),
+        _ => None,
+    });
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let mut reserved = map("a");
+    reserved["metadata"]["namespace"] = json!("kube-system");
+    let work = parts.knows(&wire("w", "1", &[reserved.clone()]));
+    let targets = crate::execution::manifest::targets(&json!([reserved]).to_string());
+    let key = parts.pruner.key_of(&targets[0]).await;
+    let gone = parts.pruner.delete_object(&work, &key, false).await;
+    assert!(matches!(gone, Ok(Gone::Yes)), "{gone:?}");
+    assert!(lines(&asked).iter().all(|line| line.starts_with("GET ")));
+}
+
+#[tokio::test]
+async fn what_another_work_wants_too_is_handed_over() {
+    let (member, asked) = scripted(|_| Some(refusal(500, "Unexpected")));
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let work = parts.knows(&wire("w", "1", &[map("a")]));
+    parts.knows(&wire("heir", "2", &[map("a")]));
+    let key = key(&parts).await;
+    let object = marked("a", "o", "w");
+    let gvk = parts.state.lock().gvk(key.kind).expect("known");
+    let live = LiveRecord::new(
+        Shown::built_in(&gvk, &object),
+        LiveMeta::read(&object),
+        "karmada-es-m1",
+        true,
+    );
+    parts.state.lock().set_live(&key, Some(live));
+    let gone = parts.pruner.delete_object(&work, &key, false).await;
+    assert!(matches!(gone, Ok(Gone::Yes)));
+    assert_eq!(parts.queued(), ["heir"]);
+    assert_eq!(lines(&asked), [""; 0]);
+    assert!(parts.state.lock().has_claim("heir", &key, "o"));
+}
+
+/// What was handed over goes with the Work that has it now, though that never came to apply it.
+#[tokio::test]
+async fn an_heir_that_goes_before_it_took_over_takes_the_object_along() {
+    let (member, asked) = scripted(|line| match line.split_once(' ') {
+        Some(("GET", OBJECT)) => Some((200, marked("a", "o", "w"))),
+        Some(("DELETE", OBJECT)) => Some((200, json!({"kind": "Status"}))),
+        _ => None,
+    });
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let work = parts.knows(&wire("w", "1", &[map("a")]));
+    let unheld = |finalizers: &[&str]| {
+        let mut heir = wire("heir", "2", &[map("a")]);
+        heir.metadata.finalizers = finalizers.iter().map(|it| (*it).to_owned()).collect();
+        heir
+    };
+    parts.knows(&unheld(&[]));
+    let key = key(&parts).await;
+    // It could go without being heard of, and the object would be nobody's.
+    let gone = parts.pruner.delete_object(&work, &key, false).await;
+    let waits =
+        matches!(&gone, Ok(Gone::Waits(text)) if text == "Work heir to take ConfigMap n/a over");
+    assert!(waits, "{gone:?}");
+    assert_eq!(parts.queued(), ["heir"]);
+    let mut held = unheld(&[common::labels::WORK_FINALIZER]);
+    held.metadata.resource_version = "6".into();
+    let heir = parts.knows(&held);
+    let gone = parts.pruner.delete_object(&work, &key, false).await;
+    assert!(matches!(gone, Ok(Gone::Yes)), "{gone:?}");
+    parts.state.lock().forget(&work);
+    held.metadata.resource_version = "7".into();
+    held.metadata.deletion_timestamp = Some("2030-01-01T00:00:00Z".into());
+    parts.knows(&held);
+    assert!(!lines(&asked).contains(&format!("DELETE {OBJECT}")));
+    let gone = parts.pruner.delete_object(&heir, &key, false).await;
+    assert!(matches!(gone, Ok(Gone::Yes)), "{gone:?}");
+    assert!(lines(&asked).contains(&format!("DELETE {OBJECT}")));
+}
+
+#[tokio::test]
+async fn what_left_a_work_is_remembered_until_it_is_gone() {
+    let (member, _) = scripted(|line| match line.split_once(' ') {
+        Some(("GET", OBJECT)) => Some((200, marked("a", "o", "w"))),
+        Some(("DELETE", OBJECT)) => Some(refusal(503, "ServiceUnavailable")),
+        _ => None,
+    });
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let work = parts.knows(&wire("w", "1", &[map("a")]));
+    let leaving = crate::execution::manifest::targets(&json!([map("a"), map("b")]).to_string());
+    if let Some(record) = parts.state.lock().works.get_mut(&work) {
+        record.leaving.clone_from(&leaving);
+    }
+    assert!(parts.pruner.prune(&work, leaving.clone()).await);
+    let state = parts.state.lock();
+    // `b` is not there, `a` cannot be deleted now.
+    assert_eq!(state.works[&work].leaving, leaving[..1]);
+}
+
+#[tokio::test]
+async fn a_namespace_that_holds_what_is_not_ours_is_released_instead() {
+    let space = json!({"kind": "Namespace", "metadata": {"name": "n", "uid": "o",
+        "resourceVersion": "9", "labels": {"karmada.io/managed": "true"}, "annotations":
+        {"work.karmada.io/namespace": "karmada-es-m1", "work.karmada.io/name": "w"}}});
+    let (member, asked) = scripted(move |line| match line.split_once(' ') {
+        Some(("GET" | "PATCH", "/api/v1/namespaces/n")) => Some((200, space.clone())),
+        Some(("GET", uri)) if uri.starts_with("/api/v1/namespaces/n/configmaps?") => {
+            let foreign = json!({"metadata": {"name": "someones"}});
+            Some((200, json!({"metadata": {}, "items": [foreign]})))
+        }
+        _ => None,
+    });
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    let work = parts.knows(&wire("w", "1", std::slice::from_ref(&manifest)));
+    let targets = crate::execution::manifest::targets(&json!([manifest]).to_string());
+    let key = parts.pruner.key_of(&targets[0]).await;
+    let gone = parts.pruner.delete_object(&work, &key, false).await;
+    assert!(matches!(gone, Ok(Gone::Yes)));
+    let asked = lines(&asked);
+    assert!(
+        asked.iter().all(|line| !line.starts_with("DELETE")),
+        "{asked:?}"
+    );
+    assert!(
+        asked.contains(&"PATCH /api/v1/namespaces/n".to_owned()),
+        "{asked:?}"
+    );
+    let event = parts.events.next().await.body("karmada-es-m1");
+    assert_eq!(
+        event["message"],
+        "Namespace /n is kept: it holds ConfigMap someones"
+    );
+}
