@@ -1,5 +1,6 @@
 //! The process: registers, waits until it leads, works a term, and ends in order.
 
+mod left;
 mod metrics;
 mod term;
 
@@ -283,7 +284,13 @@ impl Process {
             self.checks.registered.ok();
             if !candidacy.leads() {
                 self.checks.hub.ok();
-                if !candidacy.wait_to_lead(&self.shutdown).await {
+                let told = outcome.progress.stored.told_to_leave.is_some();
+                let leads = tokio::select! {
+                    biased;
+                    leads = candidacy.wait_to_lead(&self.shutdown) => leads,
+                    () = left::has_left(&registrar.store), if told => return Ok(End::Left),
+                };
+                if !leads {
                     return Ok(End::Shutdown);
                 }
                 // The former leader may have renewed or registered anew meanwhile.

@@ -79,7 +79,6 @@ pub async fn remove_from_member(
         .await?;
     clear(works).await;
     space.delete::<Secret>(names::BOOTSTRAP_SECRET).await?;
-    store.remove().await.map_err(Error::Credentials)?;
     space.delete::<Lease>(names::AGENT_NAME).await?;
     space.delete::<ConfigMap>(names::STATUS_CONFIG_MAP).await?;
     if let Some(uid) = space.namespace_uid().await? {
@@ -87,9 +86,13 @@ pub async fn remove_from_member(
         space.hand_over::<ClusterRole>(&uid).await?;
     }
     space.delete::<Deployment>(names::AGENT_NAME).await?;
-    // Only the namespace that is ours by its name; one that somebody chose may hold other things.
-    if namespace == names::AGENT_NAMESPACE {
-        space.delete_cluster_wide::<Namespace>(namespace).await?;
+    // That the hub has told it to leave is stored with the registration, which therefore goes last: whoever is started
+    // before that goes on where this one ended. A namespace that is ours by its name takes it along; one that somebody
+    // chose may hold other things.
+    let goes_along = namespace == names::AGENT_NAMESPACE
+        && space.delete_cluster_wide::<Namespace>(namespace).await?;
+    if !goes_along {
+        store.remove().await.map_err(Error::Credentials)?;
     }
     Ok(())
 }
@@ -107,7 +110,7 @@ struct Space<'a> {
 }
 
 impl Space<'_> {
-    async fn delete<K>(&self, name: &str) -> Result<(), Error>
+    async fn delete<K>(&self, name: &str) -> Result<bool, Error>
     where
         K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
@@ -121,7 +124,7 @@ impl Space<'_> {
         .await
     }
 
-    async fn delete_cluster_wide<K>(&self, name: &str) -> Result<(), Error>
+    async fn delete_cluster_wide<K>(&self, name: &str) -> Result<bool, Error>
     where
         K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
             + Clone
@@ -135,12 +138,12 @@ impl Space<'_> {
         let api: Api<Namespace> = Api::all(self.member.clone());
         match api.get_opt(self.namespace).await {
             Ok(found) => Ok(found.and_then(|namespace| namespace.metadata.uid)),
-            Err(e) => tolerate::<Namespace>("get", self.namespace, e).map(|()| None),
+            Err(e) => tolerate::<Namespace>("get", self.namespace, e).map(|_| None),
         }
     }
 
     /// Makes the namespace the owner of the agent's own role or binding.
-    async fn hand_over<K>(&self, namespace_uid: &str) -> Result<(), Error>
+    async fn hand_over<K>(&self, namespace_uid: &str) -> Result<bool, Error>
     where
         K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
             + Clone
@@ -159,34 +162,35 @@ impl Space<'_> {
             .patch(names::AGENT_NAME, &params, &Patch::Merge(&owner))
             .await
         {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(true),
             Err(e) => tolerate::<K>("hand over", names::AGENT_NAME, e),
         }
     }
 }
 
-async fn delete<K>(api: Api<K>, name: &str) -> Result<(), Error>
+async fn delete<K>(api: Api<K>, name: &str) -> Result<bool, Error>
 where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     match api.delete(name, &DeleteParams::background()).await {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(true),
         Err(e) => tolerate::<K>("delete", name, e),
     }
 }
 
+/// Whether it is done: nothing of that name is there. What we may not touch is left behind.
 fn tolerate<K: kube::Resource<DynamicType = ()>>(
     verb: &'static str,
     name: &str,
     error: kube::Error,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let kind = K::kind(&()).into_owned();
     match &error {
-        kube::Error::Api(status) if status.code == 404 => Ok(()),
+        kube::Error::Api(status) if status.code == 404 => Ok(true),
         kube::Error::Api(status) if status.code == 403 => {
             let error = chain(&error);
             tracing::warn!(verb, kind, name, %error, "left behind: remove it by hand");
-            Ok(())
+            Ok(false)
         }
         _ => Err(Error::Object {
             verb,
@@ -194,5 +198,62 @@ fn tolerate<K: kube::Resource<DynamicType = ()>>(
             name: name.to_owned(),
             source: Box::new(error),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{json as answer, service};
+    use std::sync::{Arc, Mutex};
+
+    const CREDENTIALS: &str =
+        "DELETE /api/v1/namespaces/towline-system/secrets/towline-agent-credentials";
+
+    /// What is asked of a member that lets the agent delete its namespace, or does not.
+    async fn asked(namespace: &str, may: bool) -> Vec<String> {
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let noted = log.clone();
+        let member = service(move |request| {
+            let line = format!("{} {}", request.method(), request.uri().path());
+            let refused = line.starts_with("DELETE /api/v1/namespaces/")
+                && line.matches('/').count() == 4
+                && !may;
+            noted.lock().expect("nobody panics here").push(line);
+            async move {
+                let status = |code: u16, reason: &str| {
+                    json!({"kind": "Status", "apiVersion": "v1",
+                        "status": "Failure", "code": code, "reason": reason, "message": reason})
+                };
+                match (request.method().as_str(), refused) {
+                    (_, true) => answer(403, &status(403, "Forbidden")),
+                    ("DELETE", _) => answer(200, &json!({"kind": "Status", "status": "Success"})),
+                    _ => answer(404, &status(404, "NotFound")),
+                }
+            }
+        });
+        let store = Store::in_member(member.clone(), namespace);
+        let works = Place::new(member.clone(), namespace, None);
+        let removed = remove_from_member(&member, &store, &works, namespace).await;
+        removed.expect("removed");
+        let log = log.lock().expect("nobody panics here");
+        log.clone()
+    }
+
+    /// A process that is killed in the middle finds what it was told when it is started again.
+    #[tokio::test]
+    async fn that_it_was_told_to_leave_is_forgotten_last() {
+        let asked_of = asked(names::AGENT_NAMESPACE, true).await;
+        assert_eq!(
+            asked_of.last().map(String::as_str),
+            Some("DELETE /api/v1/namespaces/towline-system")
+        );
+        assert!(!asked_of.iter().any(|line| line == CREDENTIALS));
+        // What takes nothing along is followed by it.
+        let asked_of = asked(names::AGENT_NAMESPACE, false).await;
+        assert_eq!(asked_of.last().map(String::as_str), Some(CREDENTIALS));
+        let elsewhere = asked("elsewhere", true).await;
+        let credentials = CREDENTIALS.replace("towline-system", "elsewhere");
+        assert_eq!(elsewhere.last(), Some(&credentials));
     }
 }

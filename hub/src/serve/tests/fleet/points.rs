@@ -15,8 +15,8 @@ const FROM: u64 = 14_000;
 /// For how long.
 const WITHIN: u64 = 15_000;
 /// A run that asks for nothing else takes one of so many points of these.
-const SHARE: usize = 24;
-const USUAL: [&str; 2] = ["apply", "delete"];
+const SHARE: usize = 50;
+const USUAL: [&str; 4] = ["apply", "delete", "prune", "unregister"];
 
 /// Something that a fleet does.
 struct Scenario {

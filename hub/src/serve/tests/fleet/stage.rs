@@ -1,7 +1,7 @@
 //! The processes of a run: the hub, the members, and their agents, which come and go.
 
 use super::super::super::*;
-use super::super::rig::{SimulatedHub, ask};
+use super::super::rig::{NAMESPACES, SimulatedHub, ask};
 use super::books::{Books, Key};
 use super::clocks::{ALL, Clocks};
 use super::crash::Crash;
@@ -423,7 +423,11 @@ impl Stage {
         for number in self.numbers() {
             let name = format!("m{number}");
             let is_gone = self.ledger.look(|books| books.cluster(&name).is_none());
-            let seat = match self.take(number) {
+            let seat = self.take(number);
+            let is_free = is_gone
+                && matches!(seat, Seat::Away(Some(_)))
+                && !self.is_being_cleared(number).await;
+            let seat = match seat {
                 Seat::Runs(agent) if agent.has_ended() => {
                     Seat::Ended(agent.kill().await, now + RESTART)
                 }
@@ -437,7 +441,7 @@ impl Stage {
                         Seat::Leaves(stopped.start(), back)
                     }
                 }
-                Seat::Away(Some(at)) if at <= now && is_gone && self.hub.is_some() => {
+                Seat::Away(Some(at)) if at <= now && is_free && self.hub.is_some() => {
                     let at = usize::from(number - 1);
                     self.members[at].lay_foundation().await;
                     self.returns[at] += 1;
@@ -448,6 +452,14 @@ impl Stage {
             };
             self.put(number, seat);
         }
+    }
+
+    /// Whether the namespace of the agent that left a member is still being deleted; nobody installs another into that.
+    async fn is_being_cleared(&self, number: u8) -> bool {
+        let member = &self.members[usize::from(number - 1)];
+        let path = format!("{NAMESPACES}/{AGENT_NAMESPACE}");
+        let namespace = get(&member.link(), &path).await;
+        !namespace["metadata"]["deletionTimestamp"].is_null()
     }
 
     /// Whether the certificate of a member's agent is older than it may be.
