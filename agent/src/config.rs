@@ -140,6 +140,8 @@ pub struct LeaseConfig {
     pub duration: Duration,
     /// Share of it between two renewals.
     pub renew_fraction: f64,
+    /// Time between two signs of life that are not stored; none without them.
+    pub liveness: Option<Duration>,
 }
 
 /// Cluster status.
@@ -181,6 +183,12 @@ pub enum Error {
         /// What it said.
         value: f64,
     },
+    /// Signs of life without a pause.
+    #[error(
+        "--liveness-interval must be 0 or at least {}",
+        common::duration::format(common::liveness::LEAST)
+    )]
+    Liveness,
     /// A number outside its range.
     #[error("{flag} must lie between {least} and {most}, not {value}")]
     Range {
@@ -242,6 +250,7 @@ mod tests {
         assert_eq!(c.hub.certificate_seconds, 90 * 24 * 3600);
         assert!(c.member.leader.is_some());
         assert!(c.status.resource_modeling);
+        assert_eq!(c.lease.liveness, None);
     }
 
     #[derive(Debug, Parser)]
@@ -305,6 +314,7 @@ mod tests {
             (&["--cluster-name=A"][..], "invalid --cluster-name"),
             (&["--cluster-lease-renew-interval-fraction=1"], "between 0"),
             (&["--cluster-lease-duration=0"], "longer than 0s"),
+            (&["--liveness-interval=499ms"], "at least 500ms"),
             (&["--cert-expiration-seconds=599"], "between 600 and"),
             (&["--leader-elect-renew-deadline=15s"], "must be longer"),
             (&["--health-probe-bind-address=x"], "HOST:PORT"),

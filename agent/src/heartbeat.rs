@@ -3,8 +3,9 @@
 //! It is renewed on a connection of its own with a deadline of its own, starts as soon as the agent is
 //! registered, and never stops because of the member. A renewal that misses its deadline costs the
 //! connection, since a dead one looks just like a slow one; the client sees to that, and goes on
-//! with the next address of the hub.
+//! with the next address of the hub. Besides [`liveness`] gives signs of life of which nothing is stored.
 
+mod liveness;
 mod pace;
 
 pub use pace::Pace;
@@ -13,6 +14,8 @@ use crate::context::AgentContext;
 use common::client::ClientOptions;
 use common::errors::chain;
 use common::labels::AGENT_FIELD_MANAGER;
+use common::liveness::{HEADER, value};
+use common::lock::lock;
 use common::names::CLUSTER_NAMESPACE;
 use common::time::to_micro_time;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -24,6 +27,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use rand::Rng as _;
 use serde::de::IgnoredAny;
 use serde_json::json;
+use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -105,20 +109,43 @@ pub(crate) fn register_metrics(context: &AgentContext) {
     Metrics::register(context);
 }
 
-/// Renews until the agent shuts down.
+/// The connection of its own; none before the first, and after one that did not answer.
+#[derive(Default)]
+struct Connection(Mutex<Option<Client>>);
+
+impl Connection {
+    fn held(&self) -> Option<Client> {
+        lock(&self.0).clone()
+    }
+
+    fn put(&self, client: Option<Client>) {
+        *lock(&self.0) = client;
+    }
+}
+
+/// Renews until the agent shuts down, and gives signs of life meanwhile.
 pub async fn run(context: AgentContext) {
+    let connection = Connection::default();
+    tokio::select! {
+        biased;
+        () = renewals(&context, &connection) => {}
+        () = liveness::show(&context, &connection) => {}
+    }
+    liveness::farewell(&context).await;
+}
+
+async fn renewals(context: &AgentContext, connection: &Connection) {
     let config = &context.config.lease;
     let mut pace = Pace::new(config.duration, config.renew_fraction);
     let mut rng = context.chance.stream("heartbeat");
-    let metrics = Metrics::register(&context);
+    let metrics = Metrics::register(context);
     let mut generation = context.hub.generation();
-    let mut connection: Option<Client> = None;
     loop {
         let started = Instant::now();
         let renewed = tokio::select! {
             biased;
             () = context.shutdown.cancelled() => return,
-            renewed = renew(&context, &mut connection, pace.deadline()) => renewed,
+            renewed = renew(context, connection, pace.deadline()) => renewed,
         };
         let wait = match renewed {
             Ok(()) => {
@@ -140,7 +167,7 @@ pub async fn run(context: AgentContext) {
             () = context.shutdown.cancelled() => return,
             // New credentials or addresses: prove at once that they work, on a new connection.
             changed = generation.changed() => {
-                connection = None;
+                connection.put(None);
                 if changed.is_err() {
                     return;
                 }
@@ -152,41 +179,50 @@ pub async fn run(context: AgentContext) {
 
 async fn renew(
     context: &AgentContext,
-    connection: &mut Option<Client>,
+    connection: &Connection,
     deadline: Duration,
 ) -> Result<(), Error> {
     let options = ClientOptions::new("lease")
         .with_timeout(deadline)
         .one_at_a_time();
     let attempt = async {
-        if connection.is_none() {
-            let fresh = context.hub.connect(options).await;
-            *connection = Some(fresh.map_err(Error::Connect)?);
-        }
-        match connection {
-            Some(client) => send(client, context).await,
-            None => Ok(()),
-        }
+        let client = match connection.held() {
+            Some(client) => client,
+            None => {
+                let fresh = context.hub.connect(options).await;
+                let fresh = fresh.map_err(Error::Connect)?;
+                connection.put(Some(fresh.clone()));
+                fresh
+            }
+        };
+        send(&client, context).await
     };
     // The client's own deadline comes first; this one holds for whatever it does not cover.
     let outcome = timeout(deadline.mul_f64(1.25), attempt).await;
     outcome.unwrap_or_else(|_| {
-        *connection = None;
+        connection.put(None);
         Err(Error::Deadline(deadline))
     })
 }
 
+/// Where the Leases of clusters are.
+fn leases() -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/{CLUSTER_NAMESPACE}/leases")
+}
+
 async fn send(client: &Client, context: &AgentContext) -> Result<(), Error> {
     let cluster = context.cluster.as_str();
-    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{CLUSTER_NAMESPACE}/leases");
     let parameters = PatchParams {
         field_manager: Some(AGENT_FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
     let body = json!({ "spec": { "renewTime": to_micro_time(context.clock.now()) } });
-    let request = Request::new(path)
+    let mut request = Request::new(leases())
         .patch(cluster, &parameters, &Patch::Merge(&body))
         .map_err(|e| Error::Build(Box::new(e)))?;
+    if let Some(next) = context.config.lease.liveness {
+        request.headers_mut().insert(HEADER, value(next));
+    }
     // The answer holds nothing of interest; who wrote what there decides nothing here.
     let answered: Result<IgnoredAny, _> = client.request(request).await;
     match answered {

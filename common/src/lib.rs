@@ -26,6 +26,7 @@ pub mod interpreter;
 pub mod joined;
 pub mod labels;
 pub mod leader;
+pub mod liveness;
 pub mod lock;
 pub mod lua;
 pub mod mapper;

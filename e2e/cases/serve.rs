@@ -9,3 +9,4 @@ mod kept;
 mod moved;
 mod restored;
 mod rig;
+mod signs;

@@ -2,10 +2,12 @@
 
 mod access;
 mod failover;
+mod liveness;
 mod propagation;
 
 pub use access::{Access, AccessArgs};
 pub use failover::{Failover, FailoverArgs};
+pub use liveness::LivenessArgs;
 pub use propagation::{Propagating, PropagationArgs};
 
 use crate::controller::detector::skip::InvalidSkip;
@@ -153,6 +155,12 @@ pub enum Error {
     /// Not a share.
     #[error("{0} must be between 0 and 1")]
     Share(&'static str),
+    /// Signs of life without a pause.
+    #[error(
+        "--liveness-interval must be 0 or at least {}",
+        duration::format(common::liveness::LEAST)
+    )]
+    Liveness,
     /// Zero workers.
     #[error("{0} must be at least 1")]
     None(&'static str),
@@ -267,6 +275,7 @@ impl ClusterArgs {
                     "--cluster-startup-grace-period",
                     cluster_startup_grace_period,
                 )?,
+                signs: None,
             },
             deletion_timeout: cluster_deletion_timeout,
             concurrent_clusters: concurrent_cluster_syncs,

@@ -15,6 +15,7 @@ pub mod explain;
 mod go;
 pub mod install;
 pub mod limit;
+pub mod liveness;
 mod pack;
 pub mod permissions;
 pub mod plan;

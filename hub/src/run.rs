@@ -25,6 +25,7 @@ use crate::controller::rights::Rights;
 use crate::controller::scheduler::{Placing, Scheduler};
 use crate::controller::taint_policy::TaintPolicies;
 use crate::install::repair::{Known, Repair};
+use crate::liveness::Signs;
 use crate::world::{Sizes, World};
 use common::admin::{self, AdminState, Check};
 use common::client::{self, ClientOptions, kubeconfig_client};
@@ -86,6 +87,7 @@ pub async fn run(
         monitor: connect(&config, "monitor", &env).await?,
         leading: state.readiness.add("leader-election"),
         policies: state.readiness.add("admission-policies"),
+        signs: None,
         config,
         env,
     };
@@ -116,9 +118,17 @@ impl InProcess {
             client,
             leading: state.readiness.add("leader-election"),
             policies: state.readiness.add("admission-policies"),
+            signs: None,
             config,
             env,
         })
+    }
+
+    /// Where the server's signs of life are, which count if the configuration says so.
+    #[must_use]
+    pub fn hearing(mut self, signs: &Signs) -> Self {
+        self.0.signs = Some(signs.clone());
+        self
     }
 
     /// Runs the controllers until `shutdown`; may be run again, with nothing remembered. What is in
@@ -183,6 +193,8 @@ struct Hub {
     metrics: Shared,
     leading: Check,
     policies: Check,
+    /// What agents show between renewals, where the API server is in this process.
+    signs: Option<Signs>,
 }
 
 impl Hub {
@@ -292,6 +304,7 @@ impl Hub {
             self.metrics.monitor.clone(),
             &world,
         );
+        let monitor = monitor.hearing(self.signs.as_ref());
         parts.spawn("monitor", monitor.run(stop.clone()));
         if let Some(access) = self.config.access.clone() {
             let under_way = self.metrics.under_way.clone();

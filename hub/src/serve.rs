@@ -22,7 +22,7 @@ use crate::apiserver::keys::server::CERTIFICATE;
 use crate::apiserver::keys::{FOLDER, Keys};
 use crate::apiserver::serve::{self as api, Options, Running};
 use crate::apiserver::store::DATABASE;
-use crate::config::{self, ClusterArgs, Config};
+use crate::config::{self, ClusterArgs, Config, LivenessArgs};
 use crate::install::cluster_info::ClusterInfo;
 use crate::install::repair::Known;
 use crate::install::{Installation, crds, plan};
@@ -55,6 +55,8 @@ pub struct ServeArgs {
     server: ServerArgs,
     #[command(flatten)]
     clusters: ClusterArgs,
+    #[command(flatten)]
+    liveness: LivenessArgs,
     #[command(flatten)]
     telemetry: TelemetryArgs,
 }
@@ -176,7 +178,8 @@ pub async fn serve(
     if has_lost_database(dir) && !args.server.new_database {
         return Err(Error::NoDatabase(dir.clone()));
     }
-    let config = args.clusters.into_config(args.telemetry)?;
+    let mut config = args.clusters.into_config(args.telemetry)?;
+    config.grace.signs = args.liveness.into_config()?;
     let addresses = Addresses::new(args.server.listen, &args.server.advertise);
     let admin = AdminState::default();
     let options = Options {
@@ -249,6 +252,7 @@ impl Hub {
     ) -> Result<(), Error> {
         let client = self.router.client();
         let controllers = InProcess::new(config, client.clone(), &self.admin, self.env.clone());
+        let controllers = controllers.hearing(self.router.signs());
         let mut authorities = running.authorities.clone();
         let mut tell = Some(tell);
         loop {

@@ -6,6 +6,7 @@ use super::{
 };
 use clap::{ArgAction, Args};
 use common::duration;
+use common::liveness::LEAST;
 use common::names::{self, ClusterName};
 use common::reserved::Reserved;
 use common::telemetry::TelemetryArgs;
@@ -323,6 +324,10 @@ struct ClusterArgs {
         env = "TOWLINE_AGENT_CLUSTER_LEASE_RENEW_INTERVAL_FRACTION"
     )]
     cluster_lease_renew_interval_fraction: f64,
+    /// Time between two signs of life that the hub does not store, for a hub that counts them (its flag of the same
+    /// name, of towline-hub serve); 0 for none
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse, env = "TOWLINE_AGENT_LIVENESS_INTERVAL")]
+    liveness_interval: Duration,
     /// How long the member must be well before Ready turns True again
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse, env = "TOWLINE_AGENT_CLUSTER_SUCCESS_THRESHOLD")]
     cluster_success_threshold: Duration,
@@ -541,6 +546,7 @@ impl ClusterArgs {
             cluster_status_update_frequency,
             cluster_lease_duration,
             cluster_lease_renew_interval_fraction,
+            liveness_interval,
             cluster_success_threshold,
             cluster_failure_threshold,
             enable_cluster_resource_modeling,
@@ -553,6 +559,11 @@ impl ClusterArgs {
                 "--cluster-lease-renew-interval-fraction",
                 cluster_lease_renew_interval_fraction,
             )?,
+            liveness: match liveness_interval {
+                Duration::ZERO => None,
+                interval if interval < LEAST => return Err(Error::Liveness),
+                interval => Some(interval),
+            },
         };
         let status = StatusConfig {
             update_frequency: positive(

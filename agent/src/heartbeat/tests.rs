@@ -20,41 +20,64 @@ async fn observe_as(
     length: Duration,
     answer: fn(usize) -> Option<u16>,
 ) -> Vec<(Duration, String)> {
-    let log = Log::default();
-    let start = Instant::now();
-    let hub = {
-        let log = Arc::clone(&log);
-        testing::service(move |request| {
-            let log = Arc::clone(&log);
-            async move {
-                let (parts, body) = request.into_parts();
-                let body = testing::bytes(body).await;
-                let n = {
-                    let mut log = log.lock().expect("not poisoned");
-                    let line = format!("{} {} {body}", parts.method, parts.uri.path());
-                    log.push((start.elapsed(), line));
-                    log.len() - 1
-                };
-                match answer(n) {
-                    Some(code) => {
-                        // A Lease without anything in it, or a Status.
-                        let body = Body::from(
-                            format!(r#"{{"code":{code},"metadata":{{}}}}"#).into_bytes(),
-                        );
-                        Response::builder()
-                            .status(code)
-                            .body(body)
-                            .expect("a response")
-                    }
-                    None => std::future::pending().await,
-                }
-            }
-        })
-    };
+    let (log, hub) = scripted(answer);
     let context = match by_hand {
         true => testing::context_by_hand(hub.clone(), hub, false).await,
         false => testing::context(hub.clone(), hub).await,
     };
+    beat(context, length, &log).await
+}
+
+/// The same of an agent that gives signs of life every second.
+async fn observe_signs(
+    length: Duration,
+    answer: fn(usize) -> Option<u16>,
+) -> Vec<(Duration, String)> {
+    let (log, hub) = scripted(answer);
+    let mut context = testing::context(hub.clone(), hub).await;
+    let mut config = (*context.config).clone();
+    config.lease.liveness = Some(Duration::from_secs(1));
+    context.config = Arc::new(config);
+    beat(context, length, &log).await
+}
+
+/// A hub that answers like this, and what it was asked: line, body and what is said of the next sign.
+fn scripted(answer: fn(usize) -> Option<u16>) -> (Log, Client) {
+    let log = Log::default();
+    let noted = Arc::clone(&log);
+    let start = Instant::now();
+    let hub = testing::service(move |request| {
+        let log = Arc::clone(&noted);
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = testing::bytes(body).await;
+            let next = common::liveness::read(&parts.headers);
+            let next = next.map_or_else(String::new, |next| format!(" next {next:?}"));
+            let n = {
+                let mut log = log.lock().expect("not poisoned");
+                let line = format!("{} {} {body}{next}", parts.method, parts.uri.path());
+                log.push((start.elapsed(), line));
+                log.len() - 1
+            };
+            match answer(n) {
+                Some(code) => {
+                    // A Lease without anything in it, or a Status.
+                    let body =
+                        Body::from(format!(r#"{{"code":{code},"metadata":{{}}}}"#).into_bytes());
+                    Response::builder()
+                        .status(code)
+                        .body(body)
+                        .expect("a response")
+                }
+                None => std::future::pending().await,
+            }
+        }
+    });
+    (log, hub)
+}
+
+/// Runs the heartbeat for so long, and ends it in order.
+async fn beat(context: AgentContext, length: Duration, log: &Log) -> Vec<(Duration, String)> {
     let shutdown = context.shutdown.clone();
     let part = tokio::spawn(run(context));
     tokio::time::sleep(length).await;
@@ -129,4 +152,50 @@ async fn a_silent_hub_is_asked_again_before_the_grace_is_over() {
 async fn a_hub_that_refuses_is_not_hammered() {
     let log = observe(Duration::from_secs(600), |_| Some(503)).await;
     assert!(log.len() < 80, "{}", log.len());
+}
+
+const EMPTY: &str =
+    "PATCH /apis/coordination.k8s.io/v1/namespaces/karmada-cluster/leases/m1 {} next ";
+
+#[tokio::test(start_paused = true)]
+async fn signs_between_renewals_change_nothing_and_end_with_a_word() {
+    let log = observe_signs(Duration::from_millis(29_500), |_| Some(200)).await;
+    let (last, all) = log.split_last().expect("some");
+    assert_eq!(last.1, format!("{EMPTY}0ns"));
+    let renewals = all.iter().filter(|(_, line)| line.contains("renewTime"));
+    assert_eq!(renewals.count(), 3);
+    for (_, line) in all {
+        assert!(line.ends_with(" next 1s"), "{line}");
+        assert!(
+            line.contains("renewTime") || line.starts_with(EMPTY),
+            "{line}"
+        );
+    }
+    for gap in gaps(all) {
+        assert!(gap <= Duration::from_millis(1_001), "{gap:?}");
+    }
+    let usual = observe(Duration::from_secs(5), |_| Some(200)).await;
+    assert!(usual.iter().all(|(_, line)| !line.contains("next")));
+    assert_eq!(usual.len(), 1, "{usual:?}");
+}
+
+/// A sign that is not answered is given again beside it, and then anew; a hub that refuses is not hammered.
+#[tokio::test(start_paused = true)]
+async fn signs_that_fail_are_made_up() {
+    let log = observe_signs(Duration::from_millis(3_900), |n| (n != 1).then_some(200)).await;
+    let times = |log: &[(Duration, String)]| -> Vec<u128> {
+        let all = log.iter().map(|(at, _)| at.as_millis() / 10 * 10);
+        all.collect()
+    };
+    assert_eq!(times(&log), [0, 1_000, 1_250, 2_000, 3_000, 3_900]);
+    let lost = observe_signs(Duration::from_millis(3_900), |n| (n == 0).then_some(200)).await;
+    assert_eq!(
+        times(&lost)[..7],
+        [0, 1_000, 1_250, 1_750, 2_000, 2_500, 2_750]
+    );
+    let refused = observe_signs(Duration::from_secs(60), |n| {
+        Some(if n == 0 { 200 } else { 503 })
+    });
+    let refused = refused.await;
+    assert!(refused.len() < 200, "{}", refused.len());
 }

@@ -9,6 +9,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, PostParams};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -242,6 +243,17 @@ impl Side {
         hub: &Hub,
         address: &str,
     ) -> Result<Self> {
+        Self::join_with(cluster, dir, hub, address, &[]).await
+    }
+
+    /// The same by an agent with more flags.
+    pub(super) async fn join_with(
+        cluster: &str,
+        dir: &Path,
+        hub: &Hub,
+        address: &str,
+        more: &[&str],
+    ) -> Result<Self> {
         let member = member(dir).await?;
         let pin = CaPin::of_pem(hub.key_file("ca.crt")?.as_bytes())?;
         let pin = pin.first().context("the hub has a CA")?.to_string();
@@ -267,7 +279,7 @@ impl Side {
             "--cluster-lease-duration=12s",
             "--cluster-status-update-frequency=2s",
         ];
-        let agent = seat.start(&wish, &flags)?;
+        let agent = seat.start(&wish, &[&flags[..], more].concat())?;
         let mut side = Self {
             member,
             seat,
@@ -316,6 +328,23 @@ impl Side {
     /// Ends the agent.
     pub(super) fn kill(&mut self) {
         self.agent.kill();
+    }
+
+    /// Has the agent end by itself.
+    pub(super) async fn stop_in_order(&mut self) -> Result<()> {
+        let ended = self.agent.stop(LONG).await?;
+        ensure!(ended.success(), "the agent ended with {ended}");
+        Ok(())
+    }
+
+    /// Has the agent stand still.
+    pub(super) fn freeze(&self) {
+        self.agent.signal(Signal::STOP);
+    }
+
+    /// Has it go on.
+    pub(super) fn thaw(&self) {
+        self.agent.signal(Signal::CONT);
     }
 
     /// Ends the member; its agent has ended.

@@ -16,6 +16,7 @@ mod observe;
 #[cfg(test)]
 mod tests;
 
+use crate::liveness::Signs;
 use crate::world::{Cluster, Lease, Told, World};
 use apply::{Found, Written};
 use common::env::Env;
@@ -48,6 +49,8 @@ pub struct Monitor {
     clock: SharedClock,
     clusters: mpsc::Receiver<Told<Cluster>>,
     leases: mpsc::Receiver<Told<Lease>>,
+    /// What agents show between renewals, and at least how often it is looked at.
+    signs: Option<(Signs, Duration)>,
     metrics: Metrics,
     start: Instant,
     fleet: Fleet,
@@ -89,6 +92,7 @@ impl Monitor {
             clock: env.clock,
             clusters: world.clusters.subscribe(),
             leases: world.leases.subscribe(),
+            signs: None,
             metrics,
             start: Instant::now(),
             fleet: Fleet::new(grace),
@@ -100,6 +104,20 @@ impl Monitor {
             ask_at: QUIET,
             asking: false,
         }
+    }
+
+    /// Hears what agents show between renewals, too, if that is to count.
+    #[must_use]
+    pub fn hearing(mut self, signs: Option<&Signs>) -> Self {
+        self.signs = self
+            .fleet
+            .least_between_signs()
+            .zip(signs)
+            .map(|(least, signs)| {
+                signs.count();
+                (signs.clone(), least)
+            });
+        self
     }
 
     /// Watches until `shutdown`. Reads and writes under way are dropped: whoever leads next begins anew.
@@ -137,9 +155,13 @@ impl Monitor {
     /// slept, a process that was stopped. In that time nobody could be heard.
     fn awake(&mut self, since: Moment) {
         let now = self.now();
-        if now.saturating_sub(since) > PAUSED {
+        let paused = self
+            .signs
+            .as_ref()
+            .map_or(PAUSED, |(_, least)| PAUSED.min(*least * 2));
+        if now.saturating_sub(since) > paused {
             tracing::warn!(
-                seconds = (now - since).as_secs(),
+                seconds = (now - since).as_secs_f64(),
                 "the hub stood still; that time counts for nobody"
             );
             self.fleet.gap(since, now);
@@ -153,6 +175,7 @@ impl Monitor {
     /// Starts what is due.
     fn work(&mut self) {
         let now = self.now();
+        self.take_signs();
         if now >= self.ask_at && !self.asking {
             self.asking = true;
             let client = self.client.clone();
@@ -174,6 +197,17 @@ impl Monitor {
         self.metrics.fleet(self.fleet.len(), self.fleet.is_away());
     }
 
+    /// Takes in what agents showed between renewals since the last time.
+    fn take_signs(&mut self) {
+        let Some((signs, _)) = &self.signs else {
+            return;
+        };
+        for (name, sign) in signs.take() {
+            let at = sign.at.saturating_duration_since(self.start);
+            self.fleet.life_shown(at, &name, sign.next);
+        }
+    }
+
     fn next_wake(&self) -> Moment {
         let now = self.now();
         // With every place taken, a result wakes us.
@@ -182,7 +216,11 @@ impl Monitor {
             .next_deadline(now)
             .filter(|_| self.busy < CONCURRENCY);
         let ask = (!self.asking).then_some(self.ask_at);
-        let far = now + QUIET;
+        let far = now
+            + self
+                .signs
+                .as_ref()
+                .map_or(QUIET, |(_, least)| QUIET.min(*least));
         deadline.into_iter().chain(ask).fold(far, Moment::min)
     }
 
@@ -325,6 +363,7 @@ impl Monitor {
             }
         };
         self.hear(now);
+        self.take_signs();
         let Verdict::Mark(reason) = self.fleet.judge(now, &name, &reading.live) else {
             return;
         };

@@ -29,15 +29,19 @@ use crate::apiserver::error::ApiError;
 use crate::apiserver::registry::Registry;
 use crate::apiserver::request::{self, RequestInfo, Warnings};
 use crate::apiserver::scheme::Scheme;
+use crate::liveness::{Sign, Signs};
 use asked::Admitted;
 use authorize::Refused;
 use bytes::Bytes;
 use common::admin::AdminState;
+use common::liveness;
+use common::names::CLUSTER_NAMESPACE;
 use common::time::SharedClock;
 use common::uuid::random_uuid;
 use head::Head;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use std::sync::{Arc, PoisonError};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Verbs that change nothing.
@@ -82,6 +86,7 @@ pub struct Router {
     slis: Slis,
     impersonators: Arc<Impersonators>,
     tunnels: Tunnels,
+    signs: Signs,
 }
 
 impl Router {
@@ -101,6 +106,7 @@ impl Router {
             slis: Slis::default(),
             impersonators: Arc::default(),
             tunnels: Tunnels::counted(under_way),
+            signs: Signs::default(),
         }
     }
 
@@ -117,6 +123,11 @@ impl Router {
     /// The ways into members.
     pub(super) fn tunnels(&self) -> &Tunnels {
         &self.tunnels
+    }
+
+    /// What agents show between renewals of their Leases.
+    pub fn signs(&self) -> &Signs {
+        &self.signs
     }
 
     pub(super) fn slis(&self) -> &Slis {
@@ -208,6 +219,9 @@ impl Router {
             }
         };
         let response = answered.unwrap_or_else(|error| head.plain.error(&error));
+        if response.status().is_success() {
+            self.hear(&head);
+        }
         if !kept.routine.into_inner() {
             let dry_run = kept.dry_run.into_inner();
             let code = response.status().as_u16();
@@ -215,6 +229,23 @@ impl Router {
         }
         drop(begun.under_way);
         response
+    }
+
+    /// Whoever was let patch the Lease of a cluster gives a sign of life by it, if they say so.
+    fn hear(&self, head: &Head) {
+        let info = &head.info;
+        let is_of_cluster = info.group == "coordination.k8s.io"
+            && info.resource == "leases"
+            && info.subresource.is_empty()
+            && info.namespace == CLUSTER_NAMESPACE;
+        if self.signs.are_counted()
+            && info.verb == "patch"
+            && is_of_cluster
+            && let Some(next) = liveness::read(&head.headers)
+        {
+            let at = Instant::now();
+            self.signs.heard(&info.name, Sign { at, next });
+        }
     }
 }
 

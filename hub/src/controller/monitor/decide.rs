@@ -22,7 +22,13 @@ pub struct Grace {
     pub running: Duration,
     /// Before that.
     pub startup: Duration,
+    /// The least time between two signs of an agent that gives them between renewals; none where they do not count.
+    pub signs: Option<Duration>,
 }
+
+/// How many times as long as it said an agent may let its next sign be waited for. With what marking takes, a cluster
+/// is Unknown within three times as long.
+const PATIENCE: f64 = 2.8;
 
 /// The Ready condition of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +109,8 @@ struct Record {
     seen: Seen,
     /// The last sign of life.
     sign: ContactTime,
+    /// The last one between renewals, and within which time the next is to come; none where none is.
+    shown: Option<(ContactTime, Duration)>,
     /// The entry in `timers`.
     timer: Option<ContactTime>,
     /// Whether it is being judged.
@@ -131,6 +139,11 @@ impl Fleet {
         }
     }
 
+    /// The least time between two signs of life between renewals; none where they do not count.
+    pub fn least_between_signs(&self) -> Option<Duration> {
+        self.grace.signs
+    }
+
     /// How many clusters are known.
     pub fn len(&self) -> usize {
         self.clusters.len()
@@ -148,6 +161,7 @@ impl Fleet {
             let record = Record {
                 seen,
                 sign: self.clock.now(now),
+                shown: None,
                 timer: None,
                 judging: false,
             };
@@ -203,6 +217,24 @@ impl Fleet {
         let key: Arc<str> = name.into();
         self.leases.insert(Arc::clone(&key), renewed.into());
         self.sign_of_life(now, &key);
+    }
+
+    /// An agent showed between two renewals that it lives, and will again after `next`; never, where that is zero. It
+    /// makes its silence count sooner than its Lease does, and never later.
+    pub fn life_shown(&mut self, at: Moment, name: &str, next: Duration) {
+        let (Some(least), contact) = (self.grace.signs, self.clock.now(at)) else {
+            return;
+        };
+        let (begun, grace) = (self.begun, self.grace);
+        let Some(record) = self.clusters.get_mut(name) else {
+            return;
+        };
+        let within = next.max(least).mul_f64(PATIENCE);
+        record.shown = (!next.is_zero()).then_some((contact, within));
+        let (pull, deadline) = (record.seen.pull, record.deadline(grace));
+        if begun && pull {
+            self.arm(name, deadline);
+        }
     }
 
     /// A Lease is gone.
@@ -289,6 +321,8 @@ impl Fleet {
             record.judging = false;
             return Verdict::Leave;
         }
+        // It may be back without them.
+        record.shown = None;
         Verdict::Mark(match record.seen.ready {
             None => NEVER,
             Some(_) => STOPPED,
@@ -352,10 +386,14 @@ impl Record {
     }
 
     fn deadline(&self, grace: Grace) -> ContactTime {
-        self.sign.plus(match self.seen.ready {
+        let by_lease = self.sign.plus(match self.seen.ready {
             Some(_) => grace.running,
             None => grace.startup,
-        })
+        });
+        match self.shown.filter(|_| self.seen.ready.is_some()) {
+            Some((at, within)) => by_lease.min(at.max(self.sign).plus(within)),
+            None => by_lease,
+        }
     }
 }
 

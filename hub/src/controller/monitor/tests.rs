@@ -16,6 +16,7 @@ use world::{Mode, World, agent};
 const GRACE: Grace = Grace {
     running: Duration::from_secs(40),
     startup: Duration::from_secs(60),
+    signs: None,
 };
 /// Reading and writing take three answers of a millisecond each; timers round up to one more.
 const SLACK: Duration = Duration::from_millis(8);

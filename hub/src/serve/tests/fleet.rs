@@ -5,9 +5,12 @@
 //! `stage` (`acts` is what people do, `faults` what lines do, `pods` what runs in members), and `ledger` keeps `books`,
 //! on which `steps` says what holds after every event and `rest` what holds at the end. `returns` has a hub come back.
 //! `points` kills a process at each of its requests and commits (`crash`), one after the other.
+//! `signs` has agents show more often than by their Leases that they live; there they are their heartbeats alone
+//! (`beats`).
 
 mod acts;
 mod asked;
+mod beats;
 mod books;
 mod clocks;
 mod crash;
@@ -27,6 +30,7 @@ mod rest;
 mod returns;
 mod runs;
 mod seeds;
+mod signs;
 mod stage;
 mod steps;
 mod wires;

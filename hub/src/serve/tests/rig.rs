@@ -23,6 +23,8 @@ struct Flags {
     #[command(flatten)]
     clusters: ClusterArgs,
     #[command(flatten)]
+    liveness: LivenessArgs,
+    #[command(flatten)]
     telemetry: TelemetryArgs,
 }
 
@@ -176,7 +178,8 @@ impl SimulatedHub {
         let served = Served::on(disk, dir, &address.to_string(), env).await;
         let flags = ["towline-hub"].iter().chain(flags);
         let flags = <Flags as clap::Parser>::parse_from(flags);
-        let config = flags.clusters.into_config(flags.telemetry).expect("flags");
+        let mut config = flags.clusters.into_config(flags.telemetry).expect("flags");
+        config.grace.signs = flags.liveness.into_config().expect("flags");
         let nobody = Some(Path::new("none"));
         let keys = served.keys.clone();
         let hub = Hub {
@@ -199,6 +202,7 @@ impl SimulatedHub {
         }
         let known = known.expect("installs");
         let controllers = InProcess::new(config, client, &served.admin, env.clone());
+        let controllers = controllers.hearing(served.router.signs());
         let term = CancellationToken::new();
         let stop = term.clone();
         let running = tokio::spawn(async move { controllers.run(&stop, known).await });

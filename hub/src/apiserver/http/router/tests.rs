@@ -2,6 +2,7 @@
 
 mod audited;
 mod floods;
+mod signs;
 mod stages;
 mod tenant;
 

@@ -1,11 +1,14 @@
 //! Tables of single cases, and properties over random histories.
 
+mod signs;
+
 use super::*;
 use proptest::prelude::*;
 
 const GRACE: Grace = Grace {
     running: Duration::from_secs(40),
     startup: Duration::from_secs(60),
+    signs: None,
 };
 
 fn s(seconds: u64) -> Moment {

@@ -7,6 +7,7 @@
 //! * `TOWLINE_KEEP`: the folder where plans that fail are kept, made smaller as far as it goes.
 //! * `TOWLINE_TWICE`: every seed is run a second time, and all that passes on lines has to be the same.
 //! * `TOWLINE_TRACE`: the file for all that passes on lines in the run of a plan.
+//! * `TOWLINE_SIGNS`: for how many hours signs of life are given over bad lines.
 //! * `TOWLINE_POINTS`: `all` crash points, or the scenario whose they are; `TOWLINE_SHARE`: one of so many.
 
 use super::draw::Kind;
