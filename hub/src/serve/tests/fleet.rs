@@ -5,8 +5,8 @@
 //! `stage` (`acts` is what people do, `faults` what lines do, `pods` what runs in members), and `ledger` keeps `books`,
 //! on which `steps` says what holds after every event and `rest` what holds at the end. `returns` has a hub come back.
 //! `points` kills a process at each of its requests and commits (`crash`), one after the other.
-//! `signs` has agents show more often than by their Leases that they live; there they are their heartbeats alone
-//! (`beats`).
+//! `signs` has agents show more often than by their Leases that they live, and `many` has very many; there they are
+//! their heartbeats alone (`beats`).
 
 mod acts;
 mod asked;
@@ -23,6 +23,7 @@ mod host;
 mod image;
 mod intruders;
 mod ledger;
+mod many;
 mod plan;
 mod pods;
 mod points;
