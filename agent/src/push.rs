@@ -15,6 +15,7 @@ use common::admin::{self, AdminState, Check};
 use common::api::cluster::Cluster;
 use common::client::{ClientOptions, kubeconfig_client};
 use common::env::Env;
+use common::lock::lock;
 use common::watch::{Collection, Event, WatchConfig, watch};
 use decide::{Ground, Order, Refusal, Seen, Standing};
 use futures::StreamExt as _;
@@ -25,7 +26,7 @@ use record::Record;
 use serve::{Ended, Post, Serving};
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{Id, JoinError, JoinSet, LocalSet};
 use tokio::time::timeout;
@@ -42,12 +43,7 @@ pub async fn run(config: PushConfig, env: Env, shutdown: CancellationToken) -> R
 
 async fn keep(config: PushConfig, env: Env, shutdown: CancellationToken) -> Result<(), Error> {
     let state = AdminState::default();
-    let metrics = Metrics::register(
-        &mut state
-            .registry
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner),
-    );
+    let metrics = Metrics::register(&mut lock(&state.registry));
     let listed = state.readiness.add("clusters");
     let admin_stop = CancellationToken::new();
     let serving = admin::serve(
