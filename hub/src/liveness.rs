@@ -1,8 +1,9 @@
 //! What the built-in server hears of agents between two renewals of their Leases, until the monitor takes it.
 
+use common::lock::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -39,7 +40,7 @@ impl Signs {
 
     /// Whoever may renew the Lease of this name gave a sign.
     pub fn heard(&self, lease: &str, sign: Sign) {
-        let mut heard = self.0.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = lock(&self.0.heard);
         match heard.get_mut(lease) {
             Some(last) => *last = sign,
             None => {
@@ -50,7 +51,7 @@ impl Signs {
 
     /// All that were heard since they were taken last.
     pub fn take(&self) -> BTreeMap<Box<str>, Sign> {
-        let mut heard = self.0.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = lock(&self.0.heard);
         std::mem::take(&mut *heard)
     }
 }

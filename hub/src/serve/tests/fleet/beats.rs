@@ -8,6 +8,7 @@ use agent::config::RunArgs;
 use agent::context::{AgentContext, Certified, ErrorReport};
 use agent::hub::{Connect, HubHandle};
 use clap::Parser;
+use common::lock::lock;
 use common::names::ClusterName;
 use common::proxy::ProxyChoice;
 use common::signal;
@@ -15,7 +16,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::task::JoinSet;
 
 #[derive(Parser)]
@@ -40,7 +41,7 @@ impl Told {
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeMap<String, (bool, Duration)>> {
-        self.clusters.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.clusters)
     }
 
     fn note(&self, events: &str) {

@@ -12,6 +12,7 @@ use crate::apiserver::store::MemoryDisk;
 use agent::hub::Connect;
 use common::chance::{SharedStream, secret};
 use common::client::ClientOptions;
+use common::lock::lock;
 use common::network::Line;
 use common::time::SimClock;
 use futures::future::BoxFuture;
@@ -20,7 +21,7 @@ use kube::client::Body;
 use rand::Rng as _;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::task::JoinHandle;
 
 const SEED: u64 = 1;
@@ -41,11 +42,11 @@ struct Way {
 
 impl Way {
     fn lead(&self, line: Option<Line>) {
-        *self.line.lock().unwrap_or_else(PoisonError::into_inner) = line;
+        *lock(&self.line) = line;
     }
 
     fn line(&self) -> Option<Line> {
-        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = lock(&self.line);
         line.clone()
     }
 
@@ -71,7 +72,7 @@ impl Agent {
     }
 
     fn heard(&self) -> Instant {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.heard)
     }
 }
 
@@ -89,7 +90,7 @@ impl Connect for Agent {
                 let line = me.way.line().ok_or_else(refused)?;
                 let answer = tower::ServiceExt::oneshot(line, request).await?;
                 if answer.status().is_success() {
-                    *me.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                    *lock(&me.heard) = Instant::now();
                 }
                 me.way.pass().await;
                 Ok::<_, tower::BoxError>(answer)

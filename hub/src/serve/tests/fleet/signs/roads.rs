@@ -3,13 +3,14 @@
 use agent::hub::Connect;
 use common::chance::SharedStream;
 use common::client::ClientOptions;
+use common::lock::lock;
 use common::network::{Line, LineBody};
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::client::Body;
 use rand::Rng as _;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tower::BoxError;
@@ -100,11 +101,11 @@ impl Road {
     }
 
     fn held(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn line(&self) -> Line {
-        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = lock(&self.line);
         line.clone()
     }
 
@@ -164,10 +165,7 @@ impl Road {
 
 impl Lane {
     fn is_dead(&self) -> bool {
-        let dead = self
-            .dead_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let dead = lock(&self.dead_until);
         dead.is_some_and(|until| Instant::now() < until)
     }
 
@@ -184,10 +182,7 @@ impl Lane {
             Fate::Never => {
                 if self.road.loss == Loss::Dead {
                     let until = Instant::now() + self.dead_for;
-                    let mut dead = self
-                        .dead_until
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner);
+                    let mut dead = lock(&self.dead_until);
                     *dead = Some(until);
                 }
                 std::future::pending().await
