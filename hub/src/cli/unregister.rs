@@ -31,6 +31,19 @@ const COUNTED: u32 = 500;
 /// Arguments of `towline unregister`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    #[command(flatten)]
+    leaving: Leaving,
+    /// Kubeconfig of the member, to remove an agent that cannot remove itself.
+    #[arg(long, value_name = "FILE")]
+    member_kubeconfig: Option<PathBuf>,
+    /// Context of --member-kubeconfig.
+    #[arg(long, value_name = "NAME", requires = "member_kubeconfig")]
+    member_context: Option<String>,
+}
+
+/// How a cluster is to leave.
+#[derive(Debug, clap::Args)]
+pub(super) struct Leaving {
     /// The cluster's name on the hub.
     #[arg(value_name = "CLUSTER")]
     cluster: ClusterName,
@@ -51,45 +64,21 @@ pub(super) struct Args {
     /// How long to wait until the Cluster is gone; 0 not to wait.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     wait: Duration,
-    /// Kubeconfig of the member, to remove an agent that cannot remove itself.
-    #[arg(long, value_name = "FILE")]
-    member_kubeconfig: Option<PathBuf>,
-    /// Context of --member-kubeconfig.
-    #[arg(long, value_name = "NAME", requires = "member_kubeconfig")]
-    member_context: Option<String>,
-}
-
-/// How a cluster is to leave.
-pub(super) struct Leaving {
-    pub(super) cluster: ClusterName,
-    pub(super) connect: ConnectArgs,
-    pub(super) keep_workloads: bool,
-    pub(super) force: bool,
-    pub(super) output: Format,
-    pub(super) yes: bool,
-    pub(super) wait: Duration,
     /// How the member is reached, if it is.
+    #[arg(skip)]
     pub(super) member: Option<ConnectArgs>,
     /// Whether its agent runs beside the hub.
+    #[arg(skip)]
     pub(super) joined: bool,
 }
 
 /// Runs the verb.
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
-    let leaving = Leaving {
-        cluster: args.cluster,
-        connect: args.connect,
-        keep_workloads: args.keep_workloads,
-        force: args.force,
-        output: args.output,
-        yes: args.yes,
-        wait: args.wait,
-        member: args.member_kubeconfig.map(|file| ConnectArgs {
-            kubeconfig: Some(file),
-            context: args.member_context,
-        }),
-        joined: false,
-    };
+    let mut leaving = args.leaving;
+    leaving.member = args.member_kubeconfig.map(|file| ConnectArgs {
+        kubeconfig: Some(file),
+        context: args.member_context,
+    });
     leave(leaving, output).await
 }
 
