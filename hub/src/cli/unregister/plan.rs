@@ -34,7 +34,7 @@ impl Plan<'_> {
                  the agent removes itself."
             }
             Mode::Force => {
-                "The hub does not wait for the agent: what is in the member stays there as it is."
+                "The hub does not wait for the agent: what the agent has not removed by then stays in the member."
             }
         }
         .to_owned());
