@@ -1,5 +1,6 @@
 //! What `e2e/lab` can do.
 
+mod access;
 mod bench;
 mod demo;
 mod figures;
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     Figures(figures::FiguresArgs),
     /// Measure how fast policies become Works, and what a large fleet costs; takes minutes, and a quiet machine
     Propagation(propagation::PropagationArgs),
+    /// Measure the way into members through the hub; takes minutes, and a quiet machine
+    Access(access::AccessArgs),
     /// Measure what the process beside a hub takes for each cluster that was joined
     Push(push::PushArgs),
     /// Hold a lab in the foreground until told to end; `up` runs it in the background
@@ -76,6 +79,7 @@ impl Command {
             Self::Fleet(args) => fleet::fleet(&args).await,
             Self::Figures(args) => figures::figures(&args).await,
             Self::Propagation(args) => propagation::propagation(&args).await,
+            Self::Access(args) => access::access(&args).await,
             Self::Push(args) => push::push(&args).await,
             Self::Keep(args) => keeper::keep(&args).await,
             Self::Relay { listen, to } => relay::relay(&listen, &to).await,

@@ -24,8 +24,8 @@ use super::up::Foundation;
 use super::vitals::{mib, of_all, processor_time, resident};
 use crate::env::{Scratch, wait_for};
 use board::Board;
-use crew::Crew;
-use hub::Hub;
+pub(super) use crew::Crew;
+pub(super) use hub::Hub;
 use report::{Report, Restart};
 
 /// For the slowest part on a machine that does other things as well.

@@ -34,7 +34,7 @@ use crate::env::{Enrolled, Scratch, agent_config};
 const USES: usize = 50;
 
 /// Registered agents.
-pub(super) struct Crew {
+pub(in crate::commands) struct Crew {
     config: Arc<Config>,
     env: Env,
     agents: Vec<Enrolled>,
@@ -44,7 +44,7 @@ pub(super) struct Crew {
 
 impl Crew {
     /// Registers so many agents, some at a time; returns how long that took, once they had their tokens.
-    pub(super) async fn register(
+    pub(in crate::commands) async fn register(
         hub: &Hub,
         scratch: &Scratch,
         count: usize,
@@ -54,6 +54,8 @@ impl Crew {
             "--cluster-success-threshold=1s",
             // A played member has no nodes.
             "--enable-cluster-resource-modeling=false",
+            // Nothing dials by it unless `tunnels` is called.
+            "--proxy=impersonate",
             "--registration-timeout=10m",
         ])?;
         let env = Env::system();
@@ -109,8 +111,6 @@ impl Crew {
             .mul_f64(self.config.lease.renew_fraction);
         let count = self.agents.len().max(1);
         for (number, agent) in self.agents.iter().enumerate() {
-            let played = kube::Config::new(http::Uri::from_static("https://played.invalid"));
-            let member = (member::client(), played);
             let timed = |way| -> Arc<dyn Connect> {
                 Arc::new(Timed {
                     way,
@@ -118,12 +118,31 @@ impl Crew {
                     number,
                 })
             };
-            let context = agent.context(&self.config, &self.env, member, &self.stop, timed);
-            let context = context.await?;
+            let context = self.context(agent, timed).await?;
             let begin = interval.mul_f64(number as f64 / count as f64);
             tokio::spawn(live(context, number, board.clone(), begin));
         }
         Ok(self)
+    }
+
+    /// Has all of them keep a tunnel to the hub, and do nothing else.
+    pub(in crate::commands) async fn tunnels(&self) -> Result<()> {
+        for agent in &self.agents {
+            let context = self.context(agent, |way| Arc::new(way)).await?;
+            tokio::spawn(agent::proxy::run(context));
+        }
+        Ok(())
+    }
+
+    async fn context(
+        &self,
+        agent: &Enrolled,
+        connect: impl FnOnce(Registered) -> Arc<dyn Connect>,
+    ) -> Result<AgentContext> {
+        let played = kube::Config::new(http::Uri::from_static("https://played.invalid"));
+        let member = (member::client(), played);
+        let context = agent.context(&self.config, &self.env, member, &self.stop, connect);
+        context.await
     }
 
     /// Connections of this process to the hub, all agents together.
@@ -140,7 +159,7 @@ impl Crew {
     }
 
     /// Ends all of them.
-    pub(super) fn stop(&self) {
+    pub(in crate::commands) fn stop(&self) {
         self.stop.cancel();
     }
 }

@@ -8,7 +8,7 @@ use crate::commands::up::Foundation;
 use crate::env::{self, Fleet, Given, Parts, Plane, PlaneOptions, Scratch, Towline, target_dir};
 
 /// A hub with Towline.
-pub(super) struct Hub {
+pub(in crate::commands) struct Hub {
     kubeconfig: PathBuf,
     towline: Towline,
     own: Option<Own>,
@@ -24,7 +24,7 @@ struct Own {
 
 impl Hub {
     /// Starts one, or takes the one of a kubeconfig.
-    pub(super) async fn start(
+    pub(in crate::commands) async fn start(
         kind: Foundation,
         kubeconfig: Option<&Path>,
         pids: &[u32],
@@ -62,17 +62,17 @@ impl Hub {
     }
 
     /// What it is, in words.
-    pub(super) fn what(&self) -> String {
+    pub(in crate::commands) fn what(&self) -> String {
         self.what.clone()
     }
 
     /// A client with every right.
-    pub(super) async fn client(&self) -> Result<Client> {
+    pub(in crate::commands) async fn client(&self) -> Result<Client> {
         env::client(&self.kubeconfig).await
     }
 
     /// Its processes.
-    pub(super) fn pids(&mut self) -> Vec<u32> {
+    pub(in crate::commands) fn pids(&mut self) -> Vec<u32> {
         let Some(own) = &mut self.own else {
             return self.pids.clone();
         };
@@ -81,7 +81,7 @@ impl Hub {
     }
 
     /// A token for so many agents, and what they need beside it.
-    pub(super) async fn token(&self, uses: usize) -> Result<Given> {
+    pub(in crate::commands) async fn token(&self, uses: usize) -> Result<Given> {
         let (kubeconfig, uses) = (self.kubeconfig.display().to_string(), uses.to_string());
         let args = ["token", "create", "-o", "json", "--uses", &uses];
         let args = args.iter().copied().chain(["--kubeconfig", &kubeconfig]);
@@ -90,19 +90,19 @@ impl Hub {
     }
 
     /// Whether it is ours to restart.
-    pub(super) fn can_restart(&self) -> bool {
+    pub(in crate::commands) fn can_restart(&self) -> bool {
         self.own.is_some()
     }
 
     /// Kills the API server.
-    pub(super) fn kill(&mut self) {
+    pub(in crate::commands) fn kill(&mut self) {
         if let Some(own) = &mut self.own {
             own.plane.kill_api();
         }
     }
 
     /// Starts the API server again; returns when it is ready.
-    pub(super) async fn restart(&mut self) -> Result<()> {
+    pub(in crate::commands) async fn restart(&mut self) -> Result<()> {
         match &mut self.own {
             Some(own) => own.plane.restart_api().await,
             None => bail!("only a hub that was started here is restarted"),
@@ -110,7 +110,7 @@ impl Hub {
     }
 
     /// Ends what was started.
-    pub(super) async fn stop(&mut self) {
+    pub(in crate::commands) async fn stop(&mut self) {
         if let Some(mut own) = self.own.take() {
             own.fleet.hub.kill();
             own.plane.stop().await;

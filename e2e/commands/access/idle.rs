@@ -1,0 +1,87 @@
+//! Many tunnels on which nothing happens, and how soon they are back when the hub was restarted.
+
+use anyhow::{Context as _, Result, ensure};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+use crate::commands::fleet::{Crew, Hub};
+use crate::commands::up::Foundation;
+use crate::commands::vitals::{mib, of_all, processor_time, resident};
+use crate::env::{Scratch, ask, wait_for};
+
+/// For the slowest part.
+const WITHIN: Duration = Duration::from_secs(900);
+/// How long everything is left alone before it is looked at: the hub says first that nobody renews a Lease.
+const SETTLED: Duration = Duration::from_secs(120);
+/// How long it is looked at.
+const REST: Duration = Duration::from_secs(60);
+/// How many register at a time.
+const AT_ONCE: usize = 64;
+
+/// Measures, and prints as it goes.
+pub(super) async fn idle(count: usize) -> Result<()> {
+    let scratch = Scratch::new("access-idle")?;
+    let mut hub = Hub::start(Foundation::Builtin, None, &[], &scratch).await?;
+    eprintln!("registering {count} agents …");
+    let (crew, took) = Crew::register(&hub, &scratch, count, AT_ONCE).await?;
+    println!("{count} agents registered in {:.0} s", took.as_secs_f64());
+    sleep(SETTLED).await;
+    let before = of_all(&hub.pids(), resident)?;
+    let own = resident(std::process::id())?;
+    let began = Instant::now();
+    crew.tunnels().await?;
+    standing(&hub, count).await?;
+    println!(
+        "{count} tunnels stand after {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    sleep(SETTLED).await;
+    let (after, own_after) = (
+        of_all(&hub.pids(), resident)?,
+        resident(std::process::id())?,
+    );
+    let each = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1024.0 / count as f64;
+    println!(
+        "hub {:.0} MiB before and {:.0} with them, {:.1} KiB each; {:.1} KiB each on the agents' side",
+        mib(before),
+        mib(after),
+        each(before, after),
+        each(own, own_after)
+    );
+    let used = of_all(&hub.pids(), processor_time)?;
+    sleep(REST).await;
+    let used = of_all(&hub.pids(), processor_time)?.saturating_sub(used);
+    println!(
+        "at rest: {:.1} % of a core",
+        used.as_secs_f64() / REST.as_secs_f64() * 100.0
+    );
+    hub.kill();
+    let killed = Instant::now();
+    hub.restart().await?;
+    let ready = killed.elapsed();
+    standing(&hub, count).await?;
+    println!(
+        "the hub was killed: ready again after {:.1} s, all tunnels back after {:.1} s, {:.0} MiB",
+        ready.as_secs_f64(),
+        killed.elapsed().as_secs_f64(),
+        mib(of_all(&hub.pids(), resident)?)
+    );
+    crew.stop();
+    hub.stop().await;
+    scratch.passed();
+    Ok(())
+}
+
+/// Waits until so many tunnels stand.
+async fn standing(hub: &Hub, count: usize) -> Result<()> {
+    let client = hub.client().await?;
+    wait_for("every tunnel", WITHIN, async || {
+        let metrics = ask(&client, "GET", "/metrics", None).await?.ok()?;
+        let lines = metrics.body.lines();
+        let mut counts = lines.filter_map(|line| line.strip_prefix("towline_hub_tunnels "));
+        let there: usize = counts.next().context("no such metric")?.parse()?;
+        ensure!(there == count, "{there} of {count} stand");
+        Ok(true)
+    })
+    .await
+}
