@@ -6,6 +6,7 @@ mod fleet;
 mod front;
 mod grants;
 mod kubectl;
+mod long;
 mod many;
 mod node;
 mod oneself;

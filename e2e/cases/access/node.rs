@@ -1,6 +1,7 @@
 //! Stock kubectl at the pods of a member with a real kubelet: logs, exec, cp and port-forward, over WebSockets and over
 //! SPDY.
 
+use super::long::{Silence, broken_off, many_files, quiet_container};
 use super::rig::{LONG, Stage, apply};
 use crate::env::{
     Image, Parts, Process, ProcessSpec, Run, binary, free_port, http_get, run, wait_for,
@@ -14,16 +15,16 @@ use std::path::PathBuf;
 use tokio::process::Command;
 
 const IMAGE: &str = "towline.lab/shell:1";
-const POD: &str = "shell";
-/// What a file that is copied weighs.
-const COPIED: usize = 24 * 1024 * 1024;
+pub(super) const POD: &str = "shell";
+/// What a file that is copied weighs; `TOWLINE_COPY_MIB` is another weight.
+const COPIED: usize = 24;
 /// Kept by kubectl from the days before WebSockets.
 const SPDY: [(&str, &str); 2] = [
     ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false"),
     ("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false"),
 ];
 /// Counts every fifth of a second on standard output.
-const COUNTS: &str = "n=0; while true; do echo line $n; n=$((n+1)); sleep 0.2; done";
+pub(super) const COUNTS: &str = "n=0; while true; do echo line $n; n=$((n+1)); sleep 0.2; done";
 /// Answers HTTP with no module of its own, each connection in a process of its own.
 const SERVES: &str = "$SIG{CHLD}='IGNORE'; socket(S,2,1,0); setsockopt(S,1,2,pack('i',1)); \
                       bind(S,pack('S n N x8',2,8080,0)) or die; listen(S,99); \
@@ -53,6 +54,11 @@ impl Kubectl {
         let env = self.env.iter().map(|(key, value)| (*key, value.as_str()));
         command.args(self.words(args)).envs(env);
         command
+    }
+
+    /// Whether it takes connections over by WebSocket.
+    pub(super) fn by_websocket(&self) -> bool {
+        !self.env.iter().any(|(key, _)| *key == SPDY[0].0)
     }
 
     pub(super) async fn run(&self, args: &[&str], input: Option<&str>) -> Result<Run> {
@@ -115,7 +121,7 @@ async fn real_node_is_reached_through_the_built_in_hub() -> Result<()> {
     reached(Stage::real("access-node-built-in", "impersonate", true).await?).await
 }
 
-async fn reached(stage: Stage) -> Result<()> {
+async fn reached(mut stage: Stage) -> Result<()> {
     let node = stage.lab.members[0].node.as_ref();
     let node = node.context("the member has a node")?;
     let programs = ["bash", "cat", "sleep", "tar", "perl"];
@@ -129,6 +135,7 @@ async fn reached(stage: Stage) -> Result<()> {
             "containers": [
                 container("counts", &["bash", "-c", COUNTS]),
                 container("serves", &["perl", "-e", SERVES]),
+                quiet_container(IMAGE),
             ],
         },
     });
@@ -146,6 +153,7 @@ async fn reached(stage: Stage) -> Result<()> {
     let all = kubectls(&stage).await?;
     ensure!(!all.is_empty(), "there is no kubectl");
     let towline = own(&stage, &all[0])?;
+    let silence = Silence::begin(&stage, &all)?;
     for kubectl in all.iter().chain([&towline]) {
         let shown = format!("{} {:?}", kubectl.program.display(), kubectl.env);
         logs(&stage, kubectl).await.context(shown.clone())?;
@@ -153,6 +161,9 @@ async fn reached(stage: Stage) -> Result<()> {
         copy(&stage, kubectl).await.context(shown.clone())?;
         forward(&stage, kubectl).await.context(shown)?;
     }
+    many_files(&stage, &towline).await?;
+    silence.ends(&towline).await?;
+    broken_off(&mut stage, &all).await?;
     stage.passed().await;
     Ok(())
 }
@@ -204,12 +215,14 @@ async fn exec(kubectl: &Kubectl) -> Result<()> {
 
 async fn copy(stage: &Stage, kubectl: &Kubectl) -> Result<()> {
     let (sent, back) = (stage.scratch.join("sent"), stage.scratch.join("back"));
+    let weight = std::env::var("TOWLINE_COPY_MIB").unwrap_or_else(|_| COPIED.to_string());
+    let weight = weight.parse::<usize>().context("TOWLINE_COPY_MIB")? * 1024 * 1024;
     let mut seed = 1_u32;
     let bytes: Vec<u8> = std::iter::repeat_with(|| {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         seed.to_be_bytes()[0]
     })
-    .take(COPIED)
+    .take(weight)
     .collect();
     std::fs::write(&sent, &bytes).context("failed to write a file")?;
     let there = format!("{POD}:/file");
@@ -224,7 +237,7 @@ async fn copy(stage: &Stage, kubectl: &Kubectl) -> Result<()> {
         .ok()?;
     let got = std::fs::read(&back).context("failed to read what came back")?;
     let same = digest(&SHA256, &got).as_ref() == digest(&SHA256, &bytes).as_ref();
-    ensure!(same, "{} bytes came back of {COPIED}", got.len());
+    ensure!(same, "{} bytes came back of {weight}", got.len());
     std::fs::remove_file(&back).context("failed to remove a file")
 }
 

@@ -1,6 +1,6 @@
 //! What a user does, and how long it takes until the last Work says so.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use futures::stream::{self, TryStreamExt as _};
 use http::Method;
 use kube::Client;
@@ -9,7 +9,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::board::Board;
 use crate::commands::figures::fill::cluster_name;
@@ -18,6 +18,11 @@ use crate::commands::figures::server::{Server, send};
 /// Connections of the client; each has one request under way.
 const CLIENTS: usize = 16;
 const POLICIES: &str = "propagationpolicies";
+/// How long at most what was made before is waited for, how long each look lasts, and how many writes it may show:
+/// Leases are renewed all the time.
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_secs(1);
+const AT_REST: u64 = 5;
 
 /// What something took.
 pub(super) struct Cost {
@@ -67,6 +72,21 @@ impl Mark {
             writes: revision(client).await?.saturating_sub(self.revision),
         })
     }
+}
+
+/// Waits until what was asked for before is done to its last write, which follows the last Work.
+async fn settled(client: &Client) -> Result<()> {
+    let mut before = revision(client).await?;
+    let deadline = Instant::now() + SETTLED_WITHIN;
+    while Instant::now() < deadline {
+        sleep(LOOK).await;
+        let now = revision(client).await?;
+        if now.saturating_sub(before) <= AT_REST {
+            return Ok(());
+        }
+        before = now;
+    }
+    bail!("the hub goes on writing")
 }
 
 async fn revision(client: &Client) -> Result<u64> {
@@ -179,6 +199,7 @@ impl Rounds {
         let board = &self.board;
         let there = board.wait(&namespace, "there", clusters, |it| !it.leaving);
         there.await?;
+        settled(self.client()).await?;
         let mark = Mark::set(server, self.client()).await?;
         let body = json!({"spec": deployment(2)["spec"]})
             .to_string()
@@ -198,6 +219,7 @@ impl Rounds {
         let board = &self.board;
         let there = board.wait(&namespace, "there", templates, |it| !it.leaving);
         there.await?;
+        settled(self.client()).await?;
         let mark = Mark::set(server, self.client()).await?;
         let body = json!({"spec": {"placement": {"clusterAffinity": {"clusterNames": to}}}});
         let path = format!("{}/all", policies(&namespace));
