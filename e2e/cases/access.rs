@@ -1,6 +1,7 @@
 //! Reaching into members through the connection that their agents dialled: on the built-in hub by its own API server, on
 //! kube-apiserver by the port of `towline-hub run`.
 
+mod clients;
 mod ends;
 mod fleet;
 mod front;

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 use kube::Client;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::env::{
@@ -15,11 +15,11 @@ const WITHIN: Duration = Duration::from_secs(180);
 const RELEASE: &str = "shop";
 const NAMESPACE: &str = "charts";
 
-/// Helm, a hub, and what is on it.
-struct Rig {
+/// Helm, and a server.
+pub(super) struct Rig {
     helm: PathBuf,
-    scratch: Scratch,
-    plane: Plane,
+    scratch: PathBuf,
+    kubeconfig: PathBuf,
     client: Client,
 }
 
@@ -60,25 +60,29 @@ const NOTHING: Left<'_> = Left {
 const SET: &str = "text=two,port=81,account=false,more=true,deployment=true";
 
 impl Rig {
-    /// `None`, said aloud, where Helm was not built.
-    async fn start() -> Result<Option<Self>> {
-        let parts = Parts::from_env()?;
-        let helm = match parts.path(Part::Helm) {
+    /// `None`, said aloud, where Helm was not built. It works by this kubeconfig; what it left is seen by `client`.
+    pub(super) fn new(scratch: &Path, kubeconfig: &Path, client: Client) -> Result<Option<Self>> {
+        let helm = match Parts::from_env()?.path(Part::Helm) {
             Ok(helm) => helm,
             Err(error) => {
                 left_out("Helm", &format!("{error:#}"));
                 return Ok(None);
             }
         };
-        let scratch = Scratch::new("helm")?;
-        let plane = Plane::start(&parts, &scratch.join("hub"), PlaneOptions::hub()).await?;
-        let client = plane.client().await?;
         Ok(Some(Self {
             helm,
-            scratch,
-            plane,
+            scratch: scratch.to_owned(),
+            kubeconfig: kubeconfig.to_owned(),
             client,
         }))
+    }
+
+    /// Everything that a release goes through.
+    pub(super) async fn lives(&self) -> Result<()> {
+        install(self).await?;
+        upgrade(self).await?;
+        fail_and_roll_back(self).await?;
+        uninstall(self).await
     }
 
     /// Runs Helm on the chart's namespace.
@@ -87,7 +91,7 @@ impl Rig {
         command
             .args(args)
             .args(["--namespace", NAMESPACE, "--kubeconfig"])
-            .arg(&self.plane.kubeconfig)
+            .arg(&self.kubeconfig)
             .current_dir(repository().join("e2e/cases/helm"));
         for name in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
             command.env(name, self.scratch.join(name));
@@ -174,15 +178,15 @@ impl Rig {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chart_lives_its_life() -> Result<()> {
-    let Some(mut rig) = Rig::start().await? else {
-        return Ok(());
-    };
-    install(&rig).await?;
-    upgrade(&rig).await?;
-    fail_and_roll_back(&rig).await?;
-    uninstall(&rig).await?;
-    rig.plane.stop().await;
-    rig.scratch.passed();
+    let scratch = Scratch::new("helm")?;
+    let parts = Parts::from_env()?;
+    let mut plane = Plane::start(&parts, &scratch.join("hub"), PlaneOptions::hub()).await?;
+    let client = plane.client().await?;
+    if let Some(rig) = Rig::new(scratch.path(), &plane.kubeconfig, client)? {
+        rig.lives().await?;
+    }
+    plane.stop().await;
+    scratch.passed();
     Ok(())
 }
 

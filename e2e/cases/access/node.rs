@@ -76,18 +76,24 @@ impl Kubectl {
     }
 }
 
-/// Every kubectl of the lab and of this machine, each in both ways, with what `towline kubeconfig` makes for Ann.
-pub(super) async fn kubectls(stage: &Stage) -> Result<Vec<Kubectl>> {
-    let mut programs: Vec<PathBuf> = Parts::from_env()?.any_kubectl().into_iter().collect();
-    let own = PathBuf::from("/usr/bin/kubectl");
-    programs.extend(own.is_file().then_some(own));
-    programs.dedup();
+/// What `towline kubeconfig` makes for Ann.
+pub(super) async fn kubeconfig(stage: &Stage) -> Result<PathBuf> {
     let kubeconfig = stage.scratch.join("m1.kubeconfig");
     let hub = stage.kubeconfig("ann", &[])?.display().to_string();
     let file = kubeconfig.display().to_string();
     let make = ["kubeconfig", "-C", "m1", "-o", &file, "--kubeconfig", &hub];
     let made = stage.fleet.towline.cli(make).await?.ok()?;
     ensure!(made.stdout.contains("--context m1 get pods"), "{made:?}");
+    Ok(kubeconfig)
+}
+
+/// Every kubectl of the lab and of this machine, each in both ways, with what `towline kubeconfig` makes for Ann.
+pub(super) async fn kubectls(stage: &Stage) -> Result<Vec<Kubectl>> {
+    let mut programs: Vec<PathBuf> = Parts::from_env()?.any_kubectl().into_iter().collect();
+    let own = PathBuf::from("/usr/bin/kubectl");
+    programs.extend(own.is_file().then_some(own));
+    programs.dedup();
+    let kubeconfig = kubeconfig(stage).await?;
     let spdy = SPDY.map(|(key, value)| (key, value.to_owned())).to_vec();
     let ways = [Vec::new(), spdy];
     let all = programs.iter().flat_map(|program| {
