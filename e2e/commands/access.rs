@@ -34,6 +34,8 @@ const AT_ONCE: usize = 16;
 /// How often each session types, and for how long.
 const TYPES_EVERY: Duration = Duration::from_secs(1);
 const TYPES_FOR: u32 = 20;
+/// Names of the servers that are played.
+const NAMES: [&str; 2] = ["127.0.0.1", "localhost"];
 /// How long after the last watch nothing of it may be left.
 const FORGOTTEN: Duration = Duration::from_secs(5);
 
@@ -96,7 +98,7 @@ impl Stage {
         make(&fleet.client().await?, on_the_hub()).await?;
         let member = lab.members[0].client().await?;
         make(&member, in_the_member(users)).await?;
-        let shows = lab.members[0].pki.server(&["127.0.0.1".to_owned()])?;
+        let shows = lab.members[0].pki.server(&NAMES.map(str::to_owned))?;
         let front = Front::start(member, &shows).await?;
         let (kubeconfig, ca) = (scratch.join("front.kubeconfig"), scratch.join("front.pem"));
         std::fs::write(&ca, lab.members[0].pki.ca_pem())?;
@@ -199,7 +201,7 @@ impl Stage {
     async fn bulk(&mut self, bytes: u64) -> Result<()> {
         let path = front::log(bytes);
         let pki = &self.lab.members[0].pki;
-        let shows = pki.server(&["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+        let shows = pki.server(&NAMES.map(str::to_owned))?;
         let target = format!("127.0.0.1:{}", self.front.port());
         let relay = Middleman::start(&target, pki, &shows).await?;
         let (_, port) = relay.address().rsplit_once(':').map_or_else(

@@ -1,10 +1,18 @@
 //! Clients that people use, at a member by what `towline kubeconfig` makes for them.
 
-use super::node::kubeconfig;
-use super::rig::{Stage, apply, reach};
+use super::node::{POD, kubeconfig};
+use super::rig::{LONG, Stage, apply, ask_with, reach, to};
 use crate::cases::helm;
-use anyhow::Result;
-use serde_json::json;
+use crate::env::{Part, Parts, client, left_out, wait_for};
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, AttachParams};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Stdio;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::Command;
+use tokio::time::timeout;
 
 /// Helm takes a chart through its life in a member.
 #[tokio::test(flavor = "multi_thread")]
@@ -27,5 +35,137 @@ async fn access_is_by_helm() -> Result<()> {
         rig.lives().await?;
     }
     stage.passed().await;
+    Ok(())
+}
+
+/// What an informer of client-go has told so far.
+fn told(log: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines = text.lines().map(serde_json::from_str);
+    lines.map_while(Result::ok).collect()
+}
+
+async fn tells(log: &Path, what: &str, name: &str) -> Result<()> {
+    wait_for(&format!("{what} of {name:?}"), LONG, async || {
+        let is = |line: &Value| {
+            line["what"] == what
+                && line["kind"] == "configmaps"
+                && line["name"].as_str().unwrap_or_default() == name
+        };
+        ensure!(told(log).iter().any(is), "not told");
+        Ok(true)
+    })
+    .await
+}
+
+/// An informer of client-go holds what is in a member, also when the tunnel was gone for a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn access_is_by_informers() -> Result<()> {
+    let mut stage = Stage::set("access-informer", "impersonate").await?;
+    let program = match Parts::from_env()?.path(Part::Informer) {
+        Ok(program) => program,
+        Err(error) => {
+            left_out("informers of client-go at a member", &format!("{error:#}"));
+            stage.passed().await;
+            return Ok(());
+        }
+    };
+    let (log, errors) = (
+        stage.scratch.join("informer.out"),
+        stage.scratch.join("informer.log"),
+    );
+    let mut informer = Command::new(program)
+        .arg("--kubeconfig")
+        .arg(kubeconfig(&stage).await?)
+        .args(["--namespace", "default", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(std::fs::File::create(&log)?)
+        .stderr(std::fs::File::create(&errors)?)
+        .kill_on_drop(true)
+        .spawn()
+        .context("failed to start the informer")?;
+    tells(&log, "add", "here").await?;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let ann = stage.client("ann", &[]).await?;
+    let map =
+        |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    ask_with(&ann, "POST", &to("m1", maps), &[], Some(&map("meanwhile")))
+        .await?
+        .is(201, "meanwhile")?;
+    tells(&log, "add", "meanwhile").await?;
+    ensure!(
+        told(&log)
+            .iter()
+            .any(|it| it["what"] == "watch" && it["kind"] == "configmaps" && it["initial"] == true),
+        "it did not begin with a watch that lists: {:?}",
+        told(&log)
+    );
+
+    stage.agent.kill();
+    tells(&log, "broken", "").await?;
+    let unseen = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "unseen", "namespace": "default"}});
+    apply(&stage.member().await?, vec![unseen]).await?;
+    stage.agent.restart()?;
+    stage.opened().await?;
+    tells(&log, "add", "unseen").await?;
+
+    drop(informer.stdin.take());
+    let status = timeout(LONG, informer.wait()).await??;
+    ensure!(
+        status.success(),
+        "{status}: {}",
+        std::fs::read_to_string(&errors)?
+    );
+    let all = told(&log);
+    let held = |name: &str| {
+        let mut held = all.iter().filter(|it| it["what"] == "store");
+        held.any(|it| it["name"] == name && it["kind"] == "configmaps")
+    };
+    for name in ["here", "meanwhile", "unseen"] {
+        ensure!(held(name), "{name} is not held: {all:?}");
+    }
+    stage.passed().await;
+    Ok(())
+}
+
+/// kube-rs runs commands, attaches and forwards ports.
+pub(super) async fn by_kube_rs(stage: &Stage) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client(&kubeconfig(stage).await?).await?, "default");
+    let params = AttachParams::default().container("counts").stdin(true);
+    let mut command = pods.exec(POD, ["cat"], &params).await?;
+    let (stdin, stdout) = (command.stdin(), command.stdout());
+    let (mut stdin, mut stdout) = (stdin.context("no input")?, stdout.context("no output")?);
+    stdin.write_all(b"through all of it\n").await?;
+    stdin.flush().await?;
+    let mut line = [0; 18];
+    timeout(LONG, stdout.read_exact(&mut line)).await??;
+    ensure!(&line == b"through all of it\n", "{line:?}");
+    drop(stdin);
+    command.abort();
+
+    let fails = ["bash", "-c", "exit 42"];
+    let params = AttachParams::default().container("counts");
+    let mut command = pods.exec(POD, fails, &params).await?;
+    let status = command.take_status().context("no status")?;
+    let status = timeout(LONG, status).await?.context("no status came")?;
+    let said = status.message.unwrap_or_default();
+    ensure!(said.contains("42"), "{said}");
+
+    let mut attached = pods.attach(POD, &params).await?;
+    let mut stdout = attached.stdout().context("no output")?;
+    let mut begin = [0; 5];
+    timeout(LONG, stdout.read_exact(&mut begin)).await??;
+    ensure!(&begin == b"line ", "{begin:?}");
+    attached.abort();
+
+    let mut forwarded = pods.portforward(POD, &[8080]).await?;
+    let mut port = forwarded.take_stream(8080).context("no port")?;
+    port.write_all(b"GET / HTTP/1.1\r\nHost: pod\r\n\r\n")
+        .await?;
+    let mut text = String::new();
+    timeout(LONG, port.read_to_string(&mut text)).await??;
+    ensure!(text.ends_with("from here"), "{text}");
+    // Joined, it would say that the other end has closed first.
+    forwarded.abort();
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Stock kubectl at the pods of a member with a real kubelet: logs, exec, cp and port-forward, over WebSockets and over
 //! SPDY.
 
+use super::clients::by_kube_rs;
 use super::long::{Silence, broken_off, many_files, quiet_container};
 use super::rig::{LONG, Stage, apply};
 use crate::env::{
@@ -167,6 +168,7 @@ async fn reached(mut stage: Stage) -> Result<()> {
         copy(&stage, kubectl).await.context(shown.clone())?;
         forward(&stage, kubectl).await.context(shown)?;
     }
+    by_kube_rs(&stage).await.context("kube-rs")?;
     many_files(&stage, &towline).await?;
     silence.ends(&towline).await?;
     broken_off(&mut stage, &all).await?;

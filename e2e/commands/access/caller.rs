@@ -89,9 +89,14 @@ impl Way {
 
     /// Reads a long answer to its end; returns how long it took.
     pub(super) async fn read(&self, path: &str, bytes: u64) -> Result<Duration> {
-        let mut sender = self.many().await?;
+        let stream = self.dialer(b"http/1.1")?.dial().await?;
+        let (mut sender, connection) = http1::handshake(stream).await?;
+        tokio::spawn(connection);
         let began = Instant::now();
-        let answer = sender.send_request(self.get(path)?).await?;
+        let request = Request::get(format!("{}{path}", self.prefix))
+            .header(HOST, format!("127.0.0.1:{}", self.port))
+            .body(Empty::<Bytes>::new())?;
+        let answer = sender.send_request(request).await?;
         ensure!(answer.status() == 200, "{}", answer.status());
         let (mut body, mut seen) = (answer.into_body(), 0);
         while let Some(frame) = body.frame().await {

@@ -195,10 +195,14 @@ var stores []func()
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "where the server is")
 	namespace := flag.String("namespace", "", "what to follow")
+	plain := flag.Bool("json", false, "ask for JSON where a server would answer something shorter")
 	flag.Parse()
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err != nil {
 		fail(err)
+	}
+	if *plain {
+		config.ContentType = "application/json"
 	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &tap{next: next} })
 	typed, err := kubernetes.NewForConfig(config)
