@@ -11,5 +11,6 @@ mod long;
 mod many;
 mod node;
 mod oneself;
+mod promote;
 mod rig;
 mod tunnels;

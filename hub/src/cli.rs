@@ -24,6 +24,7 @@ mod kubectl;
 mod orphans;
 mod output;
 mod plan;
+mod promote;
 #[cfg(test)]
 mod refusals;
 pub(crate) mod register;
@@ -81,6 +82,8 @@ enum Verb {
     Plan(plan::Args),
     /// Put objects on the hub and say which clusters they go to.
     Apply(apply::Args),
+    /// Make a template of an object that a member has, which goes on running there.
+    Promote(promote::Args),
     /// Show the whole fleet on one screen, the worst first.
     Status(status::Args),
     /// Show templates, bindings and Works with what members say, and why not.
@@ -248,6 +251,7 @@ async fn run(verb: Verb, output: &Output) -> Result<ExitCode, CliError> {
         Verb::Taint(args) => taint::run(args, output).await,
         Verb::Plan(args) => return Ok(plan::run(args, output).await),
         Verb::Apply(args) => apply::run(args, output).await,
+        Verb::Promote(args) => promote::run(args, output).await,
         Verb::Status(args) => status::run(args, output).await,
         Verb::Get(args) => get::run(args, output).await,
         Verb::Why(args) => why::run(args, output).await,

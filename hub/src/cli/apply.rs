@@ -16,7 +16,7 @@ use crate::snapshot::Reader;
 use crate::snapshot::trial::Trial;
 use common::names::ClusterName;
 use common::rest::{self, APPLY_PATCH, Call};
-use policy::Wanted;
+pub(super) use policy::Wanted;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;

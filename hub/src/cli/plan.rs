@@ -2,7 +2,7 @@
 //!
 //! Reads the hub and has it try what files say, and writes nothing.
 
-mod screen;
+pub(super) mod screen;
 #[cfg(test)]
 mod tests;
 
@@ -84,7 +84,7 @@ struct HubFlags {
 
 impl Options {
     /// As a hub has them that was started with `flags`, with the customizations that it ships.
-    fn of_flags(flags: &[String]) -> Result<(Self, Arc<Customizations>), CliError> {
+    pub(super) fn of_flags(flags: &[String]) -> Result<(Self, Arc<Customizations>), CliError> {
         let usage = |error: anyhow::Error| CliError::new(Kind::Usage, error);
         let parsed = HubFlags::try_parse_from(flags).map_err(|error| usage(error.into()))?;
         let config = parsed
@@ -335,30 +335,42 @@ impl Asked {
         reader: &Reader,
         snapshot: &mut Snapshot,
     ) -> Result<Plan, CliError> {
-        for _ in 0..DEPTH {
-            let lacks = plan::lacks(now, options, snapshot, &self.changes);
-            if lacks.is_empty() {
-                break;
-            }
-            for kind in &lacks {
-                reader.templates(kind, snapshot).await.map_err(rest_error)?;
-            }
-        }
-        let mut plan = plan::plan(now, options, snapshot, &self.changes);
+        let mut plan = foretold(now, options, reader, snapshot, &self.changes).await?;
         self.refused.append(&mut plan.refused);
         plan.refused = self.refused;
         self.unknown.append(&mut plan.unknown);
         plan.unknown = self.unknown;
-        let unreadable = snapshot.unreadable.iter();
-        plan.unknown.extend(unreadable.map(|it| {
-            let (kind, name) = (&it.kind, &it.name);
-            format!(
-                "{kind} {name} cannot be read, so what it decides stays as it is: {}",
-                it.why
-            )
-        }));
         Ok(plan)
     }
+}
+
+/// The plan of changes; reads of the hub whatever it turns out to look at.
+pub(super) async fn foretold(
+    now: DateTime<Utc>,
+    options: &Options,
+    reader: &Reader,
+    snapshot: &mut Snapshot,
+    changes: &[Change],
+) -> Result<Plan, CliError> {
+    for _ in 0..DEPTH {
+        let lacks = plan::lacks(now, options, snapshot, changes);
+        if lacks.is_empty() {
+            break;
+        }
+        for kind in &lacks {
+            reader.templates(kind, snapshot).await.map_err(rest_error)?;
+        }
+    }
+    let mut plan = plan::plan(now, options, snapshot, changes);
+    let unreadable = snapshot.unreadable.iter();
+    plan.unknown.extend(unreadable.map(|it| {
+        let (kind, name) = (&it.kind, &it.name);
+        format!(
+            "{kind} {name} cannot be read, so what it decides stays as it is: {}",
+            it.why
+        )
+    }));
+    Ok(plan)
 }
 
 fn shown(subject: &Subject) -> String {

@@ -9,7 +9,7 @@ const API_VERSION: &str = "policy.karmada.io/v1alpha1";
 
 /// What is to be propagated.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(in crate::cli) struct Wanted {
     placement: Value,
     /// Selectors, by namespace; those of cluster-scoped objects have none.
     selectors: BTreeMap<Option<String>, Vec<Value>>,
@@ -17,7 +17,7 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// To these clusters, or to all when there are none.
-    pub(super) fn new(clusters: &[ClusterName], divide: bool) -> Self {
+    pub(in crate::cli) fn new(clusters: &[ClusterName], divide: bool) -> Self {
         let mut placement = match clusters {
             [] => json!({}),
             some => {
@@ -39,7 +39,7 @@ impl Wanted {
     }
 
     /// Takes an object. Namespaces go where what is in them goes.
-    pub(super) fn take(&mut self, object: &Value, namespaced: bool) {
+    pub(in crate::cli) fn take(&mut self, object: &Value, namespaced: bool) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
         let is_namespace = (api_version.as_str(), kind.as_str()) == ("v1", "Namespace");
@@ -60,7 +60,7 @@ impl Wanted {
     }
 
     /// The policies, of this name or of that of the first object of each.
-    pub(super) fn policies(&self, name: Option<&str>) -> Vec<Value> {
+    pub(in crate::cli) fn policies(&self, name: Option<&str>) -> Vec<Value> {
         let policy = |(namespace, selectors): (&Option<String>, &Vec<Value>)| {
             let first = selectors.first().map(|it| it["name"].clone());
             let name = name.map(|it| json!(it)).or(first).unwrap_or_default();

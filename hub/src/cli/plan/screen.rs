@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 const CUT: usize = 120;
 
 /// The whole plan.
-pub(super) fn text(plan: &Plan, colours: Colours) -> String {
+pub(in crate::cli) fn text(plan: &Plan, colours: Colours) -> String {
     let mut text = String::new();
     for refused in &plan.refused {
         let space = refused
@@ -233,7 +233,7 @@ fn told<'p>(
     }
 }
 
-fn difference(one: &Difference) -> String {
+pub(in crate::cli) fn difference(one: &Difference) -> String {
     let value = |value: &Value| {
         let text = value.to_string();
         let end = text.char_indices().nth(CUT).map(|(at, _)| at);

@@ -1,0 +1,312 @@
+//! What is promoted, what is not, and how it is shown.
+
+use super::foreseen::{Astray, Foreseen};
+use super::template::{self, Unfit};
+use super::{Reader, Writer};
+use crate::cli::{Colours, approved};
+use crate::controller::detector::skip::Skips;
+use crate::plan::tests::{apply, hub, image, planned, tainted};
+use crate::plan::{Change, Plan};
+use common::gvk::Gvk;
+use common::labels::{BINDING_PERMANENT_ID, MANAGED, WORK_NAME, WORK_NAMESPACE};
+use common::lock::lock;
+use common::mapper::Resource;
+use common::names::ClusterName;
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+fn resource(api_version: &str, kind: &str, plural: &str) -> Resource {
+    Resource {
+        gvk: Gvk::new(api_version, kind).expect("a kind"),
+        plural: plural.to_owned(),
+        namespaced: true,
+    }
+}
+
+fn deployments() -> Resource {
+    resource("apps/v1", "Deployment", "deployments")
+}
+
+fn m1() -> ClusterName {
+    ClusterName::parse("m1").expect("a name")
+}
+
+/// As a member has it.
+fn web() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7", "generation": 3,
+            "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": [],
+            "labels": {"app": "web"},
+            "annotations": {"deployment.kubernetes.io/revision": "4", "team": "shop"},
+        },
+        "spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "web", "image": "web:1"}]}}},
+        "status": {"replicas": 3},
+    })
+}
+
+#[test]
+fn a_template_is_what_its_member_did_not_decide() {
+    let template = template::of(&web(), &deployments()).expect("a template");
+    assert_eq!(
+        template,
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "shop", "labels": {"app": "web"}, "annotations": {"team": "shop"}},
+            "spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "web", "image": "web:1"}]}}},
+        })
+    );
+    // Marks of a Work that left it.
+    let mut left = web();
+    left["metadata"]["labels"][BINDING_PERMANENT_ID] = json!("id");
+    left["metadata"]["annotations"][WORK_NAME] = json!("web-1");
+    assert_eq!(template::of(&left, &deployments()), Ok(template));
+}
+
+#[test]
+fn what_somebody_else_keeps_is_not_promoted() {
+    let with = |pointer: &str, value: Value| {
+        let mut object = web();
+        object["metadata"][pointer] = value;
+        template::of(&object, &deployments()).expect_err(pointer)
+    };
+    let owner = |controller: bool| json!([{"kind": "Shop", "name": "s", "controller": controller}]);
+    let owned = Unfit::Owned {
+        shown: "Deployment web".into(),
+        owner: "Shop s".into(),
+    };
+    assert_eq!(with("ownerReferences", owner(true)), owned);
+    let mut mentioned = web();
+    mentioned["metadata"]["ownerReferences"] = owner(false);
+    assert!(template::of(&mentioned, &deployments()).is_ok());
+    let mut kept = web();
+    kept["metadata"]["labels"][MANAGED] = json!("true");
+    kept["metadata"]["annotations"][WORK_NAMESPACE] = json!("karmada-es-m1");
+    kept["metadata"]["annotations"][WORK_NAME] = json!("web-1");
+    assert_eq!(
+        template::of(&kept, &deployments()),
+        Err(Unfit::Kept {
+            shown: "Deployment web".into(),
+            work: "karmada-es-m1/web-1".into(),
+        })
+    );
+    let leaving = with("deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    assert_eq!(leaving, Unfit::Leaving("Deployment web".into()));
+    let secrets = resource("v1", "Secret", "secrets");
+    let secret = |of: &str| json!({"metadata": {"name": "s"}, "type": of});
+    let token = template::of(&secret("kubernetes.io/service-account-token"), &secrets);
+    assert_eq!(token, Err(Unfit::Token("Secret s".into())));
+    assert!(template::of(&secret("Opaque"), &secrets).is_ok());
+}
+
+#[test]
+fn a_policy_takes_over_and_leaves_what_it_took_over() {
+    let template = template::of(&web(), &deployments()).expect("a template");
+    let policy = template::policy(&template, &deployments(), &m1(), None).expect("a policy");
+    assert_eq!(policy["kind"], "PropagationPolicy");
+    assert_eq!(
+        policy["metadata"],
+        json!({"name": "web-deployment", "namespace": "shop"})
+    );
+    let spec = &policy["spec"];
+    assert_eq!(
+        spec["resourceSelectors"],
+        json!([{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web"}])
+    );
+    assert_eq!(
+        spec["placement"]["clusterAffinity"]["clusterNames"],
+        json!(["m1"])
+    );
+    assert_eq!(
+        (
+            &spec["conflictResolution"],
+            &spec["preserveResourcesOnDeletion"],
+            &spec["propagateDeps"]
+        ),
+        (&json!("Overwrite"), &json!(true), &json!(false))
+    );
+    let roles = Resource {
+        namespaced: false,
+        ..resource(
+            "rbac.authorization.k8s.io/v1",
+            "ClusterRole",
+            "clusterroles",
+        )
+    };
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "ops:View"}});
+    let policy = template::policy(&role, &roles, &m1(), None).expect("a policy");
+    assert_eq!(policy["kind"], "ClusterPropagationPolicy");
+    assert_eq!(policy["metadata"], json!({"name": "ops.view-clusterrole"}));
+    let policy = template::policy(&role, &roles, &m1(), Some("ops")).expect("a policy");
+    assert_eq!(policy["metadata"]["name"], "ops");
+    let namespaces = Resource {
+        namespaced: false,
+        ..resource("v1", "Namespace", "namespaces")
+    };
+    let shop = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    assert_eq!(
+        template::policy(&shop, &namespaces, &m1(), None),
+        Err(Unfit::Unpropagated("Namespace shop".into()))
+    );
+}
+
+/// The template of `web`, its policy, and what a hub makes of both.
+fn promoted(before: &[Change]) -> (Plan, Value, Value) {
+    let template = template::of(&web(), &deployments()).expect("a template");
+    let policy = template::policy(&template, &deployments(), &m1(), None).expect("a policy");
+    let both = [&policy, &template].map(|it| apply(it.clone()));
+    (planned(&hub(before), &both), template, policy)
+}
+
+fn foreseen(before: &[Change]) -> Result<Foreseen, Astray> {
+    let (plan, template, policy) = promoted(before);
+    Foreseen::of(&plan, &template, &policy, &m1())
+}
+
+/// A policy that selects what is promoted before its own does.
+fn before_all() -> Value {
+    json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": {"name": "all", "namespace": "shop"},
+        "spec": {"priority": 9, "placement": {"clusterAffinity": {"clusterNames": ["m2"]}},
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}]}})
+}
+
+#[test]
+fn what_would_go_astray_is_not_promoted() {
+    assert!(foreseen(&[]).is_ok());
+    assert_eq!(
+        foreseen(&[apply(before_all())]).expect_err("held"),
+        Astray::Held("Deployment web".into(), "PropagationPolicy shop/all".into())
+    );
+    let drain = json!([{"key": "drain", "effect": "NoSchedule"}]);
+    let Err(Astray::Unplaced { cluster, why, .. }) = foreseen(&[apply(tainted("m1", drain))])
+    else {
+        panic!("placed in a cluster that takes nothing");
+    };
+    assert_eq!(cluster, "m1");
+    assert!(why.contains("taint"), "{why}");
+    let (plan, mut template, policy) = promoted(&[]);
+    template["metadata"]["name"] = json!("other");
+    let nowhere = Foreseen::of(&plan, &template, &policy, &m1()).expect_err("nowhere");
+    assert_eq!(nowhere, Astray::Nowhere("Deployment other".into()));
+}
+
+#[test]
+fn what_a_secret_holds_is_not_shown() {
+    let secrets = resource("v1", "Secret", "secrets");
+    let secret = |text: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": text}});
+    let unknown = Foreseen::unknown(&secret("bmV3"));
+    let text = unknown.text(&secret("b2xk"), &secrets, &m1(), Colours::default());
+    assert!(text.contains("~ data.k\n"), "{text}");
+    assert!(!text.contains("bmV3") && !text.contains("b2xk"), "{text}");
+}
+
+#[test]
+fn screens_are_as_they_were_approved() {
+    let shown = |name: &str, before: &[Change]| {
+        let foreseen = foreseen(before).expect("promoted");
+        approved::screens("cli/promote/screens", name, |_, colours| {
+            foreseen.text(&web(), &deployments(), &m1(), colours)
+        });
+    };
+    shown("same", &[]);
+    shown("overridden", &[apply(image("m1", "2"))]);
+    let unread = Foreseen::unknown(&template::of(&web(), &deployments()).expect("a template"));
+    approved::screens("cli/promote/screens", "unread", |_, colours| {
+        unread.text(&web(), &deployments(), &m1(), colours)
+    });
+}
+
+/// A hub that takes policies and refuses templates, and what it was told to change.
+fn hub_without_templates() -> (kube::Client, Arc<Mutex<Vec<String>>>) {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let kept = told.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let kept = kept.clone();
+        async move {
+            let path = request.uri().path().to_owned();
+            let dry_run = request
+                .uri()
+                .query()
+                .is_some_and(|it| it.contains("dryRun"));
+            let method = request.method().clone();
+            let body = request
+                .into_body()
+                .collect()
+                .await
+                .expect("a body")
+                .to_bytes();
+            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let list = |plural: &str, kind: &str| json!({"resources": [{"name": plural, "kind": kind, "namespaced": true, "verbs": ["get", "list", "create", "patch", "delete"]}]});
+            let (code, answer) = match (method.as_str(), path.as_str()) {
+                ("GET", "/api/v1") => (200, list("configmaps", "ConfigMap")),
+                ("GET", "/apis/policy.karmada.io/v1alpha1") => {
+                    (200, list("propagationpolicies", "PropagationPolicy"))
+                }
+                ("POST", _) if dry_run => (201, body),
+                ("POST", path) if path.ends_with("/propagationpolicies") => {
+                    lock(&kept).push(format!("POST {path}"));
+                    let mut made = body;
+                    made["metadata"]["uid"] = json!("of the policy");
+                    (201, made)
+                }
+                ("DELETE", path) => {
+                    lock(&kept).push(format!("DELETE {path} {}", body["preconditions"]["uid"]));
+                    (200, json!({}))
+                }
+                ("GET", _) => (
+                    404,
+                    json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found"}),
+                ),
+                _ => (
+                    403,
+                    json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "over quota"}),
+                ),
+            };
+            let answer = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string().into_bytes()));
+            Ok::<_, Infallible>(answer.expect("an answer"))
+        }
+    });
+    (kube::Client::new(service, "default"), told)
+}
+
+/// A policy without its template would wait for whatever comes by that name.
+#[tokio::test]
+async fn a_policy_goes_again_when_its_template_is_refused() {
+    let (client, told) = hub_without_templates();
+    let hub = Writer {
+        reader: Reader::new(client, Skips::default()),
+    };
+    let maps = resource("v1", "ConfigMap", "configmaps");
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "shop"}});
+    let policy = template::policy(&map, &maps, &m1(), None).expect("a policy");
+    let (policy, map) = (
+        hub.tried(&policy).await.expect("a policy"),
+        hub.tried(&map).await.expect("a template"),
+    );
+    assert!(lock(&told).is_empty());
+    let error = hub
+        .write(&policy.trial, &map.trial)
+        .await
+        .expect_err("refused");
+    let said = error.to_string();
+    assert!(
+        said.contains("failed to create configmap/c: over quota"),
+        "{said}"
+    );
+    assert!(said.contains("its policy was taken back"), "{said}");
+    let policies = "/apis/policy.karmada.io/v1alpha1/namespaces/shop/propagationpolicies";
+    assert_eq!(
+        *lock(&told),
+        [
+            format!("POST {policies}"),
+            format!("DELETE {policies}/c-configmap \"of the policy\""),
+        ]
+    );
+}
