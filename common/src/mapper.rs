@@ -69,8 +69,8 @@ impl Resource {
     }
 }
 
-/// A text as one segment of a path.
-fn segment(text: &str) -> String {
+/// A text as one segment of a path, or one value of a query.
+pub fn segment(text: &str) -> String {
     let mut segment = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

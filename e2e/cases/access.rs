@@ -5,6 +5,7 @@ mod clients;
 mod ends;
 mod fleet;
 mod front;
+mod gathered;
 mod grants;
 mod kubectl;
 mod long;

@@ -3,14 +3,20 @@
 //! Who an agent is, who asks, and what they may is judged where a connection comes in: by the built-in API server, or
 //! on the port of `towline-hub run`. What goes through a tunnel, and how, is the same for both, and is here.
 
+mod gather;
 mod hold;
 mod lasting;
+mod listed;
+mod merged;
 mod pass;
 mod severed;
 mod taken;
 mod under_way;
 
+pub use gather::{LISTS, LISTS_OF_USER, Missing, gather};
 pub use lasting::{Body, Cut, Over};
+pub use listed::{Form, Listed, NotAList};
+pub use merged::{FROM, Merged};
 pub use pass::{Asked, Failure, onward, protocol};
 pub use taken::{TakenOver, Upgrade};
 pub use under_way::UnderWay;

@@ -10,6 +10,7 @@ mod answer;
 mod certificate;
 pub mod documents;
 pub mod front;
+mod gathered;
 mod registered;
 mod review;
 mod server;
@@ -17,7 +18,7 @@ pub mod trust;
 
 pub use announce::{APISERVICE, withdraw_unavailable};
 
-use crate::access::{STREAMS_OF_USER, Tunnels, UnderWay};
+use crate::access::{LISTS, LISTS_OF_USER, STREAMS_OF_USER, Tunnels, UnderWay};
 use crate::config::Access;
 use crate::limit::InFlight;
 use crate::world::World;
@@ -127,6 +128,7 @@ impl Aggregated {
             registered: self.registered.clone(),
             tunnels: Tunnels::counted(self.under_way.clone()),
             streams: InFlight::of(STREAMS_OF_USER),
+            lists: [LISTS_OF_USER, LISTS].map(InFlight::of),
             tls: made.tls,
             clock: self.env.clock.clone(),
         };

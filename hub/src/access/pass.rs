@@ -2,7 +2,7 @@
 
 use super::lasting::{Body, Over, lasting};
 use super::taken::{Upgrade, join};
-use super::{Sent, Tunnel};
+use super::{NotAList, Sent, Tunnel};
 use bytes::Bytes;
 use common::errors::chain;
 use common::tunnel::{Identity, NotForwarded, Unfit, forwarded, headers};
@@ -29,6 +29,9 @@ pub enum Failure {
     /// The path is none.
     #[error("the path to a member cannot be read")]
     Unreadable,
+    /// It is for all clusters, and no list.
+    #[error(transparent)]
+    NotAList(#[from] NotAList),
     /// HTTP/2 cannot be switched.
     #[error("a connection can be taken over only when it is one of HTTP/1.1")]
     NotTakenOver,

@@ -2,6 +2,7 @@
 
 use super::documents;
 use super::front::User;
+use super::gathered::every;
 use super::review::Right;
 use super::server::{Answer, Port, Shown};
 use super::{GROUP, VERSION};
@@ -51,6 +52,9 @@ impl Port {
                 Method::GET | Method::HEAD => Ok(Reply::default().value(StatusCode::OK, &page)),
                 _ => Err(not_allowed()),
             };
+        }
+        if let Some(prefix) = every(path) {
+            return self.gathered(&head, user, &prefix).await;
         }
         let cluster = cluster(path).ok_or_else(ApiError::no_such_path)?;
         let verb = verb(&head.method).ok_or_else(not_allowed)?;

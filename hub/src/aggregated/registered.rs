@@ -5,7 +5,7 @@ use crate::world::World;
 use crate::world::{Cluster, ObjectName, View};
 use common::identity::{AgentSubject, RegistrationId};
 use common::lock::lock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 
@@ -59,6 +59,15 @@ impl Registered {
     pub(super) fn knows(&self, cluster: &str) -> bool {
         let name = ObjectName::new(None, cluster);
         self.clusters.get(&name).is_some()
+    }
+
+    /// All clusters.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        self.clusters.for_each_name(|it| {
+            names.insert(it.name.to_string());
+        });
+        names
     }
 
     /// Something that stands on a registration; none unless that is in force.

@@ -28,12 +28,8 @@ pub(super) struct Right {
 impl Right {
     /// The verb that they may not, if there is one.
     pub(super) async fn lacks(&self, client: &Client) -> kube::Result<Option<&'static str>> {
-        let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
         for verb in &self.verbs {
-            let review = self.review(verb);
-            let answer = reviews.create(&PostParams::default(), &review).await?;
-            let status = answer.status.unwrap_or_default();
-            if !status.allowed || status.denied == Some(true) {
+            if !is_allowed(client, &self.review(verb)).await? {
                 return Ok(Some(verb));
             }
         }
@@ -41,31 +37,15 @@ impl Right {
     }
 
     fn review(&self, verb: &str) -> SubjectAccessReview {
-        let User {
-            name,
-            uid,
-            groups,
-            extra,
-        } = self.user.clone();
-        SubjectAccessReview {
-            spec: SubjectAccessReviewSpec {
-                user: Some(name),
-                uid: Some(uid).filter(|uid| !uid.is_empty()),
-                groups: Some(groups),
-                extra: (!extra.is_empty()).then_some(extra),
-                resource_attributes: Some(ResourceAttributes {
-                    group: Some(GROUP.to_owned()),
-                    version: Some(VERSION.to_owned()),
-                    resource: Some("clusters".to_owned()),
-                    subresource: Some("proxy".to_owned()),
-                    name: Some(self.cluster.clone()),
-                    verb: Some(verb.to_owned()),
-                    ..ResourceAttributes::default()
-                }),
-                non_resource_attributes: None,
-            },
-            ..SubjectAccessReview::default()
-        }
+        self.user.review(ResourceAttributes {
+            group: Some(GROUP.to_owned()),
+            version: Some(VERSION.to_owned()),
+            resource: Some("clusters".to_owned()),
+            subresource: Some("proxy".to_owned()),
+            name: Some(self.cluster.clone()),
+            verb: Some(verb.to_owned()),
+            ..ResourceAttributes::default()
+        })
     }
 
     /// Ends when they may no longer.
@@ -84,4 +64,44 @@ impl Right {
             }
         }
     }
+}
+
+impl User {
+    /// Whether they may see which clusters there are.
+    pub(super) async fn may_list(&self, client: &Client) -> kube::Result<bool> {
+        let review = self.review(ResourceAttributes {
+            group: Some("cluster.karmada.io".to_owned()),
+            resource: Some("clusters".to_owned()),
+            verb: Some("list".to_owned()),
+            ..ResourceAttributes::default()
+        });
+        is_allowed(client, &review).await
+    }
+
+    fn review(&self, attributes: ResourceAttributes) -> SubjectAccessReview {
+        let Self {
+            name,
+            uid,
+            groups,
+            extra,
+        } = self.clone();
+        SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(name),
+                uid: Some(uid).filter(|uid| !uid.is_empty()),
+                groups: Some(groups),
+                extra: (!extra.is_empty()).then_some(extra),
+                resource_attributes: Some(attributes),
+                non_resource_attributes: None,
+            },
+            ..SubjectAccessReview::default()
+        }
+    }
+}
+
+async fn is_allowed(client: &Client, review: &SubjectAccessReview) -> kube::Result<bool> {
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let answer = reviews.create(&PostParams::default(), review).await?;
+    let status = answer.status.unwrap_or_default();
+    Ok(status.allowed && status.denied != Some(true))
 }

@@ -62,6 +62,8 @@ pub(super) struct Port {
     pub(super) tunnels: Tunnels,
     /// Requests of each user at once.
     pub(super) streams: InFlight,
+    /// Lists over all clusters at once, of each user and of all.
+    pub(super) lists: [InFlight; 2],
     pub(super) tls: Tls,
     pub(super) clock: SharedClock,
 }

@@ -132,6 +132,7 @@ impl From<Failure> for ApiError {
             Failure::Elsewhere(_)
             | Failure::NotForwarded(_)
             | Failure::Unreadable
+            | Failure::NotAList(_)
             | Failure::NotTakenOver => Self::bad_request(said),
             Failure::Unfit(_) => Self::plain(403, "Forbidden", said),
             Failure::NoTunnel(_) => Self::unavailable(said).with_cause(cause::NO_TUNNEL, "", ""),

@@ -4,6 +4,7 @@ mod answer;
 mod asked;
 mod authenticate;
 mod authorize;
+mod gathered;
 mod head;
 mod object;
 mod page;

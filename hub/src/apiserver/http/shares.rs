@@ -6,7 +6,7 @@ use super::connection::{Connection, place};
 use super::respond::Body;
 use super::sending::kept;
 use super::turns::{Cost, Turn, Turns};
-use crate::access::STREAMS_OF_USER;
+use crate::access::{LISTS, LISTS_OF_USER, STREAMS_OF_USER};
 use crate::apiserver::agents::is_agent;
 use crate::apiserver::caller::{ANONYMOUS, Caller, MASTERS};
 use crate::apiserver::error::ApiError;
@@ -24,6 +24,8 @@ pub(super) struct Shares {
     strange: InFlight,
     watches: InFlight,
     streams: InFlight,
+    /// Lists over all clusters, of each user and of all.
+    lists: [InFlight; 2],
     connections: InFlight,
     of_agents: InFlight,
     answers: InFlight,
@@ -37,6 +39,7 @@ impl Shares {
             strange: InFlight::strange_requests(),
             watches: InFlight::watches(),
             streams: InFlight::of(STREAMS_OF_USER),
+            lists: [LISTS_OF_USER, LISTS].map(InFlight::of),
             connections: InFlight::connections(),
             of_agents: InFlight::connections_of_agents(),
             answers: InFlight::answers(),
@@ -68,6 +71,14 @@ impl Shares {
     /// Lets a request to a member begin, unless its user has too many.
     pub(super) fn stream(&self, caller: &Caller) -> Result<Option<Ticket>, ApiError> {
         enter(&self.streams, caller)
+    }
+
+    /// Lets a list over all clusters begin, unless its user has too many, or the server: each takes memory, whoever asks.
+    pub(super) fn list(&self, caller: &Caller) -> Result<Tickets, ApiError> {
+        let [of_user, of_all] = &self.lists;
+        let mine = enter(of_user, caller)?;
+        let here = of_all.enter("").ok_or_else(too_many)?;
+        Ok([mine, Some(here)])
     }
 
     /// Lets a connection be, unless its user has too many.

@@ -71,13 +71,23 @@ impl Router {
         asked: &Asked<'_>,
         caller: &Arc<Caller>,
     ) -> Option<Arc<Standing>> {
+        self.standing_of(asked, caller, attributes(asked.info))
+    }
+
+    /// The same of one right that is used, where the request uses several.
+    pub(in crate::apiserver::http) fn standing_of(
+        &self,
+        asked: &Asked<'_>,
+        caller: &Arc<Caller>,
+        wanted: Attributes,
+    ) -> Option<Arc<Standing>> {
         let allowed = Allowed {
             connection: asked.connection,
             peer: asked.peer,
             headers: asked.headers,
             real: asked.real,
             caller,
-            wanted: attributes(asked.info),
+            wanted,
         };
         Standing::of(self.judges(), allowed)
     }

@@ -5,6 +5,7 @@ use super::super::body::Incoming;
 use super::super::respond::Body;
 use super::super::standing::over;
 use super::authorize::attributes;
+use super::gathered::is_gathered;
 use super::{Admitted, Asked, Router};
 use crate::access::{self, Failure, Upgrade, onward, protocol};
 use crate::apiserver::error::{ApiError, GroupResource};
@@ -15,7 +16,7 @@ use http::{Response, Uri};
 use http_body_util::BodyExt as _;
 
 /// Group, resource and subresource.
-const PROXY: (&str, &str, &str) = ("cluster.karmada.io", "clusters", "proxy");
+pub(super) const PROXY: (&str, &str, &str) = ("cluster.karmada.io", "clusters", "proxy");
 
 /// Whether a request is for a member.
 pub(super) fn is_proxied(info: &RequestInfo) -> bool {
@@ -26,15 +27,19 @@ pub(super) fn is_proxied(info: &RequestInfo) -> bool {
 impl Router {
     pub(super) async fn proxied<B: Incoming>(
         &self,
-        Admitted {
+        admitted: Admitted<'_, B>,
+        uri: &Uri,
+        upgrade: Option<Upgrade>,
+    ) -> Result<Response<Body>, ApiError> {
+        if is_gathered(admitted.asked.info) {
+            return self.gathered(admitted, uri).await;
+        }
+        let Admitted {
             asked,
             caller,
             tickets,
             body,
-        }: Admitted<'_, B>,
-        uri: &Uri,
-        upgrade: Option<Upgrade>,
-    ) -> Result<Response<Body>, ApiError> {
+        } = admitted;
         drop(tickets);
         let cluster = asked.info.name.as_str();
         let upgrade = match (protocol(asked.headers), upgrade) {

@@ -1,5 +1,6 @@
 //! Which members are asked, by what they said of their APIs; none is asked beforehand. Pure.
 
+use crate::access::FROM;
 use crate::cli::kubeconfig::Way;
 use common::api::cluster::{ApiEnablement, COMPLETE_API_ENABLEMENTS};
 use common::gvk::Gvk;
@@ -8,8 +9,6 @@ use kube::core::DynamicObject;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// The annotation that says in which cluster an object was found, as Karmada's own answers over many clusters have it.
-const FROM: &str = "resource.karmada.io/cached-from-cluster";
 /// What stands for the hub among clusters.
 const HUB: &str = "hub";
 

@@ -1,0 +1,195 @@
+//! Lists of many clusters, and who is named beside them.
+
+use super::*;
+use proptest::prelude::*;
+
+fn part(form: Form, pages: &[Value]) -> Part {
+    let mut part = Part::default();
+    for page in pages {
+        part.add(form, page.to_string().as_bytes()).expect("a page");
+    }
+    part
+}
+
+fn pods(names: &[&str]) -> Value {
+    let items: Vec<Value> = names
+        .iter()
+        .map(|name| json!({"metadata": {"name": name}}))
+        .collect();
+    json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": items})
+}
+
+fn whole(merged: &Merged) -> Value {
+    let mut text = merged.head();
+    for cluster in merged.clusters() {
+        merged.written(cluster, &mut text).expect("JSON");
+    }
+    text.extend(b"]}");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+#[test]
+fn objects_say_where_they_were_found() {
+    let mut merged = Merged::new(Form::Objects);
+    let mut marked = pods(&["c"]);
+    marked["items"][0]["metadata"]["annotations"] = json!({"a": "b", FROM: "forged"});
+    merged.found("m2".into(), part(Form::Objects, &[marked]));
+    merged.found(
+        "m1".into(),
+        part(Form::Objects, &[pods(&["a"]), pods(&["b"])]),
+    );
+    let empty = json!({"kind": "PodList", "apiVersion": "v1", "items": null});
+    merged.found("m0".into(), part(Form::Objects, &[empty]));
+    let list = whole(&merged);
+    assert_eq!(
+        (&list["kind"], &list["apiVersion"]),
+        (&json!("PodList"), &json!("v1"))
+    );
+    assert_eq!(list["metadata"], json!({"resourceVersion": ""}));
+    let found = |name: &str, cluster: &str| json!({"metadata": {"name": name, "annotations": {FROM: cluster}}});
+    let mut last = found("c", "m2");
+    last["metadata"]["annotations"]["a"] = json!("b");
+    assert_eq!(
+        list["items"],
+        json!([found("a", "m1"), found("b", "m1"), last])
+    );
+    assert!(merged.warnings(true).is_empty());
+}
+
+#[test]
+fn a_page_leads_to_the_next() {
+    let mut page = pods(&["a"]);
+    page["metadata"]["continue"] = json!("more");
+    let mut part = Part::default();
+    let next = part.add(Form::Objects, page.to_string().as_bytes());
+    assert_eq!(next.expect("a page").as_deref(), Some("more"));
+    let next = part.add(Form::Objects, pods(&["b"]).to_string().as_bytes());
+    assert_eq!((next.expect("a page"), part.items.len()), (None, 2));
+    for (form, odd) in [
+        (Form::Objects, "[]"),
+        (Form::Objects, "{"),
+        (Form::Objects, r#"{"items": 1}"#),
+        (Form::Table, r#"{"items": []}"#),
+        (Form::Table, r#"{"rows": []}"#),
+    ] {
+        assert!(Part::default().add(form, odd.as_bytes()).is_err(), "{odd}");
+    }
+}
+
+#[test]
+fn rows_stand_under_the_columns_of_all() {
+    let table = |columns: &[&str], cells: Value| {
+        let columns: Vec<Value> = columns
+            .iter()
+            .map(|name| json!({"name": name, "type": "string"}))
+            .collect();
+        json!({"kind": "Table", "columnDefinitions": columns,
+            "rows": [{"cells": cells, "object": {"metadata": {"name": "web"}}}]})
+    };
+    let mut merged = Merged::new(Form::Table);
+    let newer = table(&["Name", "Age", "Cluster"], json!(["web", "1m", "its own"]));
+    merged.found("m1".into(), part(Form::Table, &[newer]));
+    let older = table(&["Name", "Ready", "Age"], json!(["web", "1/1", "2m"]));
+    merged.found("m2".into(), part(Form::Table, &[older]));
+    let list = whole(&merged);
+    assert_eq!(
+        (&list["kind"], &list["apiVersion"]),
+        (&json!("Table"), &json!("meta.k8s.io/v1"))
+    );
+    let shown: Vec<&Value> = list["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|it| &it["cells"])
+        .collect();
+    assert_eq!(
+        names(list["columnDefinitions"].as_array().expect("columns")),
+        ["Name", "Cluster", "Age", "Cluster"]
+    );
+    assert_eq!(
+        shown,
+        [
+            &json!(["web", "m1", "1m", "its own"]),
+            &json!(["web", "m2", "2m", "<none>"])
+        ]
+    );
+    assert_eq!(
+        list["rows"][0]["object"]["metadata"]["annotations"][FROM],
+        "m1"
+    );
+}
+
+#[test]
+fn who_is_missing_is_named() {
+    let mut merged = Merged::new(Form::Objects);
+    merged.missing("m2".into(), "no answer\n within 5 s");
+    merged.refused("m1".into());
+    assert!(!merged.is_refused());
+    assert_eq!(
+        merged.failed().as_deref(),
+        Some("none of 1 clusters answered: m2: no answer within 5 s")
+    );
+    merged.found("m3".into(), Part::default());
+    assert_eq!(merged.failed(), None);
+    assert_eq!(
+        merged.warnings(true),
+        [
+            "cluster m1 is missing: you have no right to clusters/proxy of it",
+            "cluster m2 is missing: no answer within 5 s",
+        ]
+    );
+    // Names of clusters are for who may list them.
+    assert_eq!(
+        merged.warnings(false),
+        [
+            "clusters that you may not reach are left out",
+            "cluster m2 is missing: no answer within 5 s"
+        ]
+    );
+    let mut refused = Merged::new(Form::Objects);
+    refused.refused("m1".into());
+    assert!(refused.is_refused());
+    assert_eq!(whole(&refused)["items"], json!([]));
+}
+
+#[test]
+fn as_many_as_there_is_room_for_are_named_and_the_rest_counted() {
+    for (count, all_named) in [(1, true), (30, true), (150, true), (10_000, false)] {
+        let mut merged = Merged::new(Form::Objects);
+        for number in 0..count {
+            merged.missing(format!("member-{number:05}"), &"why ".repeat(100));
+        }
+        let warnings = merged.warnings(true);
+        let text = warnings.join("\n");
+        let named = (0..count)
+            .filter(|it| text.contains(&format!("member-{it:05}")))
+            .count();
+        assert_eq!(named == count, all_named, "{named} of {count}");
+        assert!(
+            text.len() < 4_096 && warnings.len() < 64,
+            "{} {}",
+            text.len(),
+            warnings.len()
+        );
+        if !all_named {
+            let rest = format!("and {} more clusters", count - named);
+            assert!(text.ends_with(&rest), "{text}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn warnings_stay_in_bounds(names in prop::collection::btree_set("[a-z0-9-]{1,48}", 0..400), why in ".{0,300}") {
+        let mut merged = Merged::new(Form::Objects);
+        for name in &names {
+            merged.missing(name.clone(), &why);
+        }
+        let warnings = merged.warnings(true);
+        let bytes: usize = warnings.iter().map(|it| it.chars().count()).sum();
+        prop_assert!(bytes <= 4_096 && warnings.len() <= 64);
+        prop_assert_eq!(warnings.is_empty(), names.is_empty());
+    }
+}

@@ -1,0 +1,152 @@
+//! `clusters/*/proxy/…`: one list of all clusters that whoever asks may reach. The hub's API server has judged the
+//! right to `*`; the right to each cluster is asked here.
+
+use super::front::User;
+use super::review::Right;
+use super::server::{Answer, Port};
+use super::{GROUP, VERSION};
+use crate::access::{Asked, Failure, Form, Listed, Missing, gather, onward};
+use crate::apiserver::error::{ApiError, GroupResource};
+use crate::apiserver::http::negotiate::{Shape, accepted};
+use crate::apiserver::http::respond::{Reply, warn};
+use crate::apiserver::request::Query;
+use bytes::Bytes;
+use common::errors::chain;
+use common::tunnel::Identity;
+use common::uuid::random_uuid;
+use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, Method, Response, Uri};
+use http_body_util::Full;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What stands for every cluster in a path: as it is, and as the hub's API server writes it.
+const EVERY: [&str; 3] = ["*", "%2A", "%2a"];
+/// How long all clusters together may take.
+const WITHIN: Duration = Duration::from_secs(50);
+
+/// The path before that of the members, where one asks all of them.
+pub(super) fn every(path: &str) -> Option<String> {
+    let prefixes = EVERY.map(|name| format!("/apis/{GROUP}/{VERSION}/clusters/{name}/proxy"));
+    prefixes.into_iter().find(|prefix| {
+        let rest = path.strip_prefix(prefix.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
+impl Port {
+    pub(super) async fn gathered(
+        &self,
+        head: &Parts,
+        user: User,
+        prefix: &str,
+    ) -> Result<Answer, ApiError> {
+        let onward = onward(&head.uri, prefix)?;
+        let text = |name: HeaderName| {
+            let value = head.headers.get(name).and_then(|it| it.to_str().ok());
+            value.unwrap_or_default()
+        };
+        let query = Query::read(head.uri.query());
+        let wanted = accepted(text(ACCEPT), &query, text(USER_AGENT)).unwrap_or_default();
+        let form = match wanted.shape {
+            Shape::Table(_) => Form::Table,
+            Shape::PartialList(_) => Form::Metadata,
+            Shape::Object | Shape::Partial(_) => Form::Objects,
+        };
+        let listed = Listed::read(&head.method, &onward, form).map_err(Failure::from)?;
+        Identity::of(&user.name, &user.groups).map_err(Failure::from)?;
+        let too_many =
+            || ApiError::too_many_requests("too many requests, please try again later", 1);
+        let [of_user, of_all] = &self.lists;
+        let counted = (
+            of_user.enter(&user.name).ok_or_else(too_many)?,
+            of_all.enter("").ok_or_else(too_many)?,
+            self.streams.enter(&user.name).ok_or_else(too_many)?,
+        );
+        let until = Instant::now() + WITHIN;
+        let ask = |cluster: String, onward: Uri| self.one(head, &user, &listed, cluster, onward);
+        let merged = gather(&listed, self.registered.names(), until, ask).await;
+        if merged.is_refused() {
+            let on = GroupResource::new(GROUP, "clusters");
+            let why = format!(
+                "User {:?} cannot get resource \"clusters/proxy\" of any cluster",
+                user.name
+            );
+            return Err(ApiError::forbidden(&on, EVERY[0], &why));
+        }
+        if let Some(why) = merged.failed() {
+            return Err(ApiError::unavailable(why));
+        }
+        let may_list = user.may_list(&self.client).await.unwrap_or(false);
+        let reply = Reply {
+            gzip: text(ACCEPT_ENCODING).contains("gzip"),
+            ..Reply::default()
+        };
+        let mut response = reply.raw(merged.text().await.map_err(ApiError::internal)?);
+        warn(&mut response, &merged.warnings(may_list));
+        drop(counted);
+        Ok(response)
+    }
+
+    /// Asks one cluster, as whoever asks for all.
+    async fn one(
+        &self,
+        head: &Parts,
+        user: &User,
+        listed: &Listed,
+        cluster: String,
+        onward: Uri,
+    ) -> Result<Response<crate::access::Body>, Missing> {
+        let right = Right {
+            user: user.clone(),
+            cluster: cluster.clone(),
+            verbs: vec!["get"],
+        };
+        let unknown = |error: kube::Error| Missing::Because(chain(&error).to_string());
+        if right.lacks(&self.client).await.map_err(unknown)?.is_some() {
+            return Err(Missing::Refused);
+        }
+        let tunnel = self.tunnels.of(&cluster)?;
+        let ticket = self.tunnels.stream(&cluster)?;
+        let mut headers = HeaderMap::new();
+        for name in [USER_AGENT, HeaderName::from_static("audit-id")] {
+            let value = head.headers.get(&name).cloned();
+            headers.extend(value.map(|value| (name, value)));
+        }
+        headers.insert(ACCEPT, listed.accept());
+        let asked = Asked {
+            cluster: &cluster,
+            user: &user.name,
+            groups: &user.groups,
+            method: &Method::GET,
+            headers: &headers,
+            onward,
+            stream: random_uuid(&mut common::chance::secret::rng()),
+        };
+        let over = Box::pin(right.ended(self.client.clone()));
+        let nothing = Full::new(Bytes::new());
+        Ok(tunnel.pass(asked, nothing, None, over, ticket).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cluster_is_written_in_two_ways() {
+        let to = "/apis/proxy.towline.dev/v1alpha1/clusters";
+        for (path, every_one) in [
+            ("/*/proxy/api/v1/pods", true),
+            ("/%2A/proxy/api/v1/pods", true),
+            ("/%2a/proxy", true),
+            ("/*/proxyapi", false),
+            ("/m1/proxy/api/v1/pods", false),
+            ("/**/proxy", false),
+            ("/*/status", false),
+        ] {
+            assert_eq!(every(&format!("{to}{path}")).is_some(), every_one, "{path}");
+        }
+    }
+}
