@@ -13,7 +13,9 @@ mod mode;
 mod path;
 mod place;
 
-pub use identity::{AUTHENTICATED, HUB_PREFIX, Identity, Unfit, in_member, on_hub};
+pub use identity::{
+    AUTHENTICATED, HUB_PREFIX, Identity, PROXIED, PROXIED_USER, Unfit, in_member, on_hub,
+};
 pub use join::join;
 pub use mode::Mode;
 pub use path::{NotForwarded, forwarded};

@@ -7,6 +7,7 @@ mod fleet;
 mod front;
 mod gathered;
 mod grants;
+mod groups;
 mod kubectl;
 mod long;
 mod many;

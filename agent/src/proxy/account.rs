@@ -2,7 +2,7 @@
 //! lists, and may do nothing else. Its token never leaves the agent, and the agent's own credential is never used.
 
 use common::names::PROXY_NAME;
-use common::tunnel::Identity;
+use common::tunnel::{Identity, PROXIED};
 use http::HeaderValue;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -96,16 +96,73 @@ impl Listed {
         listed
     }
 
-    /// Whether this user may come in.
-    pub(super) fn has_user(&self, user: &str) -> bool {
-        self.users.has(user)
+    /// As whom a user of the hub comes in: by their own name if it is listed; else, where that is, as the one user who
+    /// stands for everybody in a group that is listed.
+    pub(super) fn whom(&self, of: &Identity) -> Result<Whom, NotLetIn> {
+        let groups = of.groups().iter().cloned();
+        let (groups, left_out) = groups.partition::<Vec<_>, _>(|group| self.groups.has(group));
+        let user = of.user().to_owned();
+        if self.users.has(&user) {
+            return Ok(Whom {
+                user,
+                named: None,
+                groups,
+                left_out,
+            });
+        }
+        if !self.users.has(PROXIED) {
+            return Err(NotLetIn::User(user));
+        }
+        if groups.is_empty() {
+            return Err(NotLetIn::Groups);
+        }
+        Ok(Whom {
+            user: PROXIED.to_owned(),
+            named: Some(user),
+            groups,
+            left_out,
+        })
     }
+}
 
-    /// Those of a user's groups that come with them, and those that do not.
-    pub(super) fn groups<'a>(&self, of: &'a Identity) -> (Vec<&'a str>, Vec<&'a str>) {
-        let groups = of.groups().iter().map(String::as_str);
-        groups.partition(|group| self.groups.has(group))
+/// Who somebody is in the member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Whom {
+    /// The user.
+    pub(super) user: String,
+    /// Who that is by their own name, where it is another one.
+    pub(super) named: Option<String>,
+    /// Their groups there.
+    pub(super) groups: Vec<String>,
+    /// Those that stay behind.
+    pub(super) left_out: Vec<String>,
+}
+
+impl Whom {
+    /// Whether they still may be who they were, with each of the groups.
+    pub(super) fn holds(&self, now: &Result<Self, NotLetIn>) -> bool {
+        now.as_ref().is_ok_and(|now| {
+            let mut groups = self.groups.iter();
+            (&self.user, &self.named) == (&now.user, &now.named)
+                && groups.all(|group| now.groups.contains(group))
+        })
     }
+}
+
+/// Why somebody does not come in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotLetIn {
+    /// The user is not listed.
+    #[error(
+        "its owner lets no user {0:?} of the hub in; `towline register --proxy-user +{0}`, run on it, does"
+    )]
+    User(String),
+    /// Nor is any of their groups.
+    #[error(
+        "its owner lets groups of the hub in, and you are in none of them; `towline register --proxy-group +NAME`, run \
+         on it, lets one more in"
+    )]
+    Groups,
 }
 
 /// What it takes to act as somebody now.
@@ -213,12 +270,56 @@ mod tests {
             {"verbs": ["get"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["bob"]},
             {"verbs": ["impersonate"], "apiGroups": ["x"], "resources": ["users"]},
         ]));
-        assert!(some.has_user("ann") && !some.has_user("bob") && !some.has_user("dev"));
-        let groups = ["dev".to_owned(), "ops".to_owned()];
-        let ann = Identity::of("ann", &groups).expect("fit");
-        assert_eq!(some.groups(&ann), (vec!["dev"], vec!["ops"]));
+        let whom = |listed: &Listed, user: &str, groups: &[&str]| {
+            let groups: Vec<String> = groups.iter().map(|it| (*it).to_owned()).collect();
+            listed.whom(&Identity::of(user, &groups).expect("fit"))
+        };
+        let ann = whom(&some, "ann", &["dev", "ops"]).expect("let in");
+        assert_eq!((ann.user.as_str(), &ann.named), ("ann", &None));
+        assert_eq!(
+            (ann.groups, ann.left_out),
+            (vec!["dev".to_owned()], vec!["ops".to_owned()])
+        );
+        for user in ["bob", "dev"] {
+            let refused = whom(&some, user, &["dev"]).expect_err("not listed");
+            assert_eq!(refused, NotLetIn::User(user.to_owned()));
+        }
         let all = listed(json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]));
-        assert!(all.has_user("ann"));
-        assert_eq!(all.groups(&ann).1, Vec::<&str>::new());
+        let ann = whom(&all, "ann", &["dev", "ops"]).expect("let in");
+        assert_eq!((ann.user.as_str(), ann.left_out.len()), ("ann", 0));
+    }
+
+    #[test]
+    fn members_of_groups_come_as_one_user_who_is_nobody_else() {
+        let some = listed(json!([
+            {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": [PROXIED, "ann"]},
+            {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["groups"], "resourceNames": ["dev", "web"]},
+        ]));
+        let whom = |user: &str, groups: &[&str]| {
+            let groups: Vec<String> = groups.iter().map(|it| (*it).to_owned()).collect();
+            some.whom(&Identity::of(user, &groups).expect("fit"))
+        };
+        let bob = whom("bob", &["dev", "ops"]).expect("let in");
+        assert_eq!(
+            (bob.user.as_str(), bob.named.as_deref()),
+            (PROXIED, Some("bob"))
+        );
+        assert_eq!(
+            (bob.groups.clone(), bob.left_out.clone()),
+            (vec!["dev".to_owned()], vec!["ops".to_owned()])
+        );
+        assert_eq!(whom("ann", &["dev"]).expect("let in").user, "ann");
+        assert_eq!(whom("bob", &["ops"]), Err(NotLetIn::Groups));
+        assert_eq!(whom("bob", &[]), Err(NotLetIn::Groups));
+        // Nobody of the hub has that name, whatever the hub says.
+        assert!(Identity::of(PROXIED, &["dev".to_owned()]).is_err());
+
+        assert!(bob.holds(&whom("bob", &["dev", "web"])));
+        assert!(
+            !bob.holds(&whom("bob", &["web"])),
+            "a group that is let in no more"
+        );
+        assert!(!bob.holds(&whom("carl", &["dev"])));
+        assert!(!bob.holds(&whom("bob", &[])));
     }
 }

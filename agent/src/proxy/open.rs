@@ -1,8 +1,9 @@
 //! What is under way for users of the hub, so that it ends when the member's owner lets one of them in no more.
 
-use super::account::{Account, Listed};
+use super::account::{Account, Listed, Whom};
 use bytes::Bytes;
 use common::lock::lock;
+use common::tunnel::Identity;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ pub(super) struct Open {
 #[derive(Debug, Default)]
 struct Streams {
     next: u64,
-    of: BTreeMap<u64, (String, CancellationToken)>,
+    of: BTreeMap<u64, (Identity, Whom, CancellationToken)>,
 }
 
 /// One that is under way, until it is dropped.
@@ -39,13 +40,13 @@ pub(super) struct Stream {
 }
 
 impl Open {
-    /// One more for a user.
-    pub(super) fn begin(self: &Arc<Self>, user: &str) -> Stream {
+    /// One more for a user, who is somebody in the member.
+    pub(super) fn begin(self: &Arc<Self>, user: Identity, whom: Whom) -> Stream {
         let over = CancellationToken::new();
         let mut streams = lock(&self.streams);
         streams.next += 1;
         let number = streams.next;
-        streams.of.insert(number, (user.to_owned(), over.clone()));
+        streams.of.insert(number, (user, whom, over.clone()));
         Stream {
             open: self.clone(),
             number,
@@ -53,7 +54,7 @@ impl Open {
         }
     }
 
-    /// Ends what is under way for users who are let in no more; never returns. Who cannot be asked about stays.
+    /// Ends what is under way for users who are let in no more, or not with all of their groups; never returns. Who cannot be asked about stays.
     pub(super) async fn follow(&self, account: &Account) {
         loop {
             sleep(EVERY).await;
@@ -68,8 +69,8 @@ impl Open {
     }
 
     fn keep(&self, listed: &Listed) {
-        for (user, over) in lock(&self.streams).of.values() {
-            if !listed.has_user(user) {
+        for (user, whom, over) in lock(&self.streams).of.values() {
+            if !whom.holds(&listed.whom(user)) {
                 over.cancel();
             }
         }
@@ -151,13 +152,22 @@ mod tests {
 
     #[test]
     fn who_is_let_in_no_more_has_nothing_under_way() {
-        let rules: Vec<PolicyRule> = serde_json::from_value(json!([
-            {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["ann"]},
-        ]))
-        .expect("rules");
+        let listed = |names: &[&str]| {
+            let rules: Vec<PolicyRule> = serde_json::from_value(json!([
+                {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": names},
+            ]))
+            .expect("rules");
+            Listed::of(&rules)
+        };
+        let before = listed(&["ann", "bob"]);
         let open = Arc::new(Open::default());
-        let (ann, bob) = (open.begin("ann"), open.begin("bob"));
-        open.keep(&Listed::of(&rules));
+        let begin = |user: &str| {
+            let user = Identity::of(user, &[]).expect("fit");
+            let whom = before.whom(&user).expect("let in");
+            open.begin(user, whom)
+        };
+        let (ann, bob) = (begin("ann"), begin("bob"));
+        open.keep(&listed(&["ann"]));
         assert!(!ann.over().is_cancelled() && bob.over().is_cancelled());
         drop((ann, bob));
         assert!(lock(&open.streams).of.is_empty());

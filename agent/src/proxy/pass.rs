@@ -23,6 +23,9 @@ use tokio_util::task::TaskTracker;
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+/// [`common::tunnel::PROXIED_USER`] as a header has it.
+const IMPERSONATE_NAME: HeaderName =
+    HeaderName::from_static("impersonate-extra-towline.dev%2fuser");
 /// What connections are taken over for.
 const PROTOCOLS: [&str; 2] = ["websocket", "SPDY/3.1"];
 
@@ -73,25 +76,24 @@ impl Passer {
         }
         let acting = self.account.acting().await;
         let acting = acting.map_err(|error| Refusal::Unavailable(chain(&error).to_string()))?;
-        let user = meant.identity.user();
-        if !acting.listed.has_user(user) {
-            let why = format!(
-                "its owner lets no user {user:?} of the hub in; `towline register --proxy-user +{user}`, run on it, does"
-            );
-            return Err(Refusal::Forbidden(cause::NOT_LET_IN, why));
-        }
-        let (groups, left_out) = acting.listed.groups(&meant.identity);
+        let whom = acting.listed.whom(&meant.identity);
+        let whom = whom.map_err(|why| Refusal::Forbidden(cause::NOT_LET_IN, why.to_string()))?;
         let mut sent = headers::asked(&head.headers, meant.protocol.is_some());
         sent.insert(AUTHORIZATION, acting.bearer);
-        name(&mut sent, IMPERSONATE_USER, user)?;
-        for group in groups {
+        name(&mut sent, IMPERSONATE_USER, &whom.user)?;
+        for group in &whom.groups {
             name(&mut sent, IMPERSONATE_GROUP, group)?;
+        }
+        if let Some(named) = &whom.named {
+            name(&mut sent, IMPERSONATE_NAME, named)?;
         }
         if let Some(protocol) = meant.protocol {
             sent.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
             sent.insert(UPGRADE, HeaderValue::from_static(protocol));
         }
-        let told = Arc::new(Told::begin(&meant, path, self.open.begin(user)));
+        let left_out = whom.left_out.clone();
+        let open = self.open.begin(meant.identity.clone(), whom);
+        let told = Arc::new(Told::begin(&meant, path, open));
         let taken = head.extensions.remove::<OnUpgrade>();
         let query = head.uri.path_and_query().cloned();
         let mut onward = Request::new(meant.protocol.is_none().then_some(body));
@@ -112,7 +114,7 @@ impl Passer {
             }
             _ => whole(answer, told)?,
         };
-        for group in left_out {
+        for group in &left_out {
             warn(&mut answer, &self.cluster, group);
         }
         Ok(answer)
@@ -286,5 +288,18 @@ impl Drop for Told {
             seconds,
             "the member's answer ended"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::tunnel::PROXIED_USER;
+
+    #[test]
+    fn the_name_of_who_it_is_is_an_extra_of_the_user() {
+        let escaped = PROXIED_USER.replace('/', "%2f");
+        let header = format!("impersonate-extra-{escaped}");
+        assert_eq!(IMPERSONATE_NAME.as_str(), header);
     }
 }

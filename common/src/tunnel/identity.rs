@@ -6,6 +6,10 @@ use http::{HeaderMap, HeaderValue};
 /// What stands before users and groups of the hub that begin with `system:`: a name that means something to every API
 /// server is another one in the member, where its owner may give rights to it.
 pub const HUB_PREFIX: &str = "towline:hub:";
+/// The one user as whom members of groups come into a member whose owner lists groups alone; nobody's own name.
+pub const PROXIED: &str = "towline:proxied";
+/// Where the member then finds the name of who it is, in its audit log for one.
+pub const PROXIED_USER: &str = "towline.dev/user";
 /// Names that mean something to every API server.
 const SYSTEM: &str = "system:";
 /// The member gives this group itself, to everybody who has a name.
@@ -96,7 +100,9 @@ impl Identity {
         }
         let own = {
             let mut names = self.groups.iter().chain([&self.user]);
-            names.find(|name| name.starts_with(SYSTEM)).cloned()
+            names
+                .find(|name| name.starts_with(SYSTEM) || *name == PROXIED)
+                .cloned()
         };
         own.map_or(Ok(self), |own| Err(Unfit::Reserved(own)))
     }
@@ -137,6 +143,17 @@ mod tests {
     fn of(user: &str, groups: &[&str]) -> Result<Identity, Unfit> {
         let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
         Identity::of(user, &groups)
+    }
+
+    #[test]
+    fn nobody_is_called_as_members_of_groups_are() {
+        for got in [of(PROXIED, &["dev"]), of("ann", &[PROXIED])] {
+            assert_eq!(got, Err(Unfit::Reserved(PROXIED.to_owned())));
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(USER, HeaderValue::from_static(PROXIED));
+        assert!(Identity::read(&headers).is_err());
+        assert!(of("towline:proxied2", &[]).is_ok());
     }
 
     #[test]

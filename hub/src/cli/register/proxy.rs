@@ -4,7 +4,7 @@
 
 use super::list;
 use crate::cli::{CliError, Kind};
-use common::tunnel::{HUB_PREFIX, Mode};
+use common::tunnel::{HUB_PREFIX, Mode, PROXIED, PROXIED_USER};
 use serde_json::{Value, json};
 
 /// The agent's flag.
@@ -22,7 +22,12 @@ pub(super) struct ProxyArgs {
     /// nobody. What they may do here is what RBAC of this cluster gives them. Default: as installed, else nobody.
     #[arg(long = "proxy-user", value_name = "NAME", value_delimiter = ',')]
     users: Option<Vec<String>>,
-    /// Group of the hub that comes along with such users; as --proxy-user.
+    /// As whom they come in: users, each under their own name and with the groups that are let in, or groups, where
+    /// everybody in such a group comes as user `towline:proxied`, without being named here, and the audit log of this
+    /// cluster has their name. Default: as installed, else users.
+    #[arg(long = "proxy-as", value_name = "WHOM")]
+    whom: Option<Whom>,
+    /// Group of the hub that comes along with such users, or lets its members in; as --proxy-user.
     #[arg(long = "proxy-group", value_name = "NAME", value_delimiter = ',')]
     groups: Option<Vec<String>>,
 }
@@ -34,9 +39,20 @@ impl ProxyArgs {
         Self {
             mode: some.then_some(Mode::Impersonate),
             users: some.then(|| users.iter().map(|user| (*user).to_owned()).collect()),
+            whom: None,
             groups: None,
         }
     }
+}
+
+/// As whom users of the hub come in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Whom {
+    /// As themselves.
+    #[default]
+    Users,
+    /// As one user, in their groups.
+    Groups,
 }
 
 /// Who is let in.
@@ -44,6 +60,7 @@ impl ProxyArgs {
 pub(super) struct Proxy {
     /// What for.
     pub(super) mode: Mode,
+    whom: Whom,
     users: Vec<String>,
     groups: Vec<String>,
 }
@@ -55,20 +72,34 @@ impl Proxy {
         agent: &Value,
         rules: &[Value],
     ) -> Result<Self, CliError> {
-        let named = args.users.is_some() || args.groups.is_some();
+        let named = args.users.is_some() || args.groups.is_some() || args.whom.is_some();
         let texts = agent.as_array().into_iter().flatten();
         let mut texts = texts.filter_map(Value::as_str);
         let installed = texts.find_map(|text| Mode::named(text.strip_prefix(FLAG)?));
         let mode = args.mode.or(installed).unwrap_or_default();
         if named && mode == Mode::Off {
-            let message = "--proxy-user and --proxy-group say who is let in, and --proxy is off";
+            let message =
+                "--proxy-user, --proxy-group and --proxy-as say who is let in, and --proxy is off";
             return Err(CliError::message(Kind::Usage, message)
                 .hint("Add --proxy read-only, or --proxy impersonate."));
         }
+        let by_groups = named_by(rules, "users", "impersonate")
+            .iter()
+            .any(|name| name == PROXIED);
+        let whom = args
+            .whom
+            .unwrap_or(if by_groups { Whom::Groups } else { Whom::Users });
+        let groups = names("--proxy-group", args.groups, "groups", rules)?;
+        if args.whom == Some(Whom::Groups) && groups.is_empty() {
+            let message = "--proxy-as groups lets members of groups in, and no group is named";
+            return Err(CliError::message(Kind::Usage, message)
+                .hint("Add --proxy-group NAME, for each group of the hub."));
+        }
         Ok(Self {
             mode,
+            whom,
             users: names("--proxy-user", args.users, "users", rules)?,
-            groups: names("--proxy-group", args.groups, "groups", rules)?,
+            groups,
         })
     }
 
@@ -87,15 +118,28 @@ impl Proxy {
                 "verbs": ["impersonate"],
             })
         };
-        let all = [("users", &self.users), ("groups", &self.groups)];
+        let mut users = self.users.clone();
+        let by_groups = self.whom == Whom::Groups && !self.groups.is_empty();
+        users.extend(by_groups.then(|| PROXIED.to_owned()));
+        let all = [("users", &users), ("groups", &self.groups)];
         // A rule that names nobody is one for everybody.
         let some = all.into_iter().filter(|(_, names)| !names.is_empty());
-        some.map(rule).collect()
+        let mut rules: Vec<Value> = some.map(rule).collect();
+        rules.extend(by_groups.then(|| {
+            // Whatever the name is: it gives nothing.
+            json!({
+                "apiGroups": ["authentication.k8s.io"],
+                "resources": [format!("userextras/{PROXIED_USER}")],
+                "verbs": ["impersonate"],
+            })
+        }));
+        rules
     }
 
     /// Whether a way is open that nobody may take.
     pub(super) fn lets_nobody_in(&self) -> bool {
-        self.mode != Mode::Off && self.users.is_empty()
+        let by_groups = self.whom == Whom::Groups && !self.groups.is_empty();
+        self.mode != Mode::Off && self.users.is_empty() && !by_groups
     }
 }
 
@@ -120,8 +164,15 @@ fn names(
     resource: &str,
     rules: &[Value],
 ) -> Result<Vec<String>, CliError> {
-    let names = list::names(flag, given, named_by(rules, resource, "impersonate"))?;
+    let mut installed = named_by(rules, resource, "impersonate");
+    installed.retain(|name| name != PROXIED);
+    let names = list::names(flag, given, installed)?;
     for name in &names {
+        if name == PROXIED {
+            let message = format!("{flag} {name:?}: nobody comes from the hub under that name");
+            return Err(CliError::message(Kind::Usage, message)
+                .hint("--proxy-as groups lets members of groups in as that user."));
+        }
         if name.is_empty() || name == "*" {
             let message = format!("{flag} {name:?}: name one user or group of the hub");
             return Err(CliError::message(Kind::Usage, message));
@@ -148,9 +199,48 @@ mod tests {
         };
         ProxyArgs {
             mode,
+            whom: None,
             users: some(users),
             groups: some(groups),
         }
+    }
+
+    #[test]
+    fn groups_come_as_one_user_until_the_owner_says_otherwise() {
+        let by_groups = |args: ProxyArgs, whom| ProxyArgs {
+            whom: Some(whom),
+            ..args
+        };
+        let open = by_groups(args(Some(Mode::Impersonate), &[], &["dev"]), Whom::Groups);
+        let open = Proxy::resolve(open, &Value::Null, &[]).expect("valid");
+        assert!(!open.lets_nobody_in());
+        assert_eq!(
+            json!(open.rules()),
+            json!([
+                {"apiGroups": [""], "resources": ["users"], "resourceNames": ["towline:proxied"], "verbs": ["impersonate"]},
+                {"apiGroups": [""], "resources": ["groups"], "resourceNames": ["dev"], "verbs": ["impersonate"]},
+                {"apiGroups": ["authentication.k8s.io"], "resources": ["userextras/towline.dev/user"],
+                    "verbs": ["impersonate"]},
+            ])
+        );
+        let agent = json!(["run", open.flag()]);
+        let again = Proxy::resolve(args(None, &[], &[]), &agent, &open.rules());
+        assert_eq!(again.expect("valid"), open);
+        // One by name besides.
+        let more = Proxy::resolve(args(None, &["+ann"], &[]), &agent, &open.rules());
+        let more = more.expect("valid").rules();
+        assert_eq!(more[0]["resourceNames"], json!(["ann", "towline:proxied"]));
+        let users = by_groups(args(None, &[], &[]), Whom::Users);
+        let users = Proxy::resolve(users, &agent, &open.rules()).expect("valid");
+        assert_eq!(users.rules().len(), 1, "{:?}", users.rules());
+        assert!(users.lets_nobody_in());
+        // Of no group nobody comes, and no rule is there that would be one for everybody.
+        let none = by_groups(args(Some(Mode::Impersonate), &[], &[]), Whom::Groups);
+        let error = Proxy::resolve(none, &Value::Null, &[]).expect_err("no group");
+        assert!(error.to_string().contains("no group is named"), "{error}");
+        let last = Proxy::resolve(args(None, &[], &["none"]), &agent, &open.rules());
+        let last = last.expect("valid");
+        assert!(last.rules().is_empty() && last.lets_nobody_in());
     }
 
     #[test]
@@ -193,6 +283,10 @@ mod tests {
             ),
             (
                 args(Some(Mode::ReadOnly), &[], &["system:masters"]),
+                "nobody comes",
+            ),
+            (
+                args(Some(Mode::ReadOnly), &["towline:proxied"], &[]),
                 "nobody comes",
             ),
             (args(Some(Mode::ReadOnly), &["*"], &[]), "name one user"),
