@@ -81,7 +81,7 @@ fn carry_out(args: &RestoreArgs, now: DateTime<Utc>) -> anyhow::Result<String> {
         key_file: args.encryption_key_file.as_deref(),
         now,
     };
-    let (_, told) = store::restore(&what, |edit| {
+    let edit = |edit: &mut Edit<'_>| {
         let clusters = edit.objects(CLUSTERS)?;
         let clusters = clusters.iter().map(|(_, cluster)| cluster);
         let registered = registrations(clusters);
@@ -94,10 +94,13 @@ fn carry_out(args: &RestoreArgs, now: DateTime<Utc>) -> anyhow::Result<String> {
             held: groups(&registered, &findings.held),
             findings,
         })
-    })?;
-    if let Some(previous) = &args.previous {
-        take_revoked(previous, &args.data_dir, &told.held)?;
-    }
+    };
+    // A hub that could be started without what was revoked would let in who was shut out.
+    let last = |told: &Told| match &args.previous {
+        Some(previous) => take_revoked(previous, &args.data_dir, &told.held),
+        None => Ok(()),
+    };
+    let (_, told) = store::restore(&what, edit, last)?;
     Ok(text(args, &told))
 }
 
@@ -157,6 +160,11 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(path: &Path) -> std::io::Result<Self> {
+        // Of one that was killed.
+        match std::fs::remove_dir_all(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(path)?;
         Ok(Self(path.to_owned()))
@@ -221,7 +229,8 @@ fn hold(edit: &mut Edit<'_>, cluster: &str, now: DateTime<Utc>) -> Result<(), Op
 fn take_revoked(previous: &Path, data_dir: &Path, held: &[String]) -> anyhow::Result<()> {
     let mut later = Revoked::read(&previous.join(FOLDER)).with_context(|| {
         format!(
-            "restored, but failed to read what was revoked since, in {}",
+            "not restored: failed to read what was revoked since the backup, in {}; where nothing of it can be read, \
+             leave out --previous",
             previous.display()
         )
     })?;

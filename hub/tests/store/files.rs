@@ -5,7 +5,8 @@ use super::child::{LEASES, MAPS};
 use super::time::Held;
 use hub::apiserver::sealing::Keyring;
 use hub::apiserver::store::{
-    Change, Class, Expect, Key, Limits, Options, Restore, Scope, Store, Table, Write, restore,
+    Change, Class, Expect, Key, Limits, OpenError, Options, Restore, Scope, Store, Table, Write,
+    restore,
 };
 use serde_json::json;
 use std::fs;
@@ -201,7 +202,7 @@ async fn a_backup_under_load_is_one_moment() {
             key_file: Some(&key_file),
             now,
         };
-        restore(&what, |_| Ok(())).expect("restores");
+        restore(&what, |_| Ok(()), |()| Ok::<_, OpenError>(())).expect("restores");
         let store = Store::open(&home, Options::default()).expect("opens");
         let texts = |table: &Table| -> Vec<Vec<u8>> {
             table.iter().map(|stored| stored.json().to_vec()).collect()

@@ -9,6 +9,7 @@ mod directory;
 mod files;
 mod full;
 mod model;
+mod points;
 mod random;
 mod restored;
 mod secrets;
@@ -52,6 +53,11 @@ impl World {
             disk,
             shim,
         }
+    }
+
+    /// Where all of it is.
+    fn root(&self) -> &Path {
+        self.data.parent().expect("in a folder")
     }
 
     /// This program again, as the test of that name, above the disk.

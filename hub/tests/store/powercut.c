@@ -4,7 +4,8 @@
  * written only when it is synced, and now and then a write earlier, as the kernel is free to do.
  *
  * A file `full` in POWERCUT_DISK makes every write fail that would make a file longer. With
- * POWERCUT_LIE set, a sync reaches nothing.
+ * POWERCUT_LIE set, a sync reaches nothing. With POWERCUT_END=N the process ends before the Nth
+ * write, sync, truncation or renaming anywhere below POWERCUT_DIR, from 1; no disk is needed for it.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -37,10 +38,10 @@ static void *real(const char *name)
 	return dlsym(RTLD_NEXT, name);
 }
 
-/* The name within POWERCUT_DIR of an open file; "" is the directory itself. */
+/* The name within POWERCUT_DIR of an open file that the disk has, too; "" is the directory itself. */
 static const char *watched(int fd, char *path)
 {
-	const char *dir = getenv("POWERCUT_DIR");
+	const char *dir = getenv("POWERCUT_DISK") ? getenv("POWERCUT_DIR") : NULL;
 	char link[64];
 	int saved = errno;
 	if (fd <= 2 || !dir)
@@ -59,6 +60,32 @@ static const char *watched(int fd, char *path)
 	if (path[prefix] != '/' || strchr(path + prefix + 1, '/'))
 		return NULL;
 	return path + prefix + 1;
+}
+
+/* Ends the process where it is to end; a path may be one of another place. */
+static void point(const char *path)
+{
+	static unsigned long passed;
+	const char *dir = getenv("POWERCUT_DIR"), *end = getenv("POWERCUT_END");
+	if (!dir || !end || strncmp(path, dir, strlen(dir)))
+		return;
+	if (__sync_add_and_fetch(&passed, 1) == strtoul(end, NULL, 10))
+		_exit(137);
+}
+
+static void point_of(int fd)
+{
+	char link[64], path[PATH_MAX];
+	int saved = errno;
+	if (fd <= 2 || !getenv("POWERCUT_END"))
+		return;
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	ssize_t length = readlink(link, path, PATH_MAX - 1);
+	errno = saved;
+	if (length < 0)
+		return;
+	path[length] = 0;
+	point(path);
 }
 
 static void on_disk(char *path, const char *name, const char *suffix)
@@ -127,6 +154,7 @@ static void note(int fd, const char *name, off_t start, size_t length)
 static ssize_t write_at(int fd, const void *data, size_t length, off_t start, int moves)
 {
 	char path[PATH_MAX];
+	point_of(fd);
 	const char *name = watched(fd, path);
 	if (!name)
 		return moves ? REAL(write)(fd, data, length) : REAL(pwrite)(fd, data, length, start);
@@ -158,6 +186,7 @@ ssize_t pwrite64(int fd, const void *data, size_t length, off64_t start)
 int ftruncate(int fd, off_t length)
 {
 	char path[PATH_MAX];
+	point_of(fd);
 	if (watched(fd, path) && refused(fd, length))
 		return -1;
 	return REAL(ftruncate)(fd, length);
@@ -223,6 +252,7 @@ static void sync_file(int fd, const char *name)
 static int sync_any(int fd, int (*sync)(int))
 {
 	char path[PATH_MAX];
+	point_of(fd);
 	const char *name = watched(fd, path);
 	if (!name)
 		return sync(fd);
@@ -246,4 +276,10 @@ int fsync(int fd)
 int fdatasync(int fd)
 {
 	return sync_any(fd, REAL(fdatasync));
+}
+
+int rename(const char *from, const char *to)
+{
+	point(to);
+	return REAL(rename)(from, to);
 }

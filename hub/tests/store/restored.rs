@@ -112,16 +112,15 @@ fn registration(store: &Store) -> String {
     id.expect("it is registered").to_owned()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_restore_lets_in_who_was_not_removed_since() {
-    let temp = TempDir::new().expect("a folder");
-    let path = |name: &str| temp.path().join(name);
-    let text = |name: &str| path(name).display().to_string();
-    let old = path("old");
+/// Below a folder a hub's directory `old` and its `backup`, since which m1 was removed and m9 registered; the
+/// registration of m1.
+pub(crate) async fn removed_since(folder: &Path) -> String {
+    let old = folder.join("old");
     directory(&old);
-    hub(&["backup", "--data-dir", &text("old"), &text("backup")]).expect("a backup");
+    let text = |path: &Path| path.display().to_string();
+    let (data, backup) = (text(&old), text(&folder.join("backup")));
+    hub(&["backup", "--data-dir", &data, &backup]).expect("a backup");
 
-    // Since then m1 was removed, and m9 registered.
     let store = Store::open(&old, StoreOptions::default()).expect("opens");
     let id = registration(&store);
     let m1 = store.get(CLUSTERS, &Key::cluster("m1")).expect("there");
@@ -155,6 +154,17 @@ async fn a_restore_lets_in_who_was_not_removed_since() {
     let revoked =
         json!({"revoked": [entry(json!({"group": group})), entry(json!({"user": "lost"}))]});
     fs::write(old.join("pki/revoked.json"), revoked.to_string()).expect("written");
+    id
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_lets_in_who_was_not_removed_since() {
+    let temp = TempDir::new().expect("a folder");
+    let path = |name: &str| temp.path().join(name);
+    let text = |name: &str| path(name).display().to_string();
+    let id = removed_since(temp.path()).await;
+    let group = format!("{CLUSTER_GROUP_PREFIX}m1:{id}");
+    let old = path("old");
     let key = old.join("encryption.key").display().to_string();
     let restore = |to: &str, how: &[&str]| {
         let (home, backup) = (text(to), text("backup"));

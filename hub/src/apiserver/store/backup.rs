@@ -1,6 +1,6 @@
 //! Carrying a store away and beginning anew with it.
 
-use super::disk::{Content, Edit, Restoring, check, copy, read_copy};
+use super::disk::{Content, Edit, Restoring, check, copy, read_copy, sync_dir_of};
 use super::error::OpenError;
 use super::{DATABASE, Store, directory};
 use crate::apiserver::files::give_to_owner;
@@ -107,15 +107,17 @@ pub struct Restore<'a> {
 
 /// Makes a data directory of a backup, of which `edit` may take something out. Revisions go on above any
 /// that was handed out since the backup, and every watch from before begins anew. Blocks meanwhile.
-pub fn restore<T>(
+/// `last` is handed what `edit` told when all files are there but the one without which there is no store.
+pub fn restore<T, E: From<OpenError>>(
     what: &Restore<'_>,
     edit: impl FnOnce(&mut Edit<'_>) -> Result<T, OpenError>,
-) -> Result<(u64, T), OpenError> {
+    last: impl FnOnce(&T) -> Result<(), E>,
+) -> Result<(u64, T), E> {
     let Restore { backup, dir, .. } = *what;
     directory::open(dir)?;
     let _lock = directory::lock(dir)?;
     let seconds = u64::try_from(what.now.timestamp()).unwrap_or_default();
-    let key_file = Keyring::settle(dir, what.key_file)?;
+    let key_file = Keyring::settle(dir, what.key_file).map_err(OpenError::from)?;
     let restoring = Restoring {
         backup,
         target: &dir.join(DATABASE),
@@ -134,11 +136,11 @@ pub fn restore<T>(
             let told = edit(&mut open)?;
             Ok((open.revision, told))
         },
-        |ring, files| {
+        |ring, files, told| {
             for (path, content) in files {
                 attach(backup, dir, &path, &sealed(ring, &path, content)?)?;
             }
-            Ok(())
+            last(told)
         },
     )
 }
@@ -174,5 +176,6 @@ fn attach(backup: &Path, dir: &Path, path: &str, content: &[u8]) -> Result<(), O
     let mut file = options.open(&target).map_err(io)?;
     give_to_owner(&file, &target).map_err(io)?;
     file.write_all(content).map_err(io)?;
-    file.sync_all().map_err(io)
+    file.sync_all().map_err(io)?;
+    sync_dir_of(&target)
 }

@@ -16,6 +16,7 @@ pub(super) use copy::{Content, Restoring, check, copy, read_copy};
 pub use edit::Edit;
 pub(super) use load::{Loaded, LoadedResource};
 pub use memory::{Fault, MemoryDisk, Moment};
+pub(super) use schema::sync_dir_of;
 pub(super) use sqlite::Sqlite;
 
 use super::error::OpenError;

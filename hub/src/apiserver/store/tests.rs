@@ -378,7 +378,7 @@ fn restored(file: &Path, from: &Path, home: &Path, now: DateTime<Utc>) -> Result
         key_file: Some(&key_file),
         now,
     };
-    restore(&what, |_| Ok(())).map(|(begin, ())| begin)
+    restore(&what, |_| Ok(()), |()| Ok(())).map(|(begin, ())| begin)
 }
 
 /// What somebody would find whose process was killed now.

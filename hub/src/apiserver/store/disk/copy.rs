@@ -29,10 +29,10 @@ pub(in super::super) fn copy(content: &Content, target: &Path) -> Result<(), Ope
         });
     }
     let partial = partial(target);
-    let _ = fs::remove_file(&partial);
+    remove(&partial);
     let written = write(content, &partial).and_then(|()| settle(&partial, target));
     if written.is_err() {
-        let _ = fs::remove_file(&partial);
+        remove(&partial);
     }
     written
 }
@@ -41,6 +41,15 @@ fn partial(target: &Path) -> std::path::PathBuf {
     let mut name = target.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     target.with_file_name(name)
+}
+
+/// Removes what is not whole, with its log: SQLite would carry the log of one that was killed out on the next.
+fn remove(partial: &Path) {
+    for suffix in ["", "-wal", "-journal"] {
+        let mut name = partial.as_os_str().to_owned();
+        name.push(suffix);
+        let _ = fs::remove_file(name);
+    }
 }
 
 /// Makes a whole file durable under its own name.
@@ -130,18 +139,17 @@ pub(in super::super) struct Restoring<'a> {
 pub(in super::super) type Files = Vec<(String, Vec<u8>)>;
 
 /// Makes a database of a backup. `edit` may change what is in it, from a revision on, and tells how far it
-/// came; the files that belong to it are handed to `keep` before it can be opened.
-pub(in super::super) fn read_copy<T>(
+/// came; the files that belong to it are handed to `keep`, with what `edit` told, before it can be opened.
+pub(in super::super) fn read_copy<T, E: From<OpenError>>(
     what: &Restoring<'_>,
     edit: impl FnOnce(&Transaction<'_>, &Keyring, u64) -> Result<(u64, T), OpenError>,
-    keep: impl FnOnce(&Keyring, Files) -> Result<(), OpenError>,
-) -> Result<(u64, T), OpenError> {
+    keep: impl FnOnce(&Keyring, Files, &T) -> Result<(), E>,
+) -> Result<(u64, T), E> {
     let Restoring { backup, target, .. } = *what;
     check(backup)?;
     if target.exists() {
-        return Err(OpenError::Occupied {
-            path: target.to_owned(),
-        });
+        let path = target.to_owned();
+        return Err(OpenError::Occupied { path }.into());
     }
     let io = |source| OpenError::Io {
         action: "copy",
@@ -149,9 +157,9 @@ pub(in super::super) fn read_copy<T>(
         source,
     };
     let partial = partial(target);
-    let _ = fs::remove_file(&partial);
+    remove(&partial);
     schema::private_file(&partial)?;
-    let made = (|| {
+    let made = (|| -> Result<_, E> {
         schema::give_to_owner_of_folder(&partial)?;
         let mut from = File::open(backup).map_err(io)?;
         let mut into = fs::OpenOptions::new()
@@ -161,13 +169,13 @@ pub(in super::super) fn read_copy<T>(
         std::io::copy(&mut from, &mut into).map_err(io)?;
         drop(into);
         let (done, ring, files) = begin_anew(&partial, what, edit)?;
-        keep(&ring, files)?;
+        keep(&ring, files, &done.1)?;
         settle(&partial, target)?;
         Ok(done)
     })();
     if made.is_err() {
         // It may be of a time when nothing was encrypted.
-        let _ = fs::remove_file(&partial);
+        remove(&partial);
     }
     made
 }

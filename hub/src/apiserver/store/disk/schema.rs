@@ -158,7 +158,7 @@ pub(super) fn give_to_owner_of_folder(file: &Path) -> Result<(), OpenError> {
 }
 
 /// Makes durable that a file is there.
-pub(super) fn sync_dir_of(file: &Path) -> Result<(), OpenError> {
+pub(in super::super) fn sync_dir_of(file: &Path) -> Result<(), OpenError> {
     let dir = match file.parent() {
         Some(dir) if dir != Path::new("") => dir,
         _ => Path::new("."),
