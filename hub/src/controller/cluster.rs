@@ -6,6 +6,7 @@
 mod apply;
 pub mod check;
 pub mod decide;
+mod leaving;
 pub mod observe;
 #[cfg(test)]
 mod tests;
@@ -118,6 +119,7 @@ pub struct Clusters {
     clock: SharedClock,
     events: Events,
     options: decide::Options,
+    leaving: leaving::Leaving,
 }
 
 impl Clusters {
@@ -133,6 +135,7 @@ impl Clusters {
             clock,
             events,
             options,
+            leaving: leaving::Leaving::default(),
         }
     }
 }
@@ -182,9 +185,13 @@ impl Reconcile for Clusters {
             tracing::warn!(cluster = %key, "a Cluster of this name cannot be served");
             return Ok(Requeue::Never);
         };
-        let Some(observed) = observe::observe(&self.client, &name).await? else {
+        let observed = observe::observe(&self.client, &name).await?;
+        let cluster = observed.as_ref().map(|observed| &observed.cluster);
+        let leaving_for = self.leaving.waited(&name, cluster);
+        let Some(mut observed) = observed else {
             return Ok(Requeue::Never);
         };
+        observed.cluster.leaving_for = leaving_for;
         let now = self.clock.now();
         let decision = decide::decide(now, self.options, &observed);
         debug_assert_eq!(check::check(&observed, &decision), Vec::<&str>::new());

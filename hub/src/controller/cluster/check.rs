@@ -9,7 +9,7 @@ use common::labels::{TAINT_NOT_READY, TAINT_UNREACHABLE};
 pub fn check(observed: &Observed, decision: &Decision) -> Vec<&'static str> {
     let mut broken = Vec::new();
     let effects = &decision.effects;
-    let deleted = observed.cluster.deleted_at.is_some();
+    let deleted = observed.cluster.leaving_for.is_some();
     let position = |wanted: fn(&Effect) -> bool| effects.iter().position(wanted);
     let destroys = |effect: &Effect| {
         !matches!(

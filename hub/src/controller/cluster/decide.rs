@@ -96,9 +96,9 @@ pub struct ClusterChange {
 
 /// Decides.
 pub fn decide(now: DateTime<Utc>, options: Options, observed: &Observed) -> Decision {
-    match observed.cluster.deleted_at {
+    match observed.cluster.leaving_for {
         None => decide_living(now, options, observed),
-        Some(at) => decide_deleted(now, at, options, observed),
+        Some(waited) => decide_deleted(waited, options, observed),
     }
 }
 
@@ -241,12 +241,7 @@ fn decide_failover(
     None
 }
 
-fn decide_deleted(
-    now: DateTime<Utc>,
-    deleted_at: i64,
-    options: Options,
-    observed: &Observed,
-) -> Decision {
+fn decide_deleted(waited: Duration, options: Options, observed: &Observed) -> Decision {
     let cluster = &observed.cluster;
     let others: Vec<String> = others(&cluster.finalizers);
     if others.len() == cluster.finalizers.len() {
@@ -256,16 +251,14 @@ fn decide_deleted(
             requeue: Requeue::Never,
         };
     }
-    // A clock that is behind the API server's must not make the wait longer than it is.
-    let age = Duration::from_secs(u64::try_from(now.timestamp() - deleted_at).unwrap_or(0));
-    if let Some(left) = acknowledge_in(cluster, age) {
+    if let Some(left) = acknowledge_in(cluster, waited) {
         return Decision {
             effects: Vec::new(),
             requeue: Requeue::After(left),
         };
     }
     if !observed.leftovers.works.is_empty() {
-        return decide_works(age, options, observed);
+        return decide_works(waited, options, observed);
     }
     let mut effects = Vec::new();
     match observed.namespace {
@@ -317,7 +310,7 @@ fn others(finalizers: &[String]) -> Vec<String> {
 }
 
 /// How much longer the agent may take to notice; none when there is nothing to wait for.
-fn acknowledge_in(cluster: &ClusterState, age: Duration) -> Option<Duration> {
+fn acknowledge_in(cluster: &ClusterState, waited: Duration) -> Option<Duration> {
     match cluster.mode {
         Some(Mode::RemoveWorkloads | Mode::KeepWorkloads) => {}
         // Nobody told it anything, or it is not expected to answer.
@@ -327,7 +320,7 @@ fn acknowledge_in(cluster: &ClusterState, age: Duration) -> Option<Duration> {
     if cluster.acknowledged || !cluster.acknowledges || is_silent(cluster) {
         return None;
     }
-    let left = ACKNOWLEDGE_TIMEOUT.checked_sub(age)?;
+    let left = ACKNOWLEDGE_TIMEOUT.checked_sub(waited)?;
     (!left.is_zero()).then_some(left)
 }
 
@@ -337,14 +330,14 @@ fn is_silent(cluster: &ClusterState) -> bool {
     cluster.quarantined || (cluster.pull && !is_heard)
 }
 
-fn decide_works(age: Duration, options: Options, observed: &Observed) -> Decision {
+fn decide_works(waited: Duration, options: Options, observed: &Observed) -> Decision {
     let cluster = &observed.cluster;
     let works = &observed.leftovers.works;
     let mut effects = Vec::new();
     if works.iter().any(|work| !work.deleting) {
         effects.push(Effect::DeleteWorks);
     }
-    let patience = age < options.deletion_timeout;
+    let patience = waited < options.deletion_timeout;
     // An agent that acknowledged is there, even where it is not heard for a moment.
     let expected = cluster.acknowledged || !is_silent(cluster);
     if cluster.mode == Some(Mode::Force) || !patience || !expected {

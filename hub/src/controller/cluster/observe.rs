@@ -11,13 +11,13 @@ use common::unregister::Mode;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use kube::core::params::GetParams;
 use kube::core::request::Request;
 use kube::{Client, Resource as _};
 use serde::Deserialize;
 use serde_json::Value;
+use std::time::Duration;
 
 /// Works looked at in one round; more are found in the next.
 pub(super) const WORKS_PAGE: u32 = 200;
@@ -42,8 +42,8 @@ pub struct ClusterState {
     pub uid: String,
     /// Version every write is conditional on.
     pub resource_version: String,
-    /// When it was deleted, in seconds.
-    pub deleted_at: Option<i64>,
+    /// For how long this hub has seen it being deleted; none of one that lives.
+    pub leaving_for: Option<Duration>,
     /// How `towline unregister` asked for it.
     pub mode: Option<Mode>,
     /// Its finalizers.
@@ -137,7 +137,7 @@ pub(super) async fn observe(
         return Ok(None);
     };
     let namespace = namespace(client, name, &cluster.uid).await?;
-    let ends = cluster.deleted_at.is_some() || namespace == NamespaceState::Terminating;
+    let ends = cluster.leaving_for.is_some() || namespace == NamespaceState::Terminating;
     let leftovers = if ends {
         leftovers(client, name, namespace).await?
     } else {
@@ -256,10 +256,8 @@ impl ClusterView {
         ClusterState {
             uid: self.metadata.uid.unwrap_or_default(),
             resource_version: self.metadata.resource_version.unwrap_or_default(),
-            deleted_at: self
-                .metadata
-                .deletion_timestamp
-                .map(|time| Timestamp::as_second(time.0)),
+            // Nobody has waited yet.
+            leaving_for: (self.metadata.deletion_timestamp).map(|_| Duration::ZERO),
             mode: annotations
                 .get(UNREGISTER)
                 .and_then(|mode| Mode::parse(mode)),
