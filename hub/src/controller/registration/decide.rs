@@ -195,7 +195,8 @@ fn usable_token<'a>(
     };
     if token.created > observed.created {
         return spent(format!(
-            "the bootstrap token {id:?} was made after this request"
+            "the bootstrap token {id:?} was made after this request, by the hub's clock; make a new one \
+             with `towline token create`"
         ));
     }
     let name = &request.subject.cluster;

@@ -141,7 +141,7 @@ fn a_token_that_may_not_be_used_is_said_so() {
             "made after the request",
             with_token(|t| t.created = now()),
             TokenSpent,
-            "made after this request",
+            "by the hub's clock; make a new one",
         ),
         (
             "spent",

@@ -56,6 +56,8 @@ use wires::World;
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const WORKS: &str = "/apis/work.karmada.io/v1alpha1/works";
+/// Where tokens are.
+const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 const TOKEN: &str = "abcdef.0123456789abcdef";
 /// Where a Work's ConfigMap comes to be in a member.
 const TOLD: &str = "/api/v1/namespaces/default/configmaps/told";
@@ -127,7 +129,7 @@ fn observe(link: &Link, world: &World) -> JoinSet<()> {
 }
 
 /// A token for so many clusters, as `towline token create` makes it, with these annotations besides.
-async fn make_token(hub: &Link, token: &str, uses: u32, more: &[(&str, &str)]) {
+fn token_secret(token: &str, uses: u32, more: &[(&str, &str)]) -> Value {
     let (id, secret) = token.split_once('.').expect("two halves");
     let mut token = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
         "metadata": {"name": format!("bootstrap-token-{id}"), "annotations": {TOKEN_USES: uses.to_string()}},
@@ -136,7 +138,11 @@ async fn make_token(hub: &Link, token: &str, uses: u32, more: &[(&str, &str)]) {
     for (name, value) in more {
         token["metadata"]["annotations"][*name] = json!(value);
     }
-    post(hub, "/api/v1/namespaces/kube-system/secrets", token).await;
+    token
+}
+
+async fn make_token(hub: &Link, token: &str, uses: u32, more: &[(&str, &str)]) {
+    post(hub, SECRETS, token_secret(token, uses, more)).await;
 }
 
 /// A Work with one ConfigMap that says whose it is.

@@ -155,6 +155,7 @@ impl Member {
 }
 
 /// What the hub's operator hands over.
+#[derive(Clone)]
 pub(super) struct Hand {
     pub(super) token: String,
     pub(super) pin: String,

@@ -32,17 +32,24 @@ const USES: u32 = 100;
 
 /// How many agents a token lets in, by its id.
 pub(super) fn uses(id: &str) -> usize {
-    let stolen = intruders::TOKEN.starts_with(id);
-    let uses = if stolen { intruders::USES } else { USES };
+    let uses = match id {
+        _ if intruders::TOKEN.starts_with(id) => intruders::USES,
+        _ if id.starts_with(ANEW) => 1,
+        _ => USES,
+    };
     usize::try_from(uses).unwrap_or(usize::MAX)
 }
 
 /// How tokens begin that are good for one cluster's name, which follows by its number.
 const REPLACING: &str = "repla";
+/// And those that are handed over in a run, of which the number of the token is last.
+pub(super) const ANEW: &str = "anew";
 
 /// The cluster that a token is good for, if it is bound to one.
 pub(super) fn bound(id: &str) -> Option<String> {
-    let number = u8::from_str_radix(id.strip_prefix(REPLACING)?, 16).ok()?;
+    let number = id.strip_prefix(REPLACING);
+    let number = number.or_else(|| id.strip_prefix(ANEW)?.get(..1));
+    let number = u8::from_str_radix(number?, 16).ok()?;
     Some(format!("m{number}"))
 }
 

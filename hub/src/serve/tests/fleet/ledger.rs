@@ -59,6 +59,9 @@ pub(super) const OF_MEMBER: [(&str, &str); 3] = [
     ("ConfigMap", "/api/v1/configmaps"),
 ];
 
+/// Before a watch that ended at once is begun anew.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// What was told and not looked at yet.
 #[derive(Default)]
 struct Told {
@@ -153,6 +156,7 @@ impl Ledger {
 /// Tells every event of a collection after a version. A watch that ends in order is begun anew.
 async fn events(link: Link, path: &str, mut since: u64, mut tell: impl FnMut(u64, &str, Value)) {
     loop {
+        let began = Instant::now();
         let request = Request::get(format!("{path}?watch=1&resourceVersion={since}"));
         let request = request.body(Full::new(Bytes::new())).expect("a request");
         let Ok(answer) = tower::ServiceExt::oneshot(link.clone(), request).await;
@@ -184,10 +188,10 @@ async fn events(link: Link, path: &str, mut since: u64, mut tell: impl FnMut(u64
                 }
             }
         }
-        // A server that was killed answers nothing any more. One that tells to begin anew is asked at once: what is
-        // heard later than the hub hears it would seem to have happened later.
-        if !is_over {
-            sleep(Duration::from_millis(100)).await;
+        // A server that was killed ends whatever it is asked. Any other is asked at once: what is heard later than the
+        // hub hears it would seem to have happened later.
+        if !is_over && began.elapsed() < PAUSE {
+            sleep(PAUSE).await;
         }
     }
 }

@@ -192,10 +192,12 @@ async fn carry_out(stage: &mut Stage, waiting: &mut VecDeque<&Act>) {
 
 /// Nothing goes wrong any more: within its time all has converged, and nobody writes.
 async fn settle(stage: &mut Stage) -> Vec<String> {
-    let began = stage.world.age();
+    let calm = stage.world.age();
     loop {
         pause(stage, 2 * TICK).await;
         stage.look_after().await;
+        // Whoever needs a new token waits for a person.
+        let began = calm.max(stage.handed_over);
         let problems = problems(stage);
         if !problems.is_empty() {
             return problems;
@@ -215,7 +217,7 @@ async fn settle(stage: &mut Stage) -> Vec<String> {
             (true, None, false) => return bounds(stage),
             _ if !late => {}
             (true, None, true) => return vec![format!("silence: {what} is still written at rest")],
-            (true, Some(who), _) => return vec![format!("settled: {who}")],
+            (true, Some(who), _) => return vec![who],
             (false, ..) => return open,
         }
     }

@@ -1,5 +1,7 @@
 //! The processes of a run: the hub, the members, and their agents, which come and go.
 
+mod tokens;
+
 use super::super::super::*;
 use super::super::rig::{NAMESPACES, SimulatedHub, ask};
 use super::books::{Books, Key};
@@ -8,7 +10,7 @@ use super::crash::Crash;
 use super::faults::Faults;
 use super::get;
 use super::history::History;
-use super::host::{Agent, HUB, Member, Stopped, chain, pool};
+use super::host::{Agent, HUB, Hand, Member, Stopped, chain, pool};
 use super::image::{Image, by_files, image};
 use super::ledger::{Ledger, OF_HUB, OF_MEMBER};
 use super::plan::{Plan, Trouble, What};
@@ -84,8 +86,12 @@ pub(super) struct Stage {
     twins: Vec<(u8, Agent, Instant)>,
     /// How often each member came back.
     returns: Vec<usize>,
-    /// Whether it was registered in the place of an agent before, since it came.
-    replaced: Vec<bool>,
+    /// What the agent of each was handed last.
+    hands: Vec<Hand>,
+    /// What each said for which it was handed a new token, and how often one was handed one.
+    asked_for: Vec<(Value, u8)>,
+    /// When that was the last time.
+    pub(super) handed_over: Duration,
     /// What goes on beside the processes.
     beside: JoinSet<()>,
     _fixed: secret::Fixed,
@@ -118,7 +124,9 @@ impl Stage {
             seats: Vec::new(),
             twins: Vec::new(),
             returns: vec![0; usize::from(plan.members)],
-            replaced: vec![false; usize::from(plan.members)],
+            hands: vec![image.hands[0].clone(); usize::from(plan.members)],
+            asked_for: vec![(Value::Null, 0); usize::from(plan.members)],
+            handed_over: Duration::ZERO,
             beside: JoinSet::new(),
             clocks,
             aged: None,
@@ -167,16 +175,11 @@ impl Stage {
         self.members.push(member);
     }
 
-    /// A new agent of a member, by the token that it is handed now.
+    /// A new agent of a member, by the token that it was handed last.
     fn agent(&mut self, number: u8, of: Process) -> Agent {
         let at = usize::from(number - 1);
         let env = self.env(number, of);
-        let member = &self.members[at];
-        let hands = &self.image.hands;
-        let hand = match self.replaced[at] {
-            true => &self.image.replacing[at],
-            false => &hands[self.returns[at].min(hands.len() - 1)],
-        };
+        let (member, hand) = (&self.members[at], &self.hands[at]);
         let by_files = by_files(number);
         Agent::begin(self.dir.path(), member, hand, by_files, &self.world, &env)
     }
@@ -358,7 +361,7 @@ impl Stage {
             let said = ask(&self.members[at].link(), "DELETE", &path, Value::Null).await;
             assert!([200, 404].contains(&said.status().as_u16()), "{said:?}");
         }
-        self.replaced[at] = true;
+        self.hands[at] = self.image.replacing[at].clone();
         let agent = self.agent(number, Process::Agent);
         self.put(number, Seat::Runs(agent));
     }
@@ -417,6 +420,7 @@ impl Stage {
             self.hub_returns = None;
             self.start_hub().await;
         }
+        self.hand_over().await;
         let dead = self.hub.as_ref().is_some_and(SimulatedHub::has_ended);
         assert!(!dead, "the hub's controllers ended by themselves");
         let now = Instant::now();
@@ -441,11 +445,17 @@ impl Stage {
                         Seat::Leaves(stopped.start(), back)
                     }
                 }
+                // It never heard of it, and does not learn it from a hub that takes its certificate no more.
+                Seat::Leaves(agent, back) if is_gone && self.says_expired(number).await => {
+                    drop(agent.kill().await);
+                    Seat::Away(back)
+                }
                 Seat::Away(Some(at)) if at <= now && is_free && self.hub.is_some() => {
                     let at = usize::from(number - 1);
                     self.members[at].lay_foundation().await;
                     self.returns[at] += 1;
-                    self.replaced[at] = false;
+                    let hands = &self.image.hands;
+                    self.hands[at] = hands[self.returns[at].min(hands.len() - 1)].clone();
                     Seat::Runs(self.agent(number, Process::Agent))
                 }
                 other => other,
@@ -472,24 +482,25 @@ impl Stage {
     /// Who is not where they are to be at the end.
     pub(super) fn unsettled(&self) -> Option<String> {
         if self.hub.is_none() {
-            return Some("the hub is away".to_owned());
+            return Some("settled: the hub is away".to_owned());
         }
         let mut seats = (1..).zip(&self.seats);
         seats.find_map(|(number, seat)| {
-            let what = match seat {
+            let who = format!("the agent of m{number}");
+            Some(match seat {
                 Seat::Runs(_) if self.is_due(number) => {
-                    "has not renewed its certificate".to_owned()
+                    format!("certificates: {who} has not renewed its own")
                 }
                 Seat::Runs(_) | Seat::Away(None) => return None,
-                Seat::Stopped(_) => "is stopped".to_owned(),
+                Seat::Stopped(_) => format!("settled: {who} is stopped"),
                 Seat::Ended(stopped, _) => {
-                    format!("ended: {}", stopped.error().unwrap_or_default())
+                    let error = stopped.error().unwrap_or_default();
+                    format!("settled: {who} ended: {error}")
                 }
-                Seat::Leaves(..) => "does not leave".to_owned(),
-                Seat::Away(Some(_)) => "has left, and cannot come back".to_owned(),
-                Seat::Empty => "is nowhere".to_owned(),
-            };
-            Some(format!("the agent of m{number} {what}"))
+                Seat::Leaves(..) => format!("settled: {who} does not leave"),
+                Seat::Away(Some(_)) => format!("settled: {who} has left, and cannot come back"),
+                Seat::Empty => format!("settled: {who} is nowhere"),
+            })
         })
     }
 }
