@@ -2,12 +2,12 @@
 
 use std::io;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, copy_buf, split};
-use tokio::time::sleep;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, copy_buf, sink, split};
+use tokio::time::{sleep, timeout};
 
 /// What is on its way in one direction, in bytes.
 const BUFFER: usize = 16 * 1024;
-/// How long an answer may still come after whoever asks has gone.
+/// How long an answer may still come after whoever asks has gone, and how long they may take to go after the answer.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// Carries bytes both ways until the answer has ended, and says how many it had. Whoever answers may take nothing more
@@ -23,7 +23,7 @@ where
     let down = async {
         let said = copy_buf(&mut answered, &mut to_asker).await?;
         to_asker.shutdown().await?;
-        Ok(said)
+        Ok::<u64, io::Error>(said)
     };
     let up = async {
         match copy_buf(&mut asked, &mut to_answerer).await {
@@ -36,11 +36,14 @@ where
             Err(_) => sleep(LINGER).await,
         }
     };
-    tokio::select! {
+    let said = tokio::select! {
         biased;
-        said = down => said,
-        () = up => Err(io::ErrorKind::TimedOut.into()),
-    }
+        said = down => said?,
+        () = up => return Err(io::ErrorKind::TimedOut.into()),
+    };
+    // A socket that is closed while something was not read forgets what it has yet to send.
+    let _ = timeout(LINGER, copy_buf(&mut asked, &mut sink())).await;
+    Ok(said)
 }
 
 fn buffered<R: AsyncRead>(reader: R) -> BufReader<R> {
@@ -51,6 +54,7 @@ fn buffered<R: AsyncRead>(reader: R) -> BufReader<R> {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, duplex, join as paired};
+    use tokio::net::{TcpListener, TcpStream};
 
     #[tokio::test]
     async fn what_is_asked_and_answered_arrives() {
@@ -96,7 +100,30 @@ mod tests {
         let mut got = String::new();
         asker.read_to_string(&mut got).await.expect("read");
         assert_eq!(got, "no room");
+        drop(asker);
         assert_eq!(joined.await.expect("no panic").expect("joined"), 7);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_arrives_though_something_asked_was_not_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = listener.local_addr().expect("an address");
+        let (asker, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (mut asker, (left, _)) = (asker.expect("connected"), accepted.expect("accepted"));
+        let (right, mut answerer) = duplex(1024 * 1024);
+        asker.write_all(&[1; 64 * 1024]).await.expect("written");
+        let answer = vec![2; 200_000];
+        answerer.write_all(&answer).await.expect("written");
+        // Room for what was said, and none for what is asked.
+        let (reader, _kept) = split(right);
+        let (full, _never_read) = duplex(1);
+        let (_, writer) = split(full);
+        drop(answerer);
+        let joined = join(left, paired(reader, writer)).await;
+        assert_eq!(joined.expect("joined"), 200_000);
+        let mut got = Vec::new();
+        asker.read_to_end(&mut got).await.expect("all of it");
+        assert_eq!(got, answer);
     }
 
     #[tokio::test(start_paused = true)]
