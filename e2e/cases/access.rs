@@ -1,13 +1,17 @@
 //! Reaching into members through the connection that their agents dialled: on the built-in hub by its own API server, on
 //! kube-apiserver by the port of `towline-hub run`.
 
+mod attacks;
 mod clients;
+mod door;
 mod ends;
 mod fleet;
+mod floods;
 mod front;
 mod gathered;
 mod grants;
 mod groups;
+mod hostile;
 mod kubectl;
 mod long;
 mod many;
@@ -16,3 +20,4 @@ mod oneself;
 mod promote;
 mod rig;
 mod tunnels;
+mod watch;

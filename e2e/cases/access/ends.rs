@@ -1,72 +1,17 @@
 //! Streams end with the rights they stand on, and a stream that is broken off never looks complete.
 
 use super::rig::{LONG, Stage, ask, ask_with, becomes, to};
+use super::watch::Watch;
 use crate::env::wait_for;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use common::names::PROXY_NAME;
-use http::Request;
-use http_body_util::BodyExt as _;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use kube::client::Body;
 use serde_json::json;
 use std::collections::BTreeSet;
-use tokio::time::timeout;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-
-/// A watch of the member's ConfigMaps.
-struct Watch(Body);
-
-impl Watch {
-    async fn open(client: &Client) -> Result<Self> {
-        let request = Request::get(to("m1", &format!("{MAPS}?watch=true"))).body(Body::empty())?;
-        let answer = client.send(request).await?;
-        ensure!(answer.status() == 200, "{}", answer.status());
-        Ok(Self(answer.into_body()))
-    }
-
-    /// Reads until an event names an object.
-    async fn sees(&mut self, name: &str) -> Result<()> {
-        let seen = async {
-            let mut text = String::new();
-            while !text.contains(name) {
-                let frame = self.0.frame().await.context("it ended")??;
-                text.push_str(&String::from_utf8_lossy(
-                    frame.data_ref().context("no data")?,
-                ));
-            }
-            Ok(())
-        };
-        timeout(LONG, seen)
-            .await
-            .with_context(|| format!("no event of {name}"))?
-    }
-
-    /// Reads until it breaks off; an end is none.
-    async fn breaks(self) -> Result<()> {
-        ensure!(
-            self.ends_broken().await?,
-            "it ended as if nothing more was to come"
-        );
-        Ok(())
-    }
-
-    /// Reads until nothing more comes; whether it broke off rather than ended.
-    async fn ends_broken(mut self) -> Result<bool> {
-        let over = async {
-            loop {
-                match self.0.frame().await {
-                    Some(Ok(_)) => {}
-                    Some(Err(_)) => return true,
-                    None => return false,
-                }
-            }
-        };
-        timeout(LONG, over).await.context("it goes on")
-    }
-}
 
 async fn make(client: &Client, name: &str) -> Result<()> {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
@@ -82,7 +27,10 @@ async fn access_ends_with_its_rights() -> Result<()> {
     let mut stage = Stage::set("access-ends", "impersonate").await?;
     let ann = stage.client("ann", &[]).await?;
     let reader = stage.client("reader", &[]).await?;
-    let (mut of_ann, mut of_reader) = (Watch::open(&ann).await?, Watch::open(&reader).await?);
+    let (mut of_ann, mut of_reader) = (
+        Watch::open(&ann, MAPS).await?,
+        Watch::open(&reader, MAPS).await?,
+    );
     counted(&stage, "m1", &["ann", "reader"]).await?;
     make(&ann, "first").await?;
     of_ann.sees("first").await?;
@@ -115,7 +63,7 @@ async fn access_ends_with_its_rights() -> Result<()> {
         .patch(PROXY_NAME, &params, &Patch::Merge(&again))
         .await?;
     stage.opened().await?;
-    let of_ann = Watch::open(&ann).await?;
+    let of_ann = Watch::open(&ann, MAPS).await?;
 
     // The agent dies: what goes through it breaks, and comes back with it.
     stage.agent.kill();
@@ -127,7 +75,7 @@ async fn access_ends_with_its_rights() -> Result<()> {
     stage.opened().await?;
 
     // The cluster is unregistered: its tunnel goes with its rights.
-    let of_ann = Watch::open(&ann).await?;
+    let of_ann = Watch::open(&ann, MAPS).await?;
     stage
         .fleet
         .cli(&["unregister", "m1", "--yes", "--force"])
@@ -177,7 +125,7 @@ async fn access_for_reading_reads_alone() -> Result<()> {
     ask(&ann, "GET", &to("m1", &format!("{MAPS}/here")), &[])
         .await?
         .is(200, "m1")?;
-    let mut watch = Watch::open(&ann).await?;
+    let mut watch = Watch::open(&ann, MAPS).await?;
     watch.sees("here").await?;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}});
     let made = ask_with(&ann, "POST", &to("m1", MAPS), &[], Some(&map)).await?;

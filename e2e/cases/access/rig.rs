@@ -28,7 +28,8 @@ use std::time::Duration;
 /// How long anything may take on a machine that builds beside the lab.
 pub(super) const LONG: Duration = Duration::from_secs(180);
 
-/// The flag by which `towline-hub run` says where its metrics are.
+/// The flags by which `towline-hub run` says where it takes tunnels, and where its metrics are.
+const ACCESS: &str = "--access-bind-address";
 const METRICS: &str = "--metrics-bind-address";
 
 /// The hub, one member, and the folder of it all.
@@ -177,10 +178,15 @@ impl Stage {
         Ok(made.0)
     }
 
+    /// What a flag of `towline-hub run` says.
+    fn flag(&self, name: &str) -> Option<&str> {
+        let mut flags = self.lab.hub.options.hub_flags.iter();
+        flags.find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='))
+    }
+
     /// The metrics of whatever takes tunnels.
     pub(super) async fn metrics(&self) -> Result<String> {
-        let mut flags = self.lab.hub.options.hub_flags.iter();
-        match flags.find_map(|flag| flag.strip_prefix(METRICS)?.strip_prefix('=')) {
+        match self.flag(METRICS) {
             Some(address) => Ok(http_get(address, "/metrics").await?.1),
             None => {
                 let admin = self.fleet.client().await?;
@@ -207,7 +213,7 @@ async fn ground(name: &str, mut options: LabOptions) -> Result<(Scratch, Lab, Fl
     let scratch = Scratch::new(name)?;
     let parts = Parts::from_env()?;
     if !options.hub.builtin {
-        for flag in ["--access-bind-address", METRICS] {
+        for flag in [ACCESS, METRICS] {
             let flag = format!("{flag}=127.0.0.1:{}", free_port()?);
             options.hub.hub_flags.push(flag);
         }
