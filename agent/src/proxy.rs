@@ -23,6 +23,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use pass::Passer;
+use rand::Rng as _;
 use rand::rngs::StdRng;
 use std::convert::Infallible;
 use std::pin::pin;
@@ -139,7 +140,7 @@ async fn keep(context: &AgentContext, passer: &Arc<Passer>, rng: &mut StdRng) {
         certified.borrow_and_update();
         generation.borrow_and_update();
         let since = Instant::now();
-        let error = match dial(context).await {
+        let error = match dial(context, rng).await {
             Err(error) => error,
             Ok(stream) => {
                 context.errors.clear(PART);
@@ -173,11 +174,16 @@ async fn keep(context: &AgentContext, passer: &Arc<Passer>, rng: &mut StdRng) {
     }
 }
 
-async fn dial(context: &AgentContext) -> Result<Stream, Error> {
+async fn dial(context: &AgentContext, rng: &mut StdRng) -> Result<Stream, Error> {
     if context.hub.dialer(tunnel::ALPN, None).is_none() {
         return Err(Error::ByHand);
     }
-    let place = place(context).await?;
+    let mut place = place(context).await?;
+    if let Some(place) = &mut place {
+        // Each is of one replica of the hub: agents spread over them.
+        let first = rng.random_range(0..place.servers.len().max(1));
+        place.servers.rotate_left(first);
+    }
     let dialer = context.hub.dialer(tunnel::ALPN, place.as_ref());
     let dialer = dialer.ok_or(Error::ByHand)?;
     let dialled = dialer.map_err(Error::Prepare)?.dial().await;

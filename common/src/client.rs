@@ -29,7 +29,7 @@ pub use kubeconfig::{
 pub(crate) use pool::Pool;
 pub(crate) use problem::find;
 pub use problem::{Problem, TimedOut, attempts, classify, classify_error};
-pub use raw::{Dialer, Relay};
+pub use raw::{Dialer, Relay, never_left};
 pub use target::{HostPort, InvalidHostPort};
 
 use crate::env::Env;

@@ -86,6 +86,11 @@ pub const DELETE_ORPHANS: &str = "towline.dev/delete-orphans";
 /// theirs: whose they are, as a digest.
 pub const ACCESS: &str = "towline.dev/access";
 
+/// Label of the Lease of each replica of the hub that takes tunnels; its value is [`MANAGED_VALUE`].
+pub const REPLICA: &str = "towline.dev/replica";
+/// Annotation of that Lease: where the replica is reached and by which authority it is verified, as JSON.
+pub const REPLICA_ACCESS: &str = "towline.dev/replica-access";
+
 /// Annotation on a Work: the scripts that its member asks about its objects, see
 /// [`crate::interpreter::custom::carried`].
 pub const INTERPRETATION: &str = "towline.dev/interpretation";

@@ -18,6 +18,7 @@ mod many;
 mod node;
 mod oneself;
 mod promote;
+mod replicas;
 mod rig;
 mod tunnels;
 mod watch;

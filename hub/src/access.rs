@@ -17,7 +17,7 @@ pub use gather::{LISTS, LISTS_OF_USER, Missing, gather};
 pub use lasting::{Body, Cut, Over};
 pub use listed::{Form, Listed, NotAList};
 pub use merged::{FROM, Merged};
-pub use pass::{Asked, Failure, onward, protocol};
+pub use pass::{Asked, Failure, onward, pass_on, protocol};
 pub use taken::{TakenOver, Upgrade};
 pub use under_way::UnderWay;
 

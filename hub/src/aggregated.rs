@@ -1,9 +1,10 @@
 //! The port of `towline-hub run` by which users of a hub of kube-apiserver reach members: it takes the tunnels of agents,
 //! and serves `clusters/NAME/proxy` of [`GROUP`], which the hub's API server passes on to it as an aggregated API.
 //!
-//! Whoever comes in shows a certificate: an agent that of its registration, the API server that of its front proxy.
-//! Nobody else is anybody here, whatever a request says. Only the replica that leads serves it, and says where: to the
-//! API server by an APIService, to agents in cluster-info.
+//! Whoever comes in shows a certificate: an agent that of its registration, the API server that of its front proxy,
+//! another replica of this hub that of its Lease. Nobody else is anybody here, whatever a request says. Every replica
+//! serves it; the one that leads says where: to the API server by an APIService, to agents in cluster-info. An agent keeps
+//! a tunnel to one of them, and whichever is asked passes a request on to the one that has it.
 
 mod announce;
 mod answer;
@@ -11,7 +12,9 @@ mod certificate;
 pub mod documents;
 pub mod front;
 mod gathered;
+mod hop;
 mod registered;
+mod replicas;
 mod review;
 mod server;
 pub mod trust;
@@ -21,17 +24,21 @@ pub use announce::{APISERVICE, withdraw_unavailable};
 use crate::access::{LISTS, LISTS_OF_USER, STREAMS_OF_USER, Tunnels, UnderWay};
 use crate::config::Access;
 use crate::limit::InFlight;
-use crate::world::World;
+use crate::world::watched;
 use announce::Announcement;
 use certificate::Made;
+use common::controller::Metrics;
 use common::env::Env;
 use common::errors::chain;
+use common::signal;
 use kube::Client;
 use registered::Registered;
+use replicas::Replicas;
 use server::Port;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use trust::Trusted;
@@ -58,35 +65,26 @@ enum Error {
     Trust(#[from] trust::Error),
 }
 
-/// The port of one term of leadership.
+/// The port of one replica.
 pub struct Aggregated {
-    access: Access,
-    client: Client,
-    env: Env,
-    registered: Registered,
-    under_way: UnderWay,
+    /// Where it is.
+    pub access: Access,
+    /// Of the hub's API server.
+    pub client: Client,
+    /// The process.
+    pub env: Env,
+    /// What the election calls it.
+    pub identity: String,
+    /// Of the collections that it watches.
+    pub metrics: Metrics,
+    /// What goes through it is counted there.
+    pub under_way: UnderWay,
 }
 
 impl Aggregated {
-    /// One over the clusters of a world that is not watched yet; what goes through it is counted there.
-    pub fn watching(
-        access: Access,
-        client: Client,
-        env: Env,
-        world: &World,
-        under_way: UnderWay,
-    ) -> Self {
-        Self {
-            access,
-            client,
-            env,
-            under_way,
-            registered: Registered::watching(world),
-        }
-    }
-
     /// Serves until `stop`; what cannot be served yet is tried again.
-    pub async fn run(self, stop: CancellationToken) {
+    /// While it leads, it says where all of them are.
+    pub async fn run(self, leading: signal::Receiver<bool>, stop: CancellationToken) {
         let mut complaint = None;
         loop {
             let served = tokio::select! {
@@ -95,7 +93,7 @@ impl Aggregated {
                 served = self.prepare() => served,
             };
             match served {
-                Ok((port, announcement)) => return port.run(announcement, stop).await,
+                Ok(serving) => return serving.run(leading, stop).await,
                 Err(error) => {
                     let text = chain(&error).to_string();
                     if complaint.as_ref() != Some(&text) {
@@ -112,28 +110,42 @@ impl Aggregated {
         }
     }
 
-    async fn prepare(&self) -> Result<(Serving, Announcement), Error> {
-        let trusted = Trusted::read(self.client.clone(), self.access.client_ca.clone()).await?;
+    async fn prepare(&self) -> Result<Serving, Error> {
+        let (client, env) = (self.client.clone(), &self.env);
+        let trusted = Trusted::read(client.clone(), self.access.client_ca.clone()).await?;
         let address = self.access.address;
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| Error::Listen(address, error))?;
-        let made = Made::new(&self.access.names(), self.env.clock.now());
+        let made = Made::new(&self.access.names(), env.clock.now());
         let made = made.map_err(Error::Certificate)?;
+        let registered = Registered::new(client.clone(), &env.chance);
+        let replicas = Replicas::new(client.clone(), env, &self.access, &made, &self.identity);
+        let (metrics, chance) = (&self.metrics, &env.chance);
+        let watches = [
+            watched(registered.clusters(), metrics, chance),
+            watched(replicas.leases(), metrics, chance),
+        ];
+        let watches = watches.into_iter().collect();
         // What is not known yet is no cluster.
-        self.registered.synced().await;
-        let announcement = Announcement::new(self.client.clone(), &self.access, &made.ca_pem);
+        registered.synced().await;
+        replicas.leases().synced().await;
         let port = Port {
-            client: self.client.clone(),
+            client: client.clone(),
             trusted,
-            registered: self.registered.clone(),
+            registered,
+            replicas,
             tunnels: Tunnels::counted(self.under_way.clone()),
             streams: InFlight::of(STREAMS_OF_USER),
             lists: [LISTS_OF_USER, LISTS].map(InFlight::of),
             tls: made.tls,
-            clock: self.env.clock.clone(),
+            clock: env.clock.clone(),
         };
-        let port = Arc::new(port);
-        Ok((Serving { port, listener }, announcement))
+        Ok(Serving {
+            port: Arc::new(port),
+            listener,
+            announcement: Announcement::new(client),
+            _watches: watches,
+        })
     }
 }
 
@@ -141,17 +153,28 @@ impl Aggregated {
 struct Serving {
     port: Arc<Port>,
     listener: TcpListener,
+    announcement: Announcement,
+    _watches: JoinSet<()>,
 }
 
 impl Serving {
-    async fn run(self, announcement: Announcement, stop: CancellationToken) {
-        let Self { port, listener } = self;
+    async fn run(self, leading: signal::Receiver<bool>, stop: CancellationToken) {
+        let Self {
+            port,
+            listener,
+            mut announcement,
+            _watches,
+        } = self;
         tracing::info!(address = ?listener.local_addr().ok(), "tunnels and {GROUP} are served");
-        let trusted = port.trusted.clone();
+        let (trusted, replicas) = (port.trusted.clone(), port.replicas.clone());
         // It is told before it ends: nobody is sent to a port that is gone.
         let ending = CancellationToken::new();
         let telling = async {
-            announcement.keep(&stop).await;
+            tokio::join!(
+                replicas.keep(&stop),
+                announcement.keep(&replicas, leading, &stop),
+            );
+            announcement.leave(&replicas).await;
             ending.cancel();
         };
         let serving = port.serve(listener, ending.clone());

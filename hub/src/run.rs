@@ -202,7 +202,10 @@ impl Hub {
         let Some(election) = self.config.election else {
             self.leading.ok();
             let known = Known::default();
-            return self.term(identity, shutdown.clone(), known).await;
+            let stop = shutdown.child_token();
+            let term = self.term(identity, stop.clone(), known);
+            let (_, leading) = signal::channel(true);
+            return self.reached(identity, leading, stop, term).await;
         };
         let client = connect(&self.config, "election", &self.env).await?;
         let election = Election {
@@ -213,7 +216,10 @@ impl Hub {
         };
         let stop = CancellationToken::new();
         let mut running = leader::run(election, client, self.env.clone(), stop.clone());
-        let ended = self.terms(identity, &mut running.leading, shutdown).await;
+        let (leading, ending) = (running.leading.clone(), shutdown.child_token());
+        let terms = self.terms(identity, &mut running.leading, &ending);
+        let ended = self.reached(identity, leading, ending.clone(), terms);
+        let ended = ended.await;
         // The lease is given up only after everything of the term has ended.
         stop.cancel();
         if tokio::time::timeout(END_WITHIN, running.task)
@@ -225,6 +231,36 @@ impl Hub {
         ended
     }
 
+    /// Has members be reached by this replica, if that is asked for, while something else goes on until `stop`.
+    async fn reached(
+        &self,
+        identity: &str,
+        leading: signal::Receiver<bool>,
+        stop: CancellationToken,
+        beside: impl Future<Output = Result<(), Error>>,
+    ) -> Result<(), Error> {
+        let Some(access) = self.config.access.clone() else {
+            return beside.await;
+        };
+        let port = Aggregated {
+            access,
+            client: self.client.clone(),
+            env: self.env.clone(),
+            identity: identity.to_owned(),
+            metrics: self.metrics.controllers.clone(),
+            under_way: self.metrics.under_way.clone(),
+        };
+        let mut parts = Parts::new(stop.clone());
+        parts.spawn("access", port.run(leading, stop.clone()));
+        let beside = async {
+            let ended = beside.await;
+            stop.cancel();
+            ended
+        };
+        let (served, ended) = tokio::join!(parts.end(), beside);
+        ended.and(served)
+    }
+
     async fn terms(
         &self,
         identity: &str,
@@ -232,8 +268,9 @@ impl Hub {
         shutdown: &CancellationToken,
     ) -> Result<(), Error> {
         loop {
-            // A hub that stands by is ready: it would take over.
+            // A hub that stands by is ready: it would take over, and prove the policies then.
             self.leading.ok();
+            self.policies.ok();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return Ok(()),
@@ -305,12 +342,7 @@ impl Hub {
             &world,
         );
         let monitor = monitor.hearing(self.signs.as_ref());
-        parts.spawn("monitor", monitor.run(stop.clone()));
-        if let Some(access) = self.config.access.clone() {
-            let under_way = self.metrics.under_way.clone();
-            let port = Aggregated::watching(access, client(), self.env.clone(), &world, under_way);
-            parts.spawn("access", port.run(stop));
-        }
+        parts.spawn("monitor", monitor.run(stop));
         // Last: every listener is there.
         let metrics = self.metrics.controllers.clone();
         parts.drop_at_end("world", world.run(metrics, chance));

@@ -161,7 +161,7 @@ impl World {
 }
 
 /// Watches one collection, for ever.
-fn watched<R: Record>(
+pub fn watched<R: Record>(
     view: &View<R>,
     metrics: &Metrics,
     chance: &Chance,

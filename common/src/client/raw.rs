@@ -3,16 +3,16 @@
 
 use super::connect::{Connector, Stream};
 use super::kubeconfig::{server_of, tls_source};
-use super::{ConnectError, Credentials, Error, HubTarget};
+use super::{ConnectError, Credentials, Error, HostPort, HubTarget};
 use crate::env::Env;
 use crate::proxy::ProxyChoice;
-use crate::tls::{self, ClientTls};
+use crate::tls::{self, CertificateSwap, ClientTls};
 use bytes::Bytes;
 use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri};
 use http_body_util::{Either, Empty};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Config;
 use kube::config::AuthInfo;
@@ -24,6 +24,8 @@ use tower::BoxError;
 /// How long a connection to the member may lie unused, and how many of them may.
 const IDLE: Duration = Duration::from_secs(60);
 const IDLE_MAX: usize = 8;
+/// The same of one between replicas of the hub, which close what was silent for longer.
+const IDLE_BETWEEN: Duration = Duration::from_secs(10);
 
 /// Makes connections to a hub that speak one protocol of ours.
 #[derive(Clone)]
@@ -58,7 +60,7 @@ impl Dialer {
     }
 }
 
-/// Passes requests on to one API server, whatever else they name. It has no credential: requests bring theirs.
+/// Passes requests on to one server, whatever else they name.
 #[derive(Clone)]
 pub struct Relay {
     client: Client<Connector, Either<Incoming, Empty<Bytes>>>,
@@ -74,9 +76,9 @@ impl fmt::Debug for Relay {
 }
 
 impl Relay {
-    /// One to the API server of a kubeconfig, whose credentials it leaves alone. HTTP/1.1 alone: a connection that is
-    /// taken over is one of these, an answer that breaks off never looks like one that ends, and no stream waits for
-    /// another one's reader. A proxy that the kubeconfig names is told the headers of `proxy`.
+    /// One to the API server of a kubeconfig, whose credentials it leaves alone: requests bring theirs. HTTP/1.1 alone: a
+    /// connection that is taken over is one of these, an answer that breaks off never looks like one that ends, and no
+    /// stream waits for another one's reader. A proxy that the kubeconfig names is told the headers of `proxy`.
     pub fn new(config: &Config, proxy: &ProxyChoice, env: &Env) -> Result<Self, Error> {
         let server = server_of(config)?;
         let proxy = match &config.proxy_url {
@@ -89,16 +91,37 @@ impl Relay {
         nobody.auth_info = AuthInfo::default();
         let source = tls_source(&nobody, vec![b"http/1.1".to_vec()], &env.clock);
         let name = config.tls_server_name.clone();
-        let authority = server.to_string().parse();
-        let authority = authority.map_err(|_| Error::Server(server.to_string()))?;
+        let authority = authority(&server)?;
         let connector = Connector::with_server_name(vec![server], proxy, source, name, env);
+        Ok(Self::over(connector, authority, IDLE))
+    }
+
+    /// One from a replica of the hub, which shows this certificate, to another one, whose certificate is of these
+    /// authorities and has the host of the address. HTTP/1.1, for the same reasons.
+    pub fn between(
+        address: &HostPort,
+        ca_pem: &str,
+        identity: CertificateSwap,
+        env: &Env,
+    ) -> Result<Self, Error> {
+        let failed = |error| Error::Tls(address.to_string(), error);
+        let roots = tls::certificates(ca_pem.as_bytes()).map_err(failed)?;
+        let tls = ClientTls::new(&roots, Some(identity), &env.clock).map_err(failed)?;
+        let tls = tls.offering(vec![b"http/1.1".to_vec()]);
+        let source = Arc::new(move || Ok(tls.clone()));
+        let proxy = ProxyChoice::direct();
+        let connector = Connector::new(vec![address.clone()], proxy, source, env);
+        Ok(Self::over(connector, authority(address)?, IDLE_BETWEEN))
+    }
+
+    fn over(connector: Connector, authority: Authority, idle: Duration) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
+            .pool_idle_timeout(idle)
             .pool_max_idle_per_host(IDLE_MAX)
             .build(connector);
-        Ok(Self { client, authority })
+        Self { client, authority }
     }
 
     /// Sends a request to the server, by its path and query alone. There is no deadline: the answer may be one that
@@ -118,4 +141,15 @@ impl Relay {
         });
         Ok(self.client.request(request).await?)
     }
+}
+
+fn authority(server: &HostPort) -> Result<Authority, Error> {
+    let authority = server.to_string().parse();
+    authority.map_err(|_| Error::Server(server.to_string()))
+}
+
+/// Whether nothing of a request has left, for nobody could be connected to.
+pub fn never_left(error: &BoxError) -> bool {
+    let error = error.downcast_ref::<legacy::Error>();
+    error.is_some_and(legacy::Error::is_connect)
 }

@@ -2,7 +2,7 @@
 
 use crate::env::{
     Fleet, Identity, Lab, LabOptions, Parts, Plane, PlaneOptions, Process, Scratch, free_port,
-    http_get, wait_for,
+    http_get, start_hub, wait_for,
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use common::client::{ClientOptions, Credentials, HostPort, HubTarget, kubeconfig_client};
@@ -182,6 +182,21 @@ impl Stage {
     fn flag(&self, name: &str) -> Option<&str> {
         let mut flags = self.lab.hub.options.hub_flags.iter();
         flags.find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// Where `towline-hub run` takes tunnels.
+    pub(super) fn serves_at(&self) -> Result<HostPort> {
+        let at = self.flag(ACCESS).context("it takes none")?;
+        Ok(HostPort::parse(at)?)
+    }
+
+    /// Starts one more replica of it; where that takes tunnels.
+    pub(super) async fn replica(&self, name: &str) -> Result<(Process, HostPort)> {
+        let at = HostPort::new("127.0.0.1", free_port()?);
+        let flag = format!("{ACCESS}={at}");
+        let kubeconfig = self.fleet.kubeconfig();
+        let (hub, _) = start_hub(&self.fleet.towline, name, kubeconfig, &[&flag]).await?;
+        Ok((hub, at))
     }
 
     /// The metrics of whatever takes tunnels.

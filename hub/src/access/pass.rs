@@ -6,10 +6,13 @@ use super::{NotAList, Sent, Tunnel};
 use bytes::Bytes;
 use common::errors::chain;
 use common::tunnel::{Identity, NotForwarded, Unfit, forwarded, headers};
+use futures::FutureExt as _;
 use http::header::{CONNECTION, CONTENT_LENGTH, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::body::Incoming;
 use hyper::ext::Protocol;
+use std::future::pending;
 use std::time::Duration;
 use tokio::time::Instant;
 use tower::BoxError;
@@ -44,6 +47,11 @@ pub enum Failure {
          `--proxy impersonate`, run on that cluster; `towline check {0}` says whether its agent is there"
     )]
     NoTunnel(String),
+    /// It has one at another replica than a moment ago, or a body was on its way meanwhile.
+    #[error(
+        "the tunnel of cluster {0:?} has just moved to another replica of this hub, please try again"
+    )]
+    Moved(String),
     /// So many of a cluster that it answers no more.
     #[error("too many requests are under way to cluster {0:?}, please try again later")]
     TooMany(String),
@@ -134,43 +142,75 @@ impl Tunnel {
         let counted = self.under_way.begin(asked.cluster, asked.user);
         let stands = self.stands(asked.cluster);
         let kept = (Told::begin(&asked), counted, kept);
-        let cluster = || asked.cluster.to_owned();
         let answer = self.send(request).await.map_err(|error| Failure::Lost {
-            cluster: cluster(),
+            cluster: asked.cluster.to_owned(),
             why: chain(&error).to_string(),
         })?;
-        let code = answer.status();
-        let mut said = headers::answered(answer.headers());
-        said.remove(headers::UPGRADE);
-        if let Some(stands) = stands {
-            said.insert(headers::TUNNEL, stands);
-        }
-        let mut response = match upgrade {
-            Some((protocol, upgrade)) if code == StatusCode::OK => {
-                said.insert(UPGRADE, HeaderValue::from_static(protocol));
-                said.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-                join(upgrade, answer, over, kept);
-                let nothing = Full::default().map_err(|never| match never {});
-                let mut response = Response::new(nothing.boxed_unsync());
-                *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-                response
-            }
-            _ => {
-                let leads_away = code.is_redirection() && code != StatusCode::NOT_MODIFIED;
-                if code.is_informational() || leads_away {
-                    return Err(Failure::NotPassedOn {
-                        cluster: cluster(),
-                        code,
-                    });
-                }
-                let mut response = Response::new(lasting(answer.into_body(), over, kept));
-                *response.status_mut() = code;
-                response
-            }
-        };
-        *response.headers_mut() = said;
-        Ok(response)
+        let upgrade = upgrade.filter(|_| answer.status() == StatusCode::OK);
+        answered(asked.cluster, answer, stands, upgrade, over, kept)
     }
+}
+
+/// Passes on what another replica answered, which keeps watch over how long it may last.
+pub fn pass_on(
+    asked: &Asked<'_>,
+    answer: Response<Incoming>,
+    upgrade: Option<(&'static str, Upgrade)>,
+    kept: impl Send + 'static,
+) -> Result<Response<Body>, Failure> {
+    let stands = answer.headers().get(headers::TUNNEL).cloned();
+    let upgrade = upgrade.filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS);
+    let kept = (Told::begin(asked), kept);
+    answered(
+        asked.cluster,
+        answer,
+        stands,
+        upgrade,
+        pending().boxed(),
+        kept,
+    )
+}
+
+/// An answer as the client is to see it. With a connection, what answers it has been taken over for a protocol.
+fn answered(
+    cluster: &str,
+    answer: Response<Incoming>,
+    stands: Option<HeaderValue>,
+    upgrade: Option<(&'static str, Upgrade)>,
+    over: Over,
+    kept: impl Send + 'static,
+) -> Result<Response<Body>, Failure> {
+    let code = answer.status();
+    let mut said = headers::answered(answer.headers());
+    said.remove(headers::UPGRADE);
+    if let Some(stands) = stands {
+        said.insert(headers::TUNNEL, stands);
+    }
+    let mut response = match upgrade {
+        Some((protocol, upgrade)) => {
+            said.insert(UPGRADE, HeaderValue::from_static(protocol));
+            said.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+            join(upgrade, answer, over, kept);
+            let nothing = Full::default().map_err(|never| match never {});
+            let mut response = Response::new(nothing.boxed_unsync());
+            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            response
+        }
+        None => {
+            let leads_away = code.is_redirection() && code != StatusCode::NOT_MODIFIED;
+            if code.is_informational() || leads_away {
+                return Err(Failure::NotPassedOn {
+                    cluster: cluster.to_owned(),
+                    code,
+                });
+            }
+            let mut response = Response::new(lasting(answer.into_body(), over, kept));
+            *response.status_mut() = code;
+            response
+        }
+    };
+    *response.headers_mut() = said;
+    Ok(response)
 }
 
 impl Tunnel {

@@ -1,22 +1,27 @@
-//! Where the port is: told to the API server by an APIService, whose Service names the address, and to agents in
-//! cluster-info. Told once the port serves, kept so, and taken back before it ends: an APIService that nobody answers
-//! for keeps namespaces from being deleted.
+//! Where members are reached: told to the API server by an APIService, whose Service names the address of one replica,
+//! and to agents in cluster-info, which names all of them. The replica that leads tells it once its port serves, and
+//! keeps it so. One that ends leaves it to those that stay, and the last one takes it back: an APIService that nobody
+//! answers for keeps namespaces from being deleted.
 
+use super::replicas::decide::told;
+use super::replicas::{Peer, Replicas, Said};
 use super::{GROUP, VERSION};
-use crate::config::Access;
 use crate::install::object::Desired;
 use crate::install::plan;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use common::client::HostPort;
 use common::discovery::{CLUSTER_INFO, PUBLIC_NAMESPACE};
 use common::errors::chain;
 use common::labels::{HUB_FIELD_MANAGER, MANAGED_BY};
 use common::names::SYSTEM_NAMESPACE;
+use common::signal;
 use common::tunnel::Place;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -35,11 +40,16 @@ const AGAIN: Duration = Duration::from_secs(3);
 const BACK_WITHIN: Duration = Duration::from_secs(4);
 
 /// What is told.
-pub(super) struct Announcement {
-    client: Client,
+struct Told {
     place: Place,
     /// The Service first: the APIService names it.
     objects: [Desired; 2],
+}
+
+/// Tells it, and knows whether this replica has while it leads.
+pub(super) struct Announcement {
+    client: Client,
+    has_told: bool,
 }
 
 /// Why it cannot be told.
@@ -51,35 +61,51 @@ enum Error {
     Tell(#[source] Box<kube::Error>),
 }
 
+impl Told {
+    fn of((service, place): (HostPort, Place)) -> Self {
+        let objects = objects(&service, &place.ca_pem);
+        Self { place, objects }
+    }
+}
+
 impl Announcement {
-    pub(super) fn new(client: Client, access: &Access, ca_pem: &str) -> Self {
+    pub(super) fn new(client: Client) -> Self {
         Self {
             client,
-            place: Place {
-                servers: access.advertise.clone(),
-                ca_pem: ca_pem.to_owned(),
-            },
-            objects: objects(access, ca_pem),
+            has_told: false,
         }
     }
 
-    /// Tells it and keeps it told until `stop`, then takes it back.
-    pub(super) async fn keep(self, stop: &CancellationToken) {
+    /// Tells where all replicas are and keeps it told, while this one leads, until `stop`.
+    pub(super) async fn keep(
+        &mut self,
+        replicas: &Replicas,
+        mut leading: signal::Receiver<bool>,
+        stop: &CancellationToken,
+    ) {
+        let leads = async |leading: &mut signal::Receiver<bool>| {
+            // Without an election there is nobody else, for ever.
+            let _ = leading.wait_for(|leads| *leads).await;
+        };
+        let mut changed = replicas.changed();
         let mut complaint = None;
-        let mut told = false;
         loop {
+            if !*leading.borrow() {
+                self.has_told = false;
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = leads(&mut leading) => {}
+            }
+            changed.borrow_and_update();
             let outcome = tokio::select! {
                 biased;
-                () = stop.cancelled() => break,
-                outcome = self.tell() => outcome,
+                () = stop.cancelled() => return,
+                outcome = self.tell_of(replicas) => outcome,
             };
             let pause = match outcome {
                 Ok(()) => {
-                    if !std::mem::replace(&mut told, true) {
-                        tracing::info!(
-                            "{APISERVICE} is registered, and agents are told where they dial"
-                        );
-                    }
                     complaint = None;
                     EVERY
                 }
@@ -94,19 +120,68 @@ impl Announcement {
             };
             tokio::select! {
                 biased;
-                () = stop.cancelled() => break,
+                () = stop.cancelled() => return,
+                Ok(()) = changed.changed() => {}
                 () = sleep(pause) => {}
             }
         }
-        if timeout(BACK_WITHIN, self.take_back()).await.is_err() {
+    }
+
+    async fn tell_of(&mut self, replicas: &Replicas) -> Result<(), Error> {
+        replicas.sweep().await;
+        let others = replicas.living();
+        let mut all: Vec<_> = others.iter().map(|peer| peer.said()).collect();
+        all.push(replicas.own());
+        self.tell(&Told::of(told(replicas.own(), &all))).await?;
+        if !std::mem::replace(&mut self.has_told, true) {
+            tracing::info!("{APISERVICE} is registered, and agents are told where they dial");
+        }
+        Ok(())
+    }
+
+    /// Leaves it to the replicas that stay; where none does, takes back what still stands as it was told.
+    pub(super) async fn leave(self, replicas: &Replicas) {
+        let left = async {
+            let others = replicas.staying().await;
+            let others = others.inspect_err(|error| {
+                let error = chain(error).to_string();
+                tracing::warn!(error, "nobody knows whether another replica stays");
+            });
+            let handed = match others.unwrap_or_default() {
+                others if others.is_empty() => false,
+                others if self.has_told => self.hand_over(&others).await,
+                // It is for the one that leads to tell.
+                _ => true,
+            };
+            // They may have gone meanwhile, each counting on the other.
+            let stays = replicas.staying().await.is_ok_and(|it| !it.is_empty());
+            if !handed || !stays {
+                self.take_back(replicas.own()).await;
+            }
+        };
+        if timeout(BACK_WITHIN, left).await.is_err() {
             tracing::warn!(
                 "{APISERVICE} could not be taken back in time; `towline init` removes it"
             );
         }
     }
 
-    async fn tell(&self) -> Result<(), Error> {
-        for desired in &self.objects {
+    /// Sends the API server to another replica, before one that leads begins to tell it; whether that was told.
+    async fn hand_over(&self, others: &[Arc<Peer>]) -> bool {
+        let all: Vec<_> = others.iter().map(|peer| peer.said()).collect();
+        let Some(first) = all.first() else {
+            return false;
+        };
+        let told = self.tell(&Told::of(told(first, &all))).await;
+        let told = told.inspect_err(|error| {
+            let error = chain(error).to_string();
+            tracing::warn!(error, "failed to leave members to another replica");
+        });
+        told.is_ok()
+    }
+
+    async fn tell(&self, told: &Told) -> Result<(), Error> {
+        for desired in &told.objects {
             let enforced = plan::enforce(&self.client, desired).await;
             enforced.map_err(Error::Register)?;
         }
@@ -114,7 +189,7 @@ impl Announcement {
         let failed = |error| Error::Tell(Box::new(error));
         let map = maps.get(CLUSTER_INFO).await.map_err(failed)?;
         let said = map.data.as_ref().and_then(|data| data.get(Place::KEY));
-        let wanted = self.place.written();
+        let wanted = told.place.written();
         if said != Some(&wanted) {
             let patch = json!({"data": {Place::KEY: wanted}});
             let params = PatchParams {
@@ -129,19 +204,20 @@ impl Announcement {
         Ok(())
     }
 
-    /// Takes back what still is as this process said it: a successor's stays.
-    async fn take_back(&self) {
-        let told = [self.objects[1].clone(), self.objects[0].clone()];
-        for desired in told {
-            if let Err(error) = self.remove(&desired).await {
-                let error = chain(&error).to_string();
-                tracing::warn!(error, object = %desired.key(), "failed to take back where members are reached");
-            }
-        }
+    /// Takes it all back, whichever replica told it: none is there.
+    async fn take_back(&self, own: &Said) {
+        let [service, apiservice] = objects(&own.service, &own.ca_pem);
+        self.remove(&apiservice).await;
+        self.remove(&service).await;
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), PUBLIC_NAMESPACE);
+        let Ok(map) = maps.get(CLUSTER_INFO).await else {
+            return;
+        };
+        let said = map.data.as_ref().and_then(|data| data.get(Place::KEY));
+        let Some(said) = said else { return };
         let path = format!("/data/{}", Place::KEY);
         let patch = json!([
-            {"op": "test", "path": path, "value": self.place.written()},
+            {"op": "test", "path": path, "value": said},
             {"op": "remove", "path": path},
         ]);
         let patch = serde_json::from_value(patch).map(Patch::<()>::Json);
@@ -154,17 +230,19 @@ impl Announcement {
         }
     }
 
-    async fn remove(&self, desired: &Desired) -> kube::Result<()> {
+    /// Removes an object of ours, as it is seen now.
+    async fn remove(&self, desired: &Desired) {
         let (api, name) = (desired.api(self.client.clone()), desired.key().name);
-        let Some(live) = api.get_opt(&name).await? else {
-            return Ok(());
+        let removed = async {
+            match api.get_opt(&name).await?.filter(is_ours) {
+                Some(live) => delete(&api, &live).await,
+                None => kube::Result::Ok(()),
+            }
         };
-        if live.data["spec"]["caBundle"] != desired.value()["spec"]["caBundle"]
-            || live.data["spec"]["externalName"] != desired.value()["spec"]["externalName"]
-        {
-            return Ok(());
+        if let Err(error) = removed.await {
+            let error = chain(&error).to_string();
+            tracing::warn!(error, object = %desired.key(), "failed to take back where members are reached");
         }
-        delete(&api, &live).await
     }
 }
 
@@ -202,17 +280,20 @@ pub async fn withdraw_unavailable(client: &Client, dry_run: bool) -> kube::Resul
     Ok(true)
 }
 
-/// Whether it is ours and the API server says that it does not answer.
-fn is_abandoned(live: &DynamicObject) -> bool {
-    let ours = live.labels().get(MANAGED_BY);
-    let ours = ours.is_some_and(|by| by == crate::install::object::MANAGED_BY_VALUE);
-    let conditions = live.data["status"]["conditions"].as_array();
-    let unavailable = |it: &Value| it["type"] == "Available" && it["status"] == "False";
-    ours && conditions.into_iter().flatten().any(unavailable)
+fn is_ours(live: &DynamicObject) -> bool {
+    let by = live.labels().get(MANAGED_BY);
+    by.is_some_and(|by| by == crate::install::object::MANAGED_BY_VALUE)
 }
 
-fn objects(access: &Access, ca_pem: &str) -> [Desired; 2] {
-    let (host, port) = (access.service.host(), access.service.port());
+/// Whether it is ours and the API server says that it does not answer.
+fn is_abandoned(live: &DynamicObject) -> bool {
+    let conditions = live.data["status"]["conditions"].as_array();
+    let unavailable = |it: &Value| it["type"] == "Available" && it["status"] == "False";
+    is_ours(live) && conditions.into_iter().flatten().any(unavailable)
+}
+
+fn objects(at: &HostPort, ca_pem: &str) -> [Desired; 2] {
+    let (host, port) = (at.host(), at.port());
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",

@@ -3,22 +3,27 @@
 use super::documents;
 use super::front::User;
 use super::gathered::every;
+use super::hop::{HOP, elsewhere, tunnel_of};
+use super::replicas::decide::{Way, is_one_hop};
 use super::review::Right;
 use super::server::{Answer, Port, Shown};
 use super::{GROUP, VERSION};
 use crate::access::{Asked, Failure, Upgrade, onward, protocol};
 use crate::apiserver::error::{ApiError, GroupResource};
-use crate::apiserver::http::respond::Reply;
+use crate::apiserver::http::respond::{Reply, whole};
 use common::errors::chain;
 use common::names::ClusterName;
+use common::tunnel::headers;
 use common::uuid::random_uuid;
 use http::request::Parts;
-use http::{Method, Request, StatusCode};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::{Body as _, Incoming};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
+/// The length of a UUID.
+const ID_LENGTH: usize = 36;
 /// How long the hub's API server may take to say what somebody may.
 const REVIEWED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -41,22 +46,53 @@ impl Port {
         shown: &Shown,
     ) -> Result<Answer, ApiError> {
         let trust = self.trusted.now();
-        let user = trust
-            .front(shown.chain(), self.clock.now())
-            .ok()
-            .and_then(|headers| User::read(&head.headers, headers));
-        let user = user.ok_or_else(ApiError::unauthorized)?;
+        let now = self.clock.now();
+        let replica = match trust.front(shown.chain(), now) {
+            Ok(_) => None,
+            Err(_) => {
+                let who = self.replicas.who(shown.chain(), now);
+                Some(who.ok_or_else(ApiError::unauthorized)?)
+            }
+        };
         let path = head.uri.path();
-        if let Some(page) = documents::page(path) {
-            return match head.method {
-                Method::GET | Method::HEAD => Ok(Reply::default().value(StatusCode::OK, &page)),
-                _ => Err(not_allowed()),
-            };
+        match &replica {
+            Some(replica) => {
+                one_hop(&head.headers, &replica.id)?;
+                if let Some(cluster) = tunnel_of(&head.method, path) {
+                    return Ok(match self.tunnels.of(cluster) {
+                        Ok(_) => Response::new(whole("")),
+                        Err(_) => elsewhere(),
+                    });
+                }
+            }
+            None => {
+                if let Some(page) = documents::page(path) {
+                    let user = User::read(&head.headers, trust.headers());
+                    user.ok_or_else(ApiError::unauthorized)?;
+                    return match head.method {
+                        Method::GET | Method::HEAD => {
+                            Ok(Reply::default().value(StatusCode::OK, &page))
+                        }
+                        _ => Err(not_allowed()),
+                    };
+                }
+            }
         }
-        if let Some(prefix) = every(path) {
+        let user = User::read(&head.headers, trust.headers());
+        let user = user.ok_or_else(ApiError::unauthorized)?;
+        if replica.is_none()
+            && let Some(prefix) = every(path)
+        {
             return self.gathered(&head, user, &prefix).await;
         }
         let cluster = cluster(path).ok_or_else(ApiError::no_such_path)?;
+        let tunnel = self.tunnels.of(cluster.as_str());
+        let way = self
+            .replicas
+            .way(cluster.as_str(), tunnel.is_ok(), replica.is_some());
+        if way == Way::Elsewhere {
+            return Ok(elsewhere());
+        }
         let verb = verb(&head.method).ok_or_else(not_allowed)?;
         let upgrade = Upgrade::take(&mut head.extensions);
         let upgrade = match (protocol(&head.headers), upgrade) {
@@ -81,7 +117,6 @@ impl Port {
             let on = GroupResource::new("cluster.karmada.io", "clusters");
             return Err(ApiError::not_found(&on, cluster.as_str()));
         }
-        let tunnel = self.tunnels.of(cluster.as_str())?;
         let of_user = self.streams.enter(&right.user.name);
         let of_user = of_user.ok_or_else(|| {
             ApiError::too_many_requests("too many requests, please try again later", 1)
@@ -94,7 +129,12 @@ impl Port {
             method: &head.method,
             headers: &head.headers,
             onward,
-            stream: random_uuid(&mut common::chance::secret::rng()),
+            stream: stream(&head.headers, replica.is_some()),
+        };
+        let Ok(tunnel) = tunnel else {
+            let body = (upgrade.is_none() && !body.is_end_stream()).then_some(body);
+            let came = (&head.headers, &head.uri);
+            return Ok(self.pass_on(asked, came, body, upgrade, tickets).await?);
         };
         let over = Box::pin(right.clone().ended(self.client.clone()));
         Ok(tunnel.pass(asked, body, upgrade, over, tickets).await?)
@@ -119,6 +159,37 @@ impl Port {
         );
         tracing::info!(user, cluster, verb, "somebody may not reach a member");
         Err(ApiError::forbidden(&on, cluster, &why))
+    }
+}
+
+/// An error unless what a replica asks for comes from there.
+fn one_hop(headers: &HeaderMap, replica: &str) -> Result<(), ApiError> {
+    let named: Vec<&[u8]> = headers
+        .get_all(HOP)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    if is_one_hop(&named, replica) {
+        return Ok(());
+    }
+    tracing::warn!(replica, "a replica passes on what is not its own");
+    let code = StatusCode::LOOP_DETECTED.as_u16();
+    let why =
+        format!("a request is passed on between replicas once, by the one that says so in {HOP}");
+    Err(ApiError::plain(code, "InternalError", why))
+}
+
+/// The id of a request: that of the replica which passed it on, or one of our own, never the client's.
+fn stream(headers: &HeaderMap, passed_on: bool) -> String {
+    let given = headers.get(headers::STREAM).filter(|_| passed_on);
+    let given = given.and_then(|value| value.to_str().ok());
+    let is_id = |text: &&str| {
+        let plain = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+        text.len() == ID_LENGTH && text.bytes().all(plain)
+    };
+    match given.filter(is_id) {
+        Some(id) => id.to_owned(),
+        None => random_uuid(&mut common::chance::secret::rng()),
     }
 }
 

@@ -67,6 +67,22 @@ impl User {
     }
 }
 
+/// Copies what says who asks, as it came, into the head of a request to another replica, which reads it the same way.
+pub(super) fn carry(said: &HeaderMap, headers: &Headers, into: &mut HeaderMap) {
+    let named = headers.user.iter().chain(&headers.uid);
+    let named = named.chain(&headers.group);
+    let is_named = |header: &str| named.clone().any(|name| name.eq_ignore_ascii_case(header));
+    let is_extra = |header: &str| {
+        let mut prefixes = headers.extra.iter();
+        prefixes.any(|prefix| header.starts_with(&prefix.to_ascii_lowercase()))
+    };
+    for (header, value) in said {
+        if is_named(header.as_str()) || is_extra(header.as_str()) {
+            into.append(header.clone(), value.clone());
+        }
+    }
+}
+
 /// A key as it was before it was written in the name of a header; as it is where that is broken.
 fn decoded(key: &str) -> String {
     let mut bytes = key.bytes();
@@ -89,20 +105,47 @@ mod tests {
     use super::*;
     use http::{HeaderName, HeaderValue};
 
-    fn read(pairs: &[(&str, &str)]) -> Option<User> {
+    fn names() -> Headers {
         let list = |name: &str| vec![name.to_owned()];
-        let names = Headers {
+        Headers {
             user: list("X-Remote-User"),
             uid: list("X-Remote-Uid"),
             group: list("X-Remote-Group"),
             extra: list("X-Remote-Extra-"),
-        };
+        }
+    }
+
+    fn head(pairs: &[(&str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
             headers.append(name, HeaderValue::from_str(value).expect("a value"));
         }
-        User::read(&headers, &names)
+        headers
+    }
+
+    fn read(pairs: &[(&str, &str)]) -> Option<User> {
+        User::read(&head(pairs), &names())
+    }
+
+    #[test]
+    fn another_replica_reads_the_same_user_and_nothing_else() {
+        let came = head(&[
+            ("x-remote-user", "ann"),
+            ("x-remote-uid", "7"),
+            ("x-remote-group", "dev"),
+            ("x-remote-group", "ops"),
+            ("x-remote-extra-example.com%2fscope", "a"),
+            ("authorization", "Bearer x"),
+            ("towline-hop", "b"),
+            ("x-remote-users", "admin"),
+        ]);
+        let mut carried = HeaderMap::new();
+        carry(&came, &names(), &mut carried);
+        assert_eq!(carried.len(), 5);
+        let (before, after) = (User::read(&came, &names()), User::read(&carried, &names()));
+        assert_eq!(before, after);
+        assert_eq!(after.expect("said").groups[..2], ["dev", "ops"]);
     }
 
     #[test]

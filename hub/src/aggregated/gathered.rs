@@ -16,6 +16,7 @@ use common::tunnel::Identity;
 use common::uuid::random_uuid;
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Response, Uri};
 use http_body_util::Full;
 use std::time::Duration;
@@ -107,7 +108,6 @@ impl Port {
         if right.lacks(&self.client).await.map_err(unknown)?.is_some() {
             return Err(Missing::Refused);
         }
-        let tunnel = self.tunnels.of(&cluster)?;
         let ticket = self.tunnels.stream(&cluster)?;
         let mut headers = HeaderMap::new();
         for name in [USER_AGENT, HeaderName::from_static("audit-id")] {
@@ -123,6 +123,16 @@ impl Port {
             headers: &headers,
             onward,
             stream: random_uuid(&mut common::chance::secret::rng()),
+        };
+        let Ok(tunnel) = self.tunnels.of(&cluster) else {
+            let path = asked
+                .onward
+                .path_and_query()
+                .map_or("/", PathAndQuery::as_str);
+            let path = format!("/apis/{GROUP}/{VERSION}/clusters/{cluster}/proxy{path}");
+            let uri: Uri = path.parse().map_err(|_| Failure::Unreadable)?;
+            let came = (&head.headers, &uri);
+            return Ok(self.pass_on(asked, came, None, None, ticket).await?);
         };
         let over = Box::pin(right.ended(self.client.clone()));
         let nothing = Full::new(Bytes::new());

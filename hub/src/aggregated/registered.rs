@@ -1,13 +1,47 @@
 //! Which registration each cluster has now, and the tunnels that stand on it: they end when it does.
 
-use crate::permissions::Grant;
-use crate::world::World;
-use crate::world::{Cluster, ObjectName, View};
+use crate::permissions::{Grant, Registration};
+use crate::world::{ObjectName, Record, View};
+use common::api::cluster::Cluster as Api;
+use common::chance::Chance;
 use common::identity::{AgentSubject, RegistrationId};
 use common::lock::lock;
+use common::watch::{Collection, WatchConfig};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
+
+/// Clusters of one page of the list.
+const PAGE: u32 = 500;
+
+/// What matters of a Cluster: every replica keeps it, whether it leads or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cluster {
+    is_deleted: bool,
+    /// Who holds its rights; none for one that was never registered.
+    grant: Option<Grant>,
+}
+
+impl Record for Cluster {
+    const KIND: &'static str = "Cluster";
+
+    type Kept = Arc<Self>;
+
+    fn read(object: &str) -> serde_json::Result<Option<Self>> {
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: ObjectMeta,
+        }
+        let Object { metadata } = serde_json::from_str(object)?;
+        Ok(Some(Self {
+            is_deleted: metadata.deletion_timestamp.is_some(),
+            grant: Registration::of_cluster(&metadata).map(|registration| registration.grant),
+        }))
+    }
+}
 
 /// Clones share it.
 #[derive(Clone)]
@@ -33,21 +67,29 @@ pub(super) struct Held {
 }
 
 impl Registered {
-    /// Follows the clusters of a world that is not watched yet.
-    pub(super) fn watching(world: &World) -> Self {
+    /// Over the Clusters of a hub, which are not watched yet.
+    pub(super) fn new(client: Client, chance: &Chance) -> Self {
+        let config = WatchConfig {
+            page_size: PAGE,
+            metadata_only: true,
+            ..WatchConfig::new(chance)
+        };
+        let clusters = View::new(client, "registrations", Collection::of::<Api>(None), config);
         let standing: Arc<Mutex<Standing>> = Arc::default();
         let told = standing.clone();
-        world.clusters.on_change(move |change| {
+        clusters.on_change(move |change| {
             let now = change.after();
             if let Some(tunnels) = lock(&told).of.get(&*change.name.name) {
                 let ended = tunnels.values().filter(|(id, _)| !in_force(now, id));
                 ended.for_each(|(_, over)| over.cancel());
             }
         });
-        Self {
-            clusters: world.clusters.clone(),
-            standing,
-        }
+        Self { clusters, standing }
+    }
+
+    /// The Clusters, to be watched.
+    pub(super) fn clusters(&self) -> &View<Cluster> {
+        &self.clusters
     }
 
     /// Waits until the clusters are known.
@@ -110,8 +152,7 @@ impl Drop for Held {
 /// Whether a cluster, as it is now, gives its rights to this registration.
 fn in_force(cluster: Option<&Cluster>, id: &RegistrationId) -> bool {
     cluster.is_some_and(|cluster| {
-        let alive = cluster.lifecycle.deleted.is_none();
-        alive && cluster.grant.as_ref() == Some(&Grant::InForce(id.clone()))
+        !cluster.is_deleted && cluster.grant.as_ref() == Some(&Grant::InForce(id.clone()))
     })
 }
 
@@ -141,11 +182,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_tunnel_stands_as_long_as_its_registration() {
-        let world = crate::world::testing::sample();
-        let registered = Registered::watching(&world);
+        let client = crate::world::testing::nobody();
+        let registered = Registered::new(client, &Chance::seeded(1));
+        let clusters = registered.clusters().clone();
         assert!(registered.hold(&agent("m1", b"key")).is_none());
-        world
-            .clusters
+        clusters
             .listed(&[cluster("m1", b"key"), cluster("m2", b"other")])
             .await;
         assert!(registered.knows("m1") && !registered.knows("m3"));
@@ -161,20 +202,20 @@ mod tests {
             registered.hold(&agent("m1", b"key")).expect("in force"),
             registered.hold(&agent("m2", b"other")).expect("in force"),
         );
-        world.clusters.sent(&[cluster("m1", b"key")]).await;
+        clusters.sent(&[cluster("m1", b"key")]).await;
         assert!(!first.over.is_cancelled());
         // A replaced one ends, and nobody comes back by it.
-        world.clusters.sent(&[cluster("m1", b"new")]).await;
+        clusters.sent(&[cluster("m1", b"new")]).await;
         assert!(first.over.is_cancelled() && !other.over.is_cancelled());
         assert!(registered.hold(&agent("m1", b"key")).is_none());
         let new = registered.hold(&agent("m1", b"new")).expect("in force");
         let mut leaving = cluster("m1", b"new");
         leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        world.clusters.sent(&[leaving]).await;
+        clusters.sent(&[leaving]).await;
         assert!(new.over.is_cancelled());
         let mut withheld = cluster("m2", b"other");
         withheld["metadata"]["annotations"][QUARANTINED_SINCE] = json!("2026-01-01T00:00:00Z");
-        world.clusters.sent(&[withheld]).await;
+        clusters.sent(&[withheld]).await;
         assert!(other.over.is_cancelled());
         drop((first, other, new));
         assert!(lock(&registered.standing).of.is_empty());

@@ -1,6 +1,7 @@
 //! The port: connections, their certificates, and their orderly end.
 
 use super::registered::Registered;
+use super::replicas::Replicas;
 use super::trust::Trusted;
 use crate::access::{Body, TakenOver, Tunnels};
 use crate::apiserver::http::listener::Listener;
@@ -59,6 +60,7 @@ pub(super) struct Port {
     pub(super) client: Client,
     pub(super) trusted: Trusted,
     pub(super) registered: Registered,
+    pub(super) replicas: Replicas,
     pub(super) tunnels: Tunnels,
     /// Requests of each user at once.
     pub(super) streams: InFlight,
@@ -188,15 +190,16 @@ impl Port {
         handshake: impl Send,
         stop: CancellationToken,
     ) -> Result<(), String> {
-        let trust = self.trusted.now();
-        let known = trust.front(shown.chain(), self.clock.now());
-        let stranger = match known {
-            Ok(_) => {
+        let (trust, now) = (self.trusted.now(), self.clock.now());
+        let is_known = trust.front(shown.chain(), now).is_ok()
+            || self.replicas.who(shown.chain(), now).is_some();
+        let stranger = match is_known {
+            true => {
                 drop(handshake);
                 None
             }
             // They are told so, and go.
-            Err(_) => Some(handshake),
+            false => Some(handshake),
         };
         let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let taken_over = TakenOver::default();

@@ -113,6 +113,11 @@ impl Trust {
         })
     }
 
+    /// The headers in which a front proxy says who asks.
+    pub(super) fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
     /// The headers of a front proxy, unless this certificate is none of one.
     pub fn front(
         &self,
@@ -139,6 +144,18 @@ impl Trust {
         let agent = agent.ok_or("its subject is not that of an agent")?;
         Ok((agent, subject.until))
     }
+}
+
+/// Whether this certificate holds by an authority and has this name, and says nothing else.
+pub(super) fn is_named(
+    name: &str,
+    by: &dyn ClientCertVerifier,
+    chain: &[CertificateDer<'_>],
+    now: DateTime<Utc>,
+) -> bool {
+    let subject = Subject::of(by, chain, now);
+    subject
+        .is_ok_and(|it| it.only_name() == Some(name) && it.organizations.is_empty() && !it.has_more)
 }
 
 /// The subject of a certificate that holds.
@@ -194,7 +211,8 @@ impl Subject {
     }
 }
 
-fn verifier(
+/// Judges client certificates by authorities, which are those of `key`.
+pub(super) fn verifier(
     key: &str,
     authorities: &[CertificateDer<'static>],
 ) -> Result<Arc<dyn ClientCertVerifier>, String> {

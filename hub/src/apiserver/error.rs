@@ -137,6 +137,10 @@ impl From<Failure> for ApiError {
             Failure::Unfit(_) => Self::plain(403, "Forbidden", said),
             Failure::NoTunnel(_) => Self::unavailable(said).with_cause(cause::NO_TUNNEL, "", ""),
             Failure::Lost { .. } => Self::unavailable(said),
+            Failure::Moved(_) => Self {
+                retry_after: Some(1),
+                ..Self::unavailable(said)
+            },
             Failure::TooMany(_) => Self::too_many_requests(said, 1),
             Failure::NotPassedOn { .. } => Self::plain(502, "InternalError", said),
             Failure::Unmade(_) => Self::internal(said),

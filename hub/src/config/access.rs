@@ -14,8 +14,8 @@ const BIND: &str = "--access-bind-address";
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Reaching members")]
 pub struct AccessArgs {
-    /// Where tunnels of agents and the API proxy.towline.dev are served while this replica leads, so that users of the
-    /// hub can reach members; 0 for nowhere
+    /// Where tunnels of agents and the API proxy.towline.dev are served, so that users of the hub can reach members; 0 for
+    /// nowhere
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -38,6 +38,14 @@ pub struct AccessArgs {
         env = "TOWLINE_HUB_ACCESS_SERVICE_ADDRESS"
     )]
     access_service_address: Option<HostPort>,
+    /// Address by which other replicas of towline-hub reach this one. Default: where it is served, or, if that is all
+    /// addresses, where the hub's API server reaches it
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "TOWLINE_HUB_ACCESS_PEER_ADDRESS"
+    )]
+    access_peer_address: Option<HostPort>,
     /// CA certificates of agents. Default: those that the hub's API server names in
     /// kube-system/extension-apiserver-authentication
     #[arg(long, value_name = "FILE", env = "TOWLINE_HUB_ACCESS_CLIENT_CA_FILE")]
@@ -53,6 +61,8 @@ pub struct Access {
     pub advertise: Vec<HostPort>,
     /// Where the hub's API server dials.
     pub service: HostPort,
+    /// Where other replicas dial.
+    pub peer: HostPort,
     /// In the place of what that says of its clients' authorities.
     pub client_ca: Option<PathBuf>,
 }
@@ -64,24 +74,26 @@ impl AccessArgs {
             access_bind_address,
             access_advertise,
             access_service_address,
+            access_peer_address,
             access_client_ca_file,
         } = self;
         let Some(address) = super::address(BIND, &access_bind_address)? else {
-            return match access_advertise.is_empty() && access_service_address.is_none() {
+            let told = access_service_address.or(access_peer_address);
+            return match access_advertise.is_empty() && told.is_none() {
                 true => Ok(None),
                 false => Err(Error::Access(
-                    "--access-advertise and --access-service-address need --access-bind-address",
+                    "--access-advertise, --access-service-address and --access-peer-address need --access-bind-address",
                 )),
             };
         };
+        let own = (!address.ip().is_unspecified())
+            .then(|| HostPort::new(&address.ip().to_string(), address.port()));
         let mut advertise = access_advertise;
         if advertise.is_empty() {
-            if address.ip().is_unspecified() {
-                return Err(Error::Access(
-                    "--access-advertise HOST:PORT must say by which address agents reach what listens on all of them",
-                ));
-            }
-            advertise.push(HostPort::new(&address.ip().to_string(), address.port()));
+            let own = own.clone().ok_or(Error::Access(
+                "--access-advertise HOST:PORT must say by which address agents reach what listens on all of them",
+            ))?;
+            advertise.push(own);
         }
         let service = access_service_address.or_else(|| advertise.first().cloned());
         let service = service.filter(|service| {
@@ -94,6 +106,9 @@ impl AccessArgs {
         Ok(Some(Access {
             address,
             advertise,
+            peer: access_peer_address
+                .or(own)
+                .unwrap_or_else(|| service.clone()),
             service,
             client_ca: access_client_ca_file,
         }))
@@ -103,7 +118,7 @@ impl AccessArgs {
 impl Access {
     /// The hosts by which it is called.
     pub fn names(&self) -> BTreeSet<String> {
-        let all = self.advertise.iter().chain([&self.service]);
+        let all = self.advertise.iter().chain([&self.service, &self.peer]);
         all.map(|address| address.host().to_owned()).collect()
     }
 }
@@ -133,8 +148,8 @@ mod tests {
         let all = all.expect("valid").expect("served");
         let own = HostPort::new("192.0.2.1", 10443);
         assert_eq!(
-            (&all.advertise[..], &all.service),
-            (&[own.clone()][..], &own)
+            (&all.advertise[..], &all.service, &all.peer),
+            (&[own.clone()][..], &own, &own)
         );
         let told = config(&[
             "--access-bind-address=:10443",
@@ -144,9 +159,19 @@ mod tests {
         let told = told.expect("valid").expect("served");
         let names: Vec<String> = told.names().into_iter().collect();
         assert_eq!(names, ["10.0.0.7", "192.0.2.7", "hub.example"]);
+        assert_eq!(told.peer, told.service);
+        let common = config(&[
+            "--access-bind-address=:10443",
+            "--access-advertise=hub.example:443",
+            "--access-peer-address=10.0.0.7:10443",
+        ]);
+        let common = common.expect("valid").expect("served");
+        assert_eq!(common.peer, HostPort::new("10.0.0.7", 10443));
+        assert!(common.names().contains("10.0.0.7"));
         for (bad, why) in [
             (&["--access-bind-address=:10443"][..], "--access-advertise"),
             (&["--access-advertise=a:1"], "--access-bind-address"),
+            (&["--access-peer-address=a:1"], "--access-bind-address"),
             (&["--access-bind-address=[::1]:10443"], "IPv4"),
             (&["--access-bind-address=x"], "HOST:PORT"),
         ] {

@@ -9,16 +9,17 @@ use kube::client::Body;
 use serde_json::json;
 use std::sync::Arc;
 
-/// A world over an API server that nobody reaches.
-pub(crate) fn unreachable() -> World {
+/// A client of an API server that nobody reaches.
+pub(crate) fn nobody() -> Client {
     let service = tower::service_fn(|_: http::Request<Body>| async {
         Err::<http::Response<Body>, _>(std::io::Error::other("nobody is there"))
     });
-    World::new(
-        &Client::new(service, "default"),
-        &Chance::seeded(1),
-        Arc::default(),
-    )
+    Client::new(service, "default")
+}
+
+/// A world over that one.
+pub(crate) fn unreachable() -> World {
+    World::new(&nobody(), &Chance::seeded(1), Arc::default())
 }
 
 /// A world with something in it, of which every number has a value.
