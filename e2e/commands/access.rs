@@ -78,7 +78,7 @@ struct Stage {
     scratch: Scratch,
     lab: Lab,
     fleet: Fleet,
-    front: Front,
+    fronts: Vec<Front>,
     agents: Vec<Process>,
     users: usize,
 }
@@ -86,37 +86,41 @@ struct Stage {
 impl Stage {
     async fn set(sessions: usize) -> Result<Self> {
         let scratch = Scratch::new("access-figures")?;
-        let mut options = LabOptions::new(1);
+        let clusters = sessions.div_ceil(OF_CLUSTER).max(1);
+        let users = sessions.div_ceil(OF_USER).max(1);
+        let mut options = LabOptions::new(clusters);
         options.hub.builtin = true;
         for member in &mut options.members {
             (member.builtin, member.nodes, member.scheduler) = (true, 0, false);
         }
         let lab = Lab::start(&Parts::from_env()?, &scratch.join("lab"), &options).await?;
         let fleet = Fleet::start(&scratch.join("towline"), &lab.hub).await?;
-        let clusters = sessions.div_ceil(OF_CLUSTER).max(1);
-        let users = sessions.div_ceil(OF_USER).max(1);
         make(&fleet.client().await?, on_the_hub()).await?;
-        let member = lab.members[0].client().await?;
-        make(&member, in_the_member(users)).await?;
-        let shows = lab.members[0].pki.server(&NAMES.map(str::to_owned))?;
-        let front = Front::start(member, &shows).await?;
-        let (kubeconfig, ca) = (scratch.join("front.kubeconfig"), scratch.join("front.pem"));
-        std::fs::write(&ca, lab.members[0].pki.ca_pem())?;
-        front.kubeconfig(&kubeconfig, &ca)?;
-        let mut agents = Vec::new();
-        for number in 0..clusters {
+        let (mut fronts, mut agents) = (Vec::new(), Vec::new());
+        for (number, plane) in lab.members.iter().enumerate() {
             let name = cluster(number);
+            let member = plane.client().await?;
+            make(&member, in_the_member(users)).await?;
+            let shows = plane.pki.server(&NAMES.map(str::to_owned))?;
+            let front = Front::start(member, &shows).await?;
+            let (kubeconfig, ca) = (
+                scratch.join(format!("{name}.kubeconfig")),
+                scratch.join(format!("{name}.pem")),
+            );
+            std::fs::write(&ca, plane.pki.ca_pem())?;
+            front.kubeconfig(&kubeconfig, &ca)?;
             let token = fleet.token(&["--cluster", &name]).await?;
             let flags = ["--proxy", "impersonate"];
             let spec = fleet.agent_spec(&kubeconfig, &name, &token, &flags)?;
             agents.push(Process::start(spec)?);
             fleet.wait_ready(&name, "True", WITHIN).await?;
+            fronts.push(front);
         }
         let stage = Self {
             scratch,
             lab,
             fleet,
-            front,
+            fronts,
             agents,
             users,
         };
@@ -142,8 +146,16 @@ impl Stage {
         Ok(Way::new(hub.port, hub.pki.ca_pem(), identity, &prefix))
     }
 
-    /// The way straight to the member, or to what stands at that port.
-    fn straight(&self, port: u16) -> Result<Way> {
+    /// The way straight to the first member.
+    fn straight(&self) -> Result<Way> {
+        self.at(self.port())
+    }
+
+    fn port(&self) -> u16 {
+        self.fronts.first().map_or(0, Front::port)
+    }
+
+    fn at(&self, port: u16) -> Result<Way> {
         let pki = &self.lab.members[0].pki;
         let identity = pki.client("anybody", &["figures"])?;
         Ok(Way::new(port, pki.ca_pem(), identity, ""))
@@ -181,7 +193,7 @@ impl Stage {
 
     /// Small requests, by turns.
     async fn small(&mut self) -> Result<()> {
-        let (led, straight) = (self.led(0, 0)?, self.straight(self.front.port())?);
+        let (led, straight) = (self.led(0, 0)?, self.straight()?);
         let (mut through, mut direct) = (led.many().await?, straight.many().await?);
         let path = front::small();
         let (mut by_tunnel, mut by_itself) = (Vec::new(), Vec::new());
@@ -202,20 +214,20 @@ impl Stage {
         let path = front::log(bytes);
         let pki = &self.lab.members[0].pki;
         let shows = pki.server(&NAMES.map(str::to_owned))?;
-        let target = format!("127.0.0.1:{}", self.front.port());
+        let target = format!("127.0.0.1:{}", self.port());
         let relay = Middleman::start(&target, pki, &shows).await?;
         let (_, port) = relay.address().rsplit_once(':').map_or_else(
             || (String::new(), String::new()),
             |(host, port)| (host.to_owned(), port.to_owned()),
         );
         let hub = self.hub_pid()?;
-        let straight = self.straight(self.front.port())?.read(&path, bytes).await?;
+        let straight = self.straight()?.read(&path, bytes).await?;
         let before = self.memory()?;
         let worked = processor_time(hub)?;
         let led = self.led(0, 0)?.read(&path, bytes).await?;
         let worked = processor_time(hub)?.saturating_sub(worked);
         let after = self.memory()?;
-        let raw = self.straight(port.parse()?)?.read(&path, bytes).await;
+        let raw = self.at(port.parse()?)?.read(&path, bytes).await;
         let rate = |took: Duration| mib(bytes) / took.as_secs_f64();
         println!(
             "{:.0} MiB in one answer: straight {:.0} MiB/s, through the hub {:.0} MiB/s ({:.2} s of its processor time)",
@@ -237,7 +249,7 @@ impl Stage {
     /// Sessions that all type, beside a long answer: straight, then through the hub.
     async fn sessions(&mut self, count: usize) -> Result<()> {
         let path = front::exec();
-        let straight = self.straight(self.front.port())?;
+        let straight = self.straight()?;
         let mut open = Vec::new();
         for _ in 0..count {
             open.push(straight.session(&path).await?);
