@@ -13,8 +13,10 @@ use tokio::time::{Instant, sleep_until};
 /// A container that says nothing until somebody makes this file.
 const QUIET: &str = "quiet";
 const UNTIL: &str = "while [ ! -e /told ]; do sleep 0.2; done; echo told";
-/// Small files that are copied at once.
-const FILES: usize = 5_500;
+/// Small files that are copied at once; `TOWLINE_COPY_FILES` is another number. More than what fits into the buffers of
+/// the connections may be cut off: an API server closes its own as soon as the kubelet has, and forgets what it has yet
+/// to send when kubectl, which is still unpacking, says that it is there.
+const FILES: usize = 500;
 
 /// The command of the container that says nothing.
 pub(super) fn quiet_container(image: &str) -> Value {
@@ -82,8 +84,10 @@ impl Silence {
 
 /// Many small files come back as they went.
 pub(super) async fn many_files(stage: &Stage, kubectl: &Kubectl) -> Result<()> {
+    let files = std::env::var("TOWLINE_COPY_FILES").unwrap_or_else(|_| FILES.to_string());
+    let files: usize = files.parse().context("TOWLINE_COPY_FILES")?;
     let (sent, back) = (stage.scratch.join("tree"), stage.scratch.join("tree-back"));
-    for number in 0..FILES {
+    for number in 0..files {
         let folder = sent.join(format!("{:02}", number % 50));
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join(format!("{number}")), format!("file {number}\n"))?;
@@ -94,7 +98,7 @@ pub(super) async fn many_files(stage: &Stage, kubectl: &Kubectl) -> Result<()> {
     kubectl.run(&copied, None).await?.ok()?;
     let copied = ["cp", "-c", "counts", &there, &to];
     kubectl.run(&copied, None).await?.ok()?;
-    for number in 0..FILES {
+    for number in 0..files {
         let path = back.join(format!("{:02}/{number}", number % 50));
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("{} did not come back", path.display()))?;

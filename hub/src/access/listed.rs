@@ -119,13 +119,16 @@ impl Listed {
 /// Whether a path, one that is passed on to members, is a collection's.
 fn is_list(path: &str) -> bool {
     let segments: Vec<&str> = path.split('/').skip(1).collect();
+    if segments.iter().any(|segment| segment.is_empty()) {
+        return false;
+    }
     let (["api", _, rest @ ..] | ["apis", _, _, rest @ ..]) = segments.as_slice() else {
         return false;
     };
     match rest {
-        [kind] => !kind.is_empty(),
+        [_] => true,
         ["namespaces", _, "status" | "finalize"] => false,
-        ["namespaces", namespace, kind] => !namespace.is_empty() && !kind.is_empty(),
+        ["namespaces", _, _] => true,
         _ => false,
     }
 }
@@ -180,6 +183,8 @@ mod tests {
             (Method::GET, "/api", path("/api")),
             (Method::GET, "/apis/apps/v1", path("/apis/apps/v1")),
             (Method::GET, "/api/v1/", path("/api/v1/")),
+            (Method::GET, "/apis//v1/pods", path("/apis//v1/pods")),
+            (Method::GET, "/apis/apps//pods", path("/apis/apps//pods")),
             (Method::GET, "/api/v1/nodes/n", path("/api/v1/nodes/n")),
             (
                 Method::GET,
