@@ -6,6 +6,7 @@ mod idle;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use common::client::HostPort;
 use common::names::{AGENT_NAMESPACE, PROXY_NAME};
 use futures::StreamExt as _;
 use futures::future::try_join_all;
@@ -61,7 +62,7 @@ pub(crate) struct AccessArgs {
 
 /// Measures, and prints as it goes.
 pub(crate) async fn access(args: &AccessArgs) -> Result<()> {
-    let mut stage = Stage::set(args.sessions).await?;
+    let stage = Stage::set(args.sessions).await?;
     stage.small().await?;
     stage.bulk(args.bulk << 20).await?;
     stage.sessions(args.sessions).await?;
@@ -176,23 +177,22 @@ impl Stage {
         self.scratch.passed();
     }
 
-    fn hub_pid(&mut self) -> Result<u32> {
-        let pids = self.lab.hub.pids();
-        Ok(pids.first().context("the hub does not run")?.1)
+    fn hub_pid(&self) -> Result<u32> {
+        let pid = self.lab.hub.apiserver.pid();
+        pid.context("the hub does not run")
     }
 
     /// Resident memory of the hub and of the first agent.
     fn memory(&self) -> Result<(u64, u64)> {
-        let hub = self.lab.hub.apiserver.pid();
         let agent = self.agents.first().and_then(Process::pid);
         Ok((
-            resident(hub.context("the hub does not run")?)?,
+            resident(self.hub_pid()?)?,
             resident(agent.context("no agent runs")?)?,
         ))
     }
 
     /// Small requests, by turns.
-    async fn small(&mut self) -> Result<()> {
+    async fn small(&self) -> Result<()> {
         let (led, straight) = (self.led(0, 0)?, self.straight()?);
         let (mut through, mut direct) = (led.many().await?, straight.many().await?);
         let path = front::small();
@@ -210,16 +210,13 @@ impl Stage {
     }
 
     /// One long answer: straight, by a relay that ends TLS and begins it anew, and through the hub.
-    async fn bulk(&mut self, bytes: u64) -> Result<()> {
+    async fn bulk(&self, bytes: u64) -> Result<()> {
         let path = front::log(bytes);
         let pki = &self.lab.members[0].pki;
         let shows = pki.server(&NAMES.map(str::to_owned))?;
         let target = format!("127.0.0.1:{}", self.port());
         let relay = Middleman::start(&target, pki, &shows).await?;
-        let (_, port) = relay.address().rsplit_once(':').map_or_else(
-            || (String::new(), String::new()),
-            |(host, port)| (host.to_owned(), port.to_owned()),
-        );
+        let port = HostPort::parse(&relay.address())?.port();
         let hub = self.hub_pid()?;
         let straight = self.straight()?.read(&path, bytes).await?;
         let before = self.memory()?;
@@ -227,7 +224,7 @@ impl Stage {
         let led = self.led(0, 0)?.read(&path, bytes).await?;
         let worked = processor_time(hub)?.saturating_sub(worked);
         let after = self.memory()?;
-        let raw = self.at(port.parse()?)?.read(&path, bytes).await;
+        let raw = self.at(port)?.read(&path, bytes).await;
         let rate = |took: Duration| mib(bytes) / took.as_secs_f64();
         println!(
             "{:.0} MiB in one answer: straight {:.0} MiB/s, through the hub {:.0} MiB/s ({:.2} s of its processor time)",
@@ -247,7 +244,7 @@ impl Stage {
     }
 
     /// Sessions that all type, beside a long answer: straight, then through the hub.
-    async fn sessions(&mut self, count: usize) -> Result<()> {
+    async fn sessions(&self, count: usize) -> Result<()> {
         let path = front::exec();
         let straight = self.straight()?;
         let mut open = Vec::new();
@@ -280,7 +277,7 @@ impl Stage {
     }
 
     /// Watches that are opened and left at once.
-    async fn cancelled(&mut self, count: usize) -> Result<()> {
+    async fn cancelled(&self, count: usize) -> Result<()> {
         let path = front::watch();
         let hub = self.fleet.client().await?;
         self.forgotten(&hub).await?;

@@ -15,7 +15,7 @@ mod under_way;
 
 pub use gather::{LISTS, LISTS_OF_USER, Missing, gather};
 pub use lasting::{Body, Cut, Over};
-pub use listed::{Form, Listed, NotAList};
+pub use listed::{EVERY, Form, Listed, NotAList, every};
 pub use merged::{FROM, Merged};
 pub use pass::{Asked, Failure, onward, pass_on, protocol};
 pub use taken::{TakenOver, Upgrade};

@@ -54,7 +54,8 @@ impl Open {
         }
     }
 
-    /// Ends what is under way for users who are let in no more, or not with all of their groups; never returns. Who cannot be asked about stays.
+    /// Ends what is under way for users who are let in no more, or not with all of their groups; never returns. Who cannot
+    /// be asked about stays.
     pub(super) async fn follow(&self, account: &Account) {
         loop {
             sleep(EVERY).await;

@@ -13,9 +13,8 @@ use tokio::time::{Instant, sleep_until};
 /// A container that says nothing until somebody makes this file.
 const QUIET: &str = "quiet";
 const UNTIL: &str = "while [ ! -e /told ]; do sleep 0.2; done; echo told";
-/// Small files that are copied at once; `TOWLINE_COPY_FILES` is another number. More than what fits into the buffers of
-/// the connections may be cut off: an API server closes its own as soon as the kubelet has, and forgets what it has yet
-/// to send when kubectl, which is still unpacking, says that it is there.
+/// Small files that are copied at once; `TOWLINE_COPY_FILES` is another number. Of more than what fits into the buffers of
+/// the connections kube-apiserver has cut off the end, on a busy machine: it closed while kubectl was still unpacking.
 const FILES: usize = 500;
 
 /// The command of the container that says nothing.

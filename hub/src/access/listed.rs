@@ -1,7 +1,13 @@
 //! What all clusters are asked at once, `clusters/*/proxy`: one list. Pure.
 
 use common::mapper::segment;
-use http::{HeaderValue, Method, Uri};
+use http::header::{ACCEPT, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+
+/// Stands for every cluster. No cluster has this name.
+pub const EVERY: &str = "*";
+/// As it is written in a path: as it is, or escaped.
+const WRITTEN: [&str; 3] = [EVERY, "%2A", "%2a"];
 
 /// Objects in one page of a cluster.
 const PAGE: u32 = 500;
@@ -110,10 +116,25 @@ impl Listed {
             .ok()
     }
 
-    /// In which form a member is to answer.
-    pub fn accept(&self) -> HeaderValue {
-        HeaderValue::from_static(self.form.accept())
+    /// What a member is told beside it: in which form to answer, and of the headers that came, who asks in its log.
+    pub fn headers(&self, came: &HeaderMap) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for name in [USER_AGENT, HeaderName::from_static("audit-id")] {
+            let value = came.get(&name).cloned();
+            headers.extend(value.map(|value| (name, value)));
+        }
+        headers.insert(ACCEPT, HeaderValue::from_static(self.form.accept()));
+        headers
     }
+}
+
+/// What stands before the path of the members, where all clusters below `clusters` are asked.
+pub fn every(path: &str, clusters: &str) -> Option<String> {
+    let prefixes = WRITTEN.map(|name| format!("{clusters}/{name}/proxy"));
+    prefixes.into_iter().find(|prefix| {
+        let rest = path.strip_prefix(prefix.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }
 
 /// Whether a path, one that is passed on to members, is a collection's.
@@ -165,6 +186,23 @@ mod tests {
             uri("/api/v1/pods", Some("a/b=")),
             "/api/v1/pods?limit=500&continue=a%2Fb%3D"
         );
+    }
+
+    #[test]
+    fn every_cluster_is_written_in_two_ways() {
+        let to = "/apis/proxy.towline.dev/v1alpha1/clusters";
+        for (path, every_one) in [
+            ("/*/proxy/api/v1/pods", true),
+            ("/%2A/proxy/api/v1/pods", true),
+            ("/%2a/proxy", true),
+            ("/*/proxyapi", false),
+            ("/m1/proxy/api/v1/pods", false),
+            ("/**/proxy", false),
+            ("/*/status", false),
+        ] {
+            let found = every(&format!("{to}{path}"), to);
+            assert_eq!(found.is_some(), every_one, "{path}");
+        }
     }
 
     #[test]

@@ -2,13 +2,12 @@
 
 use super::documents;
 use super::front::User;
-use super::gathered::every;
 use super::hop::{HOP, elsewhere, tunnel_of};
 use super::replicas::decide::{Way, is_one_hop};
 use super::review::Right;
 use super::server::{Answer, Port, Shown};
 use super::{GROUP, VERSION};
-use crate::access::{Asked, Failure, Upgrade, onward, protocol};
+use crate::access::{Asked, Failure, Upgrade, every, onward, protocol};
 use crate::apiserver::error::{ApiError, GroupResource};
 use crate::apiserver::http::respond::{Reply, whole};
 use common::errors::chain;
@@ -81,7 +80,7 @@ impl Port {
         let user = User::read(&head.headers, trust.headers());
         let user = user.ok_or_else(ApiError::unauthorized)?;
         if replica.is_none()
-            && let Some(prefix) = every(path)
+            && let Some(prefix) = every(path, &format!("/apis/{GROUP}/{VERSION}/clusters"))
         {
             return self.gathered(&head, user, &prefix).await;
         }

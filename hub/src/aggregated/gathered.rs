@@ -5,7 +5,7 @@ use super::front::User;
 use super::review::Right;
 use super::server::{Answer, Port};
 use super::{GROUP, VERSION};
-use crate::access::{Asked, Failure, Form, Listed, Missing, gather, onward};
+use crate::access::{Asked, EVERY, Failure, Form, Listed, Missing, gather, onward};
 use crate::apiserver::error::{ApiError, GroupResource};
 use crate::apiserver::http::negotiate::{Shape, accepted};
 use crate::apiserver::http::respond::{Reply, warn};
@@ -17,24 +17,13 @@ use common::uuid::random_uuid;
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, Method, Response, Uri};
+use http::{HeaderName, Method, Response, Uri};
 use http_body_util::Full;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What stands for every cluster in a path: as it is, and as the hub's API server writes it.
-const EVERY: [&str; 3] = ["*", "%2A", "%2a"];
 /// How long all clusters together may take.
 const WITHIN: Duration = Duration::from_secs(50);
-
-/// The path before that of the members, where one asks all of them.
-pub(super) fn every(path: &str) -> Option<String> {
-    let prefixes = EVERY.map(|name| format!("/apis/{GROUP}/{VERSION}/clusters/{name}/proxy"));
-    prefixes.into_iter().find(|prefix| {
-        let rest = path.strip_prefix(prefix.as_str());
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
-}
 
 impl Port {
     pub(super) async fn gathered(
@@ -74,7 +63,7 @@ impl Port {
                 "User {:?} cannot get resource \"clusters/proxy\" of any cluster",
                 user.name
             );
-            return Err(ApiError::forbidden(&on, EVERY[0], &why));
+            return Err(ApiError::forbidden(&on, EVERY, &why));
         }
         if let Some(why) = merged.failed() {
             return Err(ApiError::unavailable(why));
@@ -109,12 +98,7 @@ impl Port {
             return Err(Missing::Refused);
         }
         let ticket = self.tunnels.stream(&cluster)?;
-        let mut headers = HeaderMap::new();
-        for name in [USER_AGENT, HeaderName::from_static("audit-id")] {
-            let value = head.headers.get(&name).cloned();
-            headers.extend(value.map(|value| (name, value)));
-        }
-        headers.insert(ACCEPT, listed.accept());
+        let headers = listed.headers(&head.headers);
         let asked = Asked {
             cluster: &cluster,
             user: &user.name,
@@ -137,26 +121,5 @@ impl Port {
         let over = Box::pin(right.ended(self.client.clone()));
         let nothing = Full::new(Bytes::new());
         Ok(tunnel.pass(asked, nothing, None, over, ticket).await?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_cluster_is_written_in_two_ways() {
-        let to = "/apis/proxy.towline.dev/v1alpha1/clusters";
-        for (path, every_one) in [
-            ("/*/proxy/api/v1/pods", true),
-            ("/%2A/proxy/api/v1/pods", true),
-            ("/%2a/proxy", true),
-            ("/*/proxyapi", false),
-            ("/m1/proxy/api/v1/pods", false),
-            ("/**/proxy", false),
-            ("/*/status", false),
-        ] {
-            assert_eq!(every(&format!("{to}{path}")).is_some(), every_one, "{path}");
-        }
     }
 }

@@ -52,8 +52,7 @@ pub(in crate::aggregated) fn is_one_hop(named: &[&[u8]], shown: &str) -> bool {
     matches!(named, [one] if *one == shown.as_bytes())
 }
 
-/// What is told of where members are reached: by the API server at `first`, and by agents at all of them. None without
-/// anybody.
+/// What is told of where members are reached: by the API server at `first`, and by agents at all of them.
 pub(in crate::aggregated) fn told(first: &Said, all: &[&Said]) -> (HostPort, Place) {
     let mut servers = first.advertise.clone();
     for server in all.iter().flat_map(|said| &said.advertise) {

@@ -8,7 +8,7 @@ use super::super::standing::over;
 use super::authorize::attributes;
 use super::proxy::{PROXY, is_proxied};
 use super::{Admitted, Asked, Router};
-use crate::access::{self, Failure, Form, Listed, Missing, gather, onward};
+use crate::access::{self, EVERY, Failure, Form, Listed, Missing, every, gather, onward};
 use crate::apiserver::authz::Attributes;
 use crate::apiserver::caller::Caller;
 use crate::apiserver::error::ApiError;
@@ -16,17 +16,12 @@ use crate::apiserver::request::RequestInfo;
 use bytes::Bytes;
 use common::tunnel::Identity;
 use common::uuid::random_uuid;
-use http::header::{ACCEPT, USER_AGENT};
-use http::{HeaderMap, HeaderName, Method, Response, Uri};
+use http::{Method, Response, Uri};
 use http_body_util::Full;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Stands for every cluster. No cluster has this name.
-const EVERY: &str = "*";
-/// The same as some clients write it in a path.
-const ESCAPED: &str = "%2A";
 /// How long before the request's own end clusters are no longer waited for.
 const MARGIN: Duration = Duration::from_secs(2);
 
@@ -103,12 +98,7 @@ impl Router {
         }
         let tunnel = self.tunnels.of(&cluster)?;
         let ticket = self.tunnels.stream(&cluster)?;
-        let mut headers = HeaderMap::new();
-        for name in [USER_AGENT, HeaderName::from_static("audit-id")] {
-            let value = asked.headers.get(&name).cloned();
-            headers.extend(value.map(|value| (name, value)));
-        }
-        headers.insert(ACCEPT, listed.accept());
+        let headers = listed.headers(asked.headers);
         let through = access::Asked {
             cluster: &cluster,
             user: &caller.user,
@@ -136,15 +126,10 @@ impl Router {
 
 /// What each cluster is asked.
 fn listed(asked: &Asked<'_>, uri: &Uri) -> Result<Listed, Failure> {
-    let (group, resource, subresource) = PROXY;
-    let version = &asked.info.version;
-    let of = |name: &str| {
-        onward(
-            uri,
-            &format!("/apis/{group}/{version}/{resource}/{name}/{subresource}"),
-        )
-    };
-    let onward = of(EVERY).or_else(|_| of(ESCAPED))?;
+    let (group, resource, _) = PROXY;
+    let clusters = format!("/apis/{group}/{}/{resource}", asked.info.version);
+    let prefix = every(uri.path(), &clusters).ok_or(Failure::Unreadable)?;
+    let onward = onward(uri, &prefix)?;
     let form = match asked.reply.accepted.shape {
         Shape::Table(_) => Form::Table,
         Shape::PartialList(_) => Form::Metadata,
@@ -177,6 +162,7 @@ mod tests {
         for (method, path, gathered) in [
             (Method::GET, "/*/proxy/api/v1/pods", true),
             (Method::GET, "/%2A/proxy/api/v1/pods", true),
+            (Method::GET, "/%2a/proxy/api/v1/pods", true),
             (Method::GET, "/*/proxy", true),
             (Method::POST, "/*/proxy/api/v1/pods", false),
             (Method::DELETE, "/*/proxy/api/v1/pods", false),
