@@ -7,7 +7,7 @@ use super::intake::autoscalers::Autoscalers;
 use super::manifest::Manifest;
 use super::order::rank;
 use super::reconcile::job::Job;
-use super::state::{ObjectKey, Shared};
+use super::state::{LiveRecord, ObjectKey, Shared};
 use super::{FIRST_LIST, Scope, errors};
 use crate::member::api::Member;
 use futures::StreamExt as _;
@@ -193,21 +193,18 @@ impl Applier {
             .and_then(|item| item.failure.as_ref())
             .filter(|failure| failure.hash == hash);
         // An autoscaler that came or went while nobody looked leaves the mark of the same manifest.
-        let rescaled = || {
-            let other = Desired::new(manifest, work, namespaced, !scaled).hash;
-            other != hash
-                && self
-                    .state
-                    .lock()
-                    .live(&key)
-                    .is_some_and(|l| l.hash == Some(other))
+        let rescaled = || Desired::new(manifest, work, namespaced, !scaled).hash;
+        let was_rescaled = || {
+            let other = rescaled();
+            let has_mark = |live: &LiveRecord| live.hash == Some(other);
+            other != hash && self.state.lock().live(&key).is_some_and(has_mark)
         };
         let before = job
             .before
             .iter()
             .find(|m| m.target.same_object(target))
             .map(|m| &m.body)
-            .or_else(|| (job.was_applied(ordinal) || rescaled()).then_some(&manifest.body));
+            .or_else(|| (job.was_applied(ordinal) || was_rescaled()).then_some(&manifest.body));
         let task = Task {
             work: &job.name,
             manifest,
@@ -217,6 +214,7 @@ impl Applier {
             before,
             scripts: job.scripts.as_deref(),
             retry_at: failure.map(|f| f.retry_at),
+            unconfirmed: (!job.confirmed).then(rescaled),
         };
         let outcome = self.objects.apply(&task).await;
         if matches!(outcome, Outcome::Done) && task.desired.overwrite {

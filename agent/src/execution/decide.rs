@@ -48,6 +48,9 @@ pub struct Observed {
     pub overwrite: bool,
     /// Not before then, after earlier failures with the same manifest.
     pub retry_at: Option<DateTime<Utc>>,
+    /// Whether the object carries the mark of another manifest, and the hub has not named the Work since the
+    /// agent started: an earlier life may have applied what it did not come to store.
+    pub may_be_newer: bool,
 }
 
 /// What to do.
@@ -79,6 +82,8 @@ pub enum Waiting {
     Held,
     /// Someone else keeps changing it.
     Fight,
+    /// Only the hub knows whether it is older or newer than what is wanted.
+    Hub,
 }
 
 /// Why an object is not touched.
@@ -117,6 +122,9 @@ pub fn decide(now: DateTime<Utc>, observed: &Observed) -> Decision {
         Owner::OtherWork => return Decision::Refuse(Refusal::OtherWork),
         Owner::Unmanaged => return Decision::Refuse(Refusal::Unmanaged),
     };
+    if observed.may_be_newer && !adopt {
+        return Decision::Wait(now + BACKOFF_CAP, Waiting::Hub);
+    }
     if let Some(until) = live.hold_until.filter(|until| *until > now) {
         return Decision::Wait(until, Waiting::Held);
     }
@@ -174,6 +182,32 @@ mod tests {
             live,
             overwrite: false,
             retry_at: None,
+            may_be_newer: false,
+        }
+    }
+
+    #[test]
+    fn what_may_be_newer_waits_for_the_hub() {
+        for (owner, as_wanted, want) in [
+            (Owner::ThisWork, false, Decision::Wait(at(60), Waiting::Hub)),
+            (Owner::ThisWork, true, Decision::InSync),
+            (
+                Owner::Nobody,
+                false,
+                Decision::Apply {
+                    uid: "u".into(),
+                    adopt: true,
+                },
+            ),
+        ] {
+            let observed = Observed {
+                may_be_newer: true,
+                ..observed(Some(Live {
+                    as_wanted,
+                    ..live(owner)
+                }))
+            };
+            assert_eq!(decide(at(0), &observed), want, "{owner:?} {as_wanted}");
         }
     }
 
@@ -282,11 +316,13 @@ mod tests {
             prop::option::of(live),
             any::<bool>(),
             prop::option::of(-9i64..9),
+            any::<bool>(),
         )
-            .prop_map(|(live, overwrite, retry)| Observed {
+            .prop_map(|(live, overwrite, retry, may_be_newer)| Observed {
                 live,
                 overwrite,
                 retry_at: retry.map(at),
+                may_be_newer,
             })
     }
 

@@ -63,6 +63,9 @@ pub struct Task<'a> {
     pub scripts: Option<&'a Scripts>,
     /// Not before then.
     pub retry_at: Option<DateTime<Utc>>,
+    /// Where the hub has not named the Work in this life: the mark that the same manifest leaves where an
+    /// autoscaler came or went.
+    pub unconfirmed: Option<u64>,
 }
 
 impl Task<'_> {
@@ -70,6 +73,14 @@ impl Task<'_> {
     fn asks_retention(&self) -> bool {
         let rules = self.scripts.and_then(|it| it.of(&self.resource.gvk));
         rules.is_some_and(|rules| rules.has(Operation::Retain))
+    }
+
+    /// Whether an object with this mark may have been changed later than the Work was stored.
+    fn may_be_newer(&self, mark: Option<u64>) -> bool {
+        let (Some(rescaled), Some(mark)) = (self.unconfirmed, mark) else {
+            return false;
+        };
+        mark != self.desired.hash && mark != rescaled
     }
 
     /// Whether metadata says all there is to know of the object.
@@ -137,10 +148,15 @@ impl ObjectApplier {
             (known, _) => known,
         };
         let live_uid = live.as_ref().map(|live| live.uid.clone());
+        let mark = match &found {
+            Some(found) => found.meta.hash,
+            None => self.state.lock().live(&task.key).and_then(|it| it.hash),
+        };
         let observed = Observed {
             live,
             overwrite: task.desired.overwrite,
             retry_at: task.retry_at,
+            may_be_newer: task.may_be_newer(mark),
         };
         match decide(self.clock.now(), &observed) {
             Decision::InSync => {

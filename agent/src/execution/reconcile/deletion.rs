@@ -63,6 +63,9 @@ impl Deletion {
             let preserve = record.preserve || self.keeps_workloads();
             (preserve, record.foreground, record.has_finalizer())
         };
+        // A later life that does not hear of the hub would make again what is gone. A store that fails does not
+        // keep what is to go.
+        self.persister.deletion_is_stored(name).await;
         let mut keys = self.keys_of(&job).await;
         let past = {
             let state = self.state.lock();

@@ -26,6 +26,8 @@ pub struct Job {
     pub scripts: Option<Arc<Scripts>>,
     /// Whether this process has not worked on it yet.
     pub first: bool,
+    /// Whether the hub has named it in this life.
+    pub confirmed: bool,
 }
 
 impl Job {
@@ -43,6 +45,7 @@ impl Job {
             before: before.into_iter().flatten().flatten().collect(),
             scripts: record.scripts.clone(),
             first: record.items.is_empty(),
+            confirmed: record.confirmed,
         })
     }
 

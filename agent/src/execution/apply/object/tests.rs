@@ -45,6 +45,7 @@ async fn apply(parts: &Handles) -> Outcome {
         before: None,
         scripts: None,
         retry_at: None,
+        unconfirmed: None,
     };
     objects.apply(&task).await
 }
@@ -139,6 +140,16 @@ const TILL: &str = "GET /apis/shop.example.com/v1/namespaces/n/tills/a";
 
 /// Applies the Till `a` with these replicas and colour for a Work whose script leaves the replicas to the member.
 async fn apply_till(parts: &Handles, spec: Value, healthy: bool) -> (Outcome, Arc<ObjectKey>) {
+    apply_known_till(parts, spec, healthy, None).await
+}
+
+/// The same, perhaps not named by the hub since the agent started.
+async fn apply_known_till(
+    parts: &Handles,
+    spec: Value,
+    healthy: bool,
+    unconfirmed: Option<u64>,
+) -> (Outcome, Arc<ObjectKey>) {
     let objects = applier(parts);
     let retain = match healthy {
         true => "function Retain(d, o) d.spec.replicas = o.spec.replicas return d end",
@@ -165,6 +176,7 @@ async fn apply_till(parts: &Handles, spec: Value, healthy: bool) -> (Outcome, Ar
         before: None,
         scripts: Some(&Scripts::new(&text)),
         retry_at: Some(parts.clock.now()),
+        unconfirmed,
     };
     (objects.apply(&task).await, key)
 }
@@ -233,6 +245,31 @@ async fn a_new_manifest_is_applied_with_what_stays() {
     let applied = asked.iter().find(|(line, _)| line.starts_with("PATCH "));
     let (_, body) = applied.expect("it was applied");
     assert_eq!(body["spec"], json!({"replicas": 5, "colour": "blue"}));
+}
+
+/// An earlier life may have applied what it did not come to store.
+#[tokio::test(start_paused = true)]
+async fn what_carries_another_mark_waits_for_the_hub() {
+    let stored = json!({"replicas": 2, "colour": "blue"});
+    let lost = json!({"f:spec": {}});
+    for (mark, rescaled, heals) in [
+        (json!({"replicas": 2, "colour": "red"}), 7, false),
+        (stored.clone(), 7, true),
+    ] {
+        let (member, asked) = serving_tills(till(9, &hash_of(&mark), &lost));
+        let parts = Handles::new(scripted(|_| None).0, member).await;
+        let applied = apply_known_till(&parts, stored.clone(), true, Some(rescaled));
+        let (outcome, _) = applied.await;
+        let waits = matches!(outcome, Outcome::Later(_, Waiting::Hub));
+        assert_eq!(waits, !heals, "{mark}: {outcome:?}");
+        let wrote = lines(&asked).iter().any(|line| line.starts_with("PATCH "));
+        assert_eq!(wrote, heals, "{mark}");
+    }
+    let mark = json!({"replicas": 2, "colour": "red"});
+    let (member, _) = serving_tills(till(9, &hash_of(&mark), &lost));
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let (outcome, _) = apply_till(&parts, stored, true).await;
+    assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
 }
 
 #[tokio::test(start_paused = true)]
