@@ -79,6 +79,7 @@ pub async fn run(context: AgentContext) {
         clock: context.clock.clone(),
         chance: context.chance.clone(),
         network: None,
+        sockets: None,
     };
     let relay = match Relay::new(&context.member_config, &context.member_proxy, &env) {
         Ok(relay) => relay,

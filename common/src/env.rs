@@ -1,7 +1,7 @@
 //! What a process takes from the machine, as one value that is passed in.
 
 use crate::chance::Chance;
-use crate::network::Network;
+use crate::network::{Network, Sockets};
 use crate::time::{SharedClock, SystemClock};
 use std::sync::Arc;
 
@@ -14,6 +14,8 @@ pub struct Env {
     pub chance: Chance,
     /// What clients are connected by in place of the machine's sockets.
     pub network: Option<Arc<dyn Network>>,
+    /// What clients have in place of TCP.
+    pub sockets: Option<Arc<dyn Sockets>>,
 }
 
 impl Env {
@@ -23,6 +25,7 @@ impl Env {
             clock: Arc::new(SystemClock),
             chance: Chance::from_os(),
             network: None,
+            sockets: None,
         }
     }
 
@@ -32,6 +35,7 @@ impl Env {
             clock,
             chance: Chance::seeded(seed),
             network: None,
+            sockets: None,
         }
     }
 
@@ -40,6 +44,15 @@ impl Env {
     pub fn over(self, network: Arc<dyn Network>) -> Self {
         Self {
             network: Some(network),
+            ..self
+        }
+    }
+
+    /// The same, with all clients connected by `sockets`.
+    #[must_use]
+    pub fn through(self, sockets: Arc<dyn Sockets>) -> Self {
+        Self {
+            sockets: Some(sockets),
             ..self
         }
     }

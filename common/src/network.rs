@@ -1,6 +1,8 @@
 //! The way out of this process where it is not the machine's sockets: what a simulation has in their place.
 //!
-//! Everything above a connection is the same on both ways: which address is tried, whom a server's certificate
+//! There are two: a [`Network`] carries requests and answers, so that a whole fleet costs little, and [`Sockets`]
+//! carry bytes, with TLS and HTTP above them as they ship.
+//! Everything above a connection is the same on all ways: which address is tried, whom a server's certificate
 //! must be of, what is shown to it, deadlines, and what is done after a failure.
 
 use bytes::Bytes;
@@ -11,6 +13,7 @@ use kube::client::Body;
 use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::io;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tower::BoxError;
 use tower::util::BoxCloneService;
 
@@ -25,6 +28,17 @@ pub type Line = BoxCloneService<Request<Body>, Response<LineBody>, BoxError>;
 pub trait Network: Send + Sync {
     /// Reaches a port of a host, or says why not as a socket would.
     fn reach(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Reached>>;
+}
+
+/// A connection that carries bytes, as one over TCP does.
+pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
+/// What is in the place of TCP.
+pub trait Sockets: Send + Sync {
+    /// Connects to a port of a host, or says why not as a socket would.
+    fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Wire>>>;
 }
 
 /// Makes the connection once both ends have seen what the other one shows. It is handed the client's

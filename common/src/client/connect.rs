@@ -4,7 +4,7 @@ use super::CONNECT_TIMEOUT;
 use super::problem::Problem;
 use super::target::HostPort;
 use crate::env::Env;
-use crate::network::{Line, Network};
+use crate::network::{Line, Network, Sockets, Wire};
 use crate::proxy::{Proxy, ProxyChoice, TunnelError};
 use crate::tls::{self, ClientTls, PeerProblem};
 use futures::StreamExt as _;
@@ -26,6 +26,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
 /// A second address of the same host is tried beside the first after so long.
 const STAGGER: Duration = Duration::from_millis(300);
@@ -77,6 +78,8 @@ struct Shared {
     server_name: Option<String>,
     /// What is in the place of sockets.
     network: Option<Arc<dyn Network>>,
+    /// What is in the place of TCP.
+    sockets: Option<Arc<dyn Sockets>>,
 }
 
 impl Connector {
@@ -103,6 +106,7 @@ impl Connector {
             tls,
             server_name,
             network: env.network.clone(),
+            sockets: env.sockets.clone(),
         }))
     }
 
@@ -174,9 +178,13 @@ impl Shared {
             .proxy
             .proxy_for(address)
             .map_err(|error| Problem::Other(error.to_string()))?;
-        let tcp = match &proxy {
-            Some(proxy) => through(proxy, address).await?,
-            None => tcp(address).await?,
+        let tcp = match (&self.sockets, &proxy) {
+            (Some(sockets), _) => {
+                let connected = sockets.connect(address.host(), address.port()).await;
+                Either::Right(connected.map_err(|error| io_problem(address, &error))?)
+            }
+            (None, Some(proxy)) => Either::Left(through(proxy, address).await?),
+            (None, None) => Either::Left(tcp(address).await?),
         };
         let (tls, name) = self.tls(address)?;
         let tls = TlsConnector::from(tls.config())
@@ -353,7 +361,7 @@ impl tower::Service<http::Uri> for Connector {
 
 /// A connection inside TLS.
 pub struct Stream {
-    io: TokioIo<TlsStream<TcpStream>>,
+    io: TokioIo<TlsStream<Either<TcpStream, Box<dyn Wire>>>>,
     h2: bool,
 }
 

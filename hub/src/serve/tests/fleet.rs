@@ -4,6 +4,7 @@
 //! `seeds` runs propagation in it while everything goes wrong: `draw` makes a `plan` of a seed, `runs` plays it on a
 //! `stage` (`acts` is what people do, `faults` what lines do, `pods` what runs in members), and `ledger` keeps `books`,
 //! on which `steps` says what holds after every event and `rest` what holds at the end. `returns` has a hub come back.
+//! `bytes` has TCP, TLS and HTTP between fewer hosts, and breaks connections.
 //! `points` kills a process at each of its requests and commits (`crash`), one after the other.
 //! `signs` has agents show more often than by their Leases that they live, and `many` has very many; there they are
 //! their heartbeats alone (`beats`).
@@ -12,6 +13,7 @@ mod acts;
 mod asked;
 mod beats;
 mod books;
+mod bytes;
 mod clocks;
 mod crash;
 mod draw;

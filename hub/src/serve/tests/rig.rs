@@ -3,7 +3,8 @@
 use super::super::*;
 use crate::apiserver::audit::Audit;
 use crate::apiserver::http::Link;
-use crate::apiserver::serve::{Assembled, Foundation};
+use crate::apiserver::http::listener::Listener;
+use crate::apiserver::serve::{Assembled, Foundation, Front, Running};
 use crate::apiserver::store::{self, MemoryDisk, Store};
 use bytes::Bytes;
 use http::{Request, Response};
@@ -134,6 +135,17 @@ impl Served {
         }
     }
 
+    /// Lets others in over what `listener` accepts.
+    pub(super) fn listen(
+        self,
+        listener: impl Listener,
+        at: SocketAddr,
+        front: Front,
+    ) -> (Running, JoinHandle<()>) {
+        let running = self.server.listen(listener, at, front);
+        (running.expect("TLS"), self.writer)
+    }
+
     pub(super) async fn end(self) {
         self.server.end().await;
         self.writer.await.expect("ends");
@@ -218,6 +230,16 @@ impl SimulatedHub {
         let ended = self.running.await.expect("joins");
         ended.expect("ends in order");
         self.served.end().await;
+    }
+
+    /// Lets others in over what `listener` accepts, for as long as what is returned lives.
+    pub(super) fn listen(
+        self,
+        listener: impl Listener,
+        at: SocketAddr,
+        front: Front,
+    ) -> impl Sized {
+        (self.served.listen(listener, at, front), self.running)
     }
 
     /// Whether its controllers have ended by themselves.

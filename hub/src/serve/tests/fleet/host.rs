@@ -66,7 +66,7 @@ pub(super) fn chain(keys: &Keys, ip: IpAddr, now: DateTime<Utc>) -> Vec<Certific
     made.expect("a certificate").key.cert.clone()
 }
 
-fn ip(number: u8) -> Ipv4Addr {
+pub(super) fn ip(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, 10 + number)
 }
 
@@ -75,12 +75,28 @@ fn address(number: u8) -> HostPort {
 }
 
 /// Members beyond the third have an authority in common with one of the first three.
-fn authority_of(number: u8) -> usize {
+pub(super) fn authority_of(number: u8) -> usize {
     usize::from(number - 1) % 3 + 1
 }
 
-fn data(dir: &Path, number: u8) -> PathBuf {
+/// Where a member keeps its keys.
+pub(super) fn data(dir: &Path, number: u8) -> PathBuf {
     dir.join(format!("member{number}"))
+}
+
+/// Writes the file by which a member's agent reaches it.
+pub(super) fn kubeconfig_of_agent(dir: &Path, number: u8, keys: &Keys, now: DateTime<Utc>) {
+    let groups = [
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{AGENT_NAMESPACE}"),
+    ];
+    let user = format!("system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_NAME}");
+    // Longer than clocks are wrong.
+    let until = now + chrono::Duration::days(30);
+    let url = address(number).url();
+    let made = kubeconfig::make(keys, &url, &user, &groups, now, until);
+    let path = dir.join(format!("m{number}.kubeconfig"));
+    fs::write(path, made.expect("made")).expect("written");
 }
 
 /// A member.
@@ -103,18 +119,7 @@ impl Member {
         authority(&data(dir, number), authority_of(number));
         let member = Self::on(disk, dir, number, world, env).await;
         member.lay_foundation().await;
-        let now = env.clock.now();
-        let groups = [
-            "system:serviceaccounts".to_owned(),
-            format!("system:serviceaccounts:{AGENT_NAMESPACE}"),
-        ];
-        let user = format!("system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_NAME}");
-        // Longer than clocks are wrong.
-        let until = now + chrono::Duration::days(30);
-        let url = address(number).url();
-        let made = kubeconfig::make(&member.served.keys, &url, &user, &groups, now, until);
-        let path = dir.join(format!("m{number}.kubeconfig"));
-        fs::write(path, made.expect("made")).expect("written");
+        kubeconfig_of_agent(dir, number, &member.served.keys, env.clock.now());
         member
     }
 
@@ -169,6 +174,29 @@ struct Flags {
     run: RunArgs,
 }
 
+/// What a member's agent is told, which is handed this.
+pub(super) fn config(dir: &Path, number: u8, hand: &Hand, by_files: bool) -> Config {
+    let name = format!("m{number}");
+    let path = |what: &str| dir.join(format!("{name}.{what}")).display().to_string();
+    fs::write(path("token"), &hand.token).expect("written");
+    let mut flags = vec![
+        "towline-agent".to_owned(),
+        format!("--kubeconfig={}", path("kubeconfig")),
+        format!("--hub={HUB}"),
+        format!("--cluster-name={name}"),
+        format!("--token-file={}", path("token")),
+        format!("--discovery-token-ca-cert-hash={}", hand.pin),
+        "--health-probe-bind-address=0".to_owned(),
+        "--metrics-bind-address=0".to_owned(),
+        format!("--cert-expiration-seconds={}", hand.life),
+    ];
+    if by_files {
+        flags.push(format!("--state-dir={}", path("state")));
+    }
+    let config = Flags::try_parse_from(flags).expect("flags").run;
+    config.into_config().expect("valid")
+}
+
 /// An agent that does not run.
 pub(super) struct Stopped {
     config: Config,
@@ -195,23 +223,6 @@ impl Agent {
         env: &Env,
     ) -> Self {
         let Member { name, number, .. } = member;
-        let path = |what: &str| dir.join(format!("{name}.{what}")).display().to_string();
-        fs::write(path("token"), &hand.token).expect("written");
-        let mut flags = vec![
-            "towline-agent".to_owned(),
-            format!("--kubeconfig={}", path("kubeconfig")),
-            format!("--hub={HUB}"),
-            format!("--cluster-name={name}"),
-            format!("--token-file={}", path("token")),
-            format!("--discovery-token-ca-cert-hash={}", hand.pin),
-            "--health-probe-bind-address=0".to_owned(),
-            "--metrics-bind-address=0".to_owned(),
-            format!("--cert-expiration-seconds={}", hand.life),
-        ];
-        if by_files {
-            flags.push(format!("--state-dir={}", path("state")));
-        }
-        let config = Flags::try_parse_from(flags).expect("flags").run;
         let wires = Wires {
             world: world.clone(),
             host: name.clone(),
@@ -219,7 +230,7 @@ impl Agent {
             delays: env.chance.shared_stream("network"),
         };
         let stopped = Stopped {
-            config: config.into_config().expect("valid"),
+            config: config(dir, *number, hand, by_files),
             env: env.clone().over(Arc::new(wires)),
             error: None,
         };

@@ -6,6 +6,7 @@ use super::image::image;
 use super::plan::{Act, Plan, What};
 use super::stage::Stage;
 use super::{acts, rest};
+use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -61,14 +62,17 @@ pub(super) fn run(plan: &Plan, keep: Keep) -> Outcome {
     // Made before anything else, in a world of its own.
     image(plan.members);
     let live = || alone(LocalSet::new().run_until(live(plan, keep)));
-    catch_unwind(AssertUnwindSafe(live)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
-        Outcome {
-            problems: vec![format!("panic: {}", text.unwrap_or_default())],
-            ..Outcome::default()
-        }
+    catch_unwind(AssertUnwindSafe(live)).unwrap_or_else(|panic| Outcome {
+        problems: vec![format!("panic: {}", panicked(panic.as_ref()))],
+        ..Outcome::default()
     })
+}
+
+/// What a panic says.
+pub(super) fn panicked(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
+    text.unwrap_or_default()
 }
 
 /// What happens at one time.
