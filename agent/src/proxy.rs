@@ -5,6 +5,7 @@
 
 mod account;
 pub mod decide;
+mod listed;
 mod open;
 mod pass;
 mod refusal;

@@ -70,6 +70,9 @@ pub async fn remove_from_member(
     space
         .delete_cluster_wide::<ClusterRole>(names::PROXY_NAME)
         .await?;
+    space
+        .delete_cluster_wide::<Namespace>(names::USERS_NAMESPACE)
+        .await?;
     // What limits those rights goes after them.
     space
         .delete_cluster_wide::<ValidatingAdmissionPolicyBinding>(names::AGENT_NAME)
@@ -249,6 +252,8 @@ mod tests {
             Some("DELETE /api/v1/namespaces/towline-system")
         );
         assert!(!asked_of.iter().any(|line| line == CREDENTIALS));
+        let users = "DELETE /api/v1/namespaces/towline-users";
+        assert!(asked_of.iter().any(|line| line == users));
         // What takes nothing along is followed by it.
         let asked_of = asked(names::AGENT_NAMESPACE, false).await;
         assert_eq!(asked_of.last().map(String::as_str), Some(CREDENTIALS));

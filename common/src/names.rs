@@ -16,6 +16,8 @@ pub const PUSH_NAME: &str = "towline-push";
 pub const PUSH_USER: &str = "towline:push";
 /// Namespace of the agent in a member.
 pub const AGENT_NAMESPACE: &str = "towline-system";
+/// Namespace of a member whose ServiceAccounts users of the hub are, where its owner lets them in so.
+pub const USERS_NAMESPACE: &str = "towline-users";
 /// Name of everything of the agent in a member that is not named otherwise: ServiceAccount,
 /// Deployment, roles and their bindings, and the Lease of its replicas.
 pub const AGENT_NAME: &str = "towline-agent";

@@ -5,7 +5,7 @@
 //! whoever may take the Pod Security labels off those namespaces: a Namespace is judged as what lies in it.
 //! `manifests/agent/policy.yaml` says the same to the member's API server about the agent's ServiceAccount.
 
-use crate::names::{AGENT_NAME, is_dns_label};
+use crate::names::{AGENT_NAME, USERS_NAMESPACE, is_dns_label};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -55,7 +55,7 @@ pub enum InvalidNamespace {
     /// Works reach it anyway.
     #[error("{ALLOW_NAMESPACE} {0:?}: that namespace is not reserved, Works reach it anyway")]
     NotReserved(String),
-    /// Whoever may start a Pod there has the agent's key.
+    /// It is the agent's, or that of the users whom it lets in.
     #[error("{ALLOW_NAMESPACE} {0:?}: that namespace is the agent's own and cannot be allowed")]
     Home(String),
 }
@@ -72,7 +72,8 @@ impl Reserved {
         };
         for namespace in allowed {
             let namespace = namespace.as_ref().to_owned();
-            if namespace == home {
+            // Whoever may start a Pod there has the agent's key, or is whichever user of the hub they like.
+            if namespace == home || namespace == USERS_NAMESPACE {
                 return Err(InvalidNamespace::Home(namespace));
             }
             if !is_dns_label(&namespace) {

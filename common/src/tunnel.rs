@@ -5,7 +5,9 @@
 //! passes them on to its member's API server and to nothing else. Neither end sends a credential to the other. A
 //! connection that is taken over (exec, attach, port-forward) is a CONNECT stream with a `:protocol`, RFC 8441.
 
+mod account;
 pub mod cause;
+mod comes;
 pub mod headers;
 mod identity;
 mod join;
@@ -13,6 +15,8 @@ mod mode;
 mod path;
 mod place;
 
+pub use account::{service_account, service_account_user};
+pub use comes::Comes;
 pub use identity::{
     AUTHENTICATED, HUB_PREFIX, Identity, PROXIED, PROXIED_USER, Unfit, in_member, on_hub,
 };

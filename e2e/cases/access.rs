@@ -3,6 +3,7 @@
 
 mod attacks;
 mod clients;
+mod constrained;
 mod door;
 mod ends;
 mod fleet;
@@ -20,5 +21,6 @@ mod oneself;
 mod promote;
 mod replicas;
 mod rig;
+mod service_accounts;
 mod tunnels;
 mod watch;

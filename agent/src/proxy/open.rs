@@ -1,6 +1,7 @@
 //! What is under way for users of the hub, so that it ends when the member's owner lets one of them in no more.
 
-use super::account::{Account, Listed, Whom};
+use super::account::Account;
+use super::listed::{Listed, Whom};
 use bytes::Bytes;
 use common::lock::lock;
 use common::tunnel::Identity;
@@ -158,7 +159,7 @@ mod tests {
                 {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": names},
             ]))
             .expect("rules");
-            Listed::of(&rules)
+            Listed::of(&rules, &[])
         };
         let before = listed(&["ann", "bob"]);
         let open = Arc::new(Open::default());

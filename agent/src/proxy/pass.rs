@@ -56,10 +56,12 @@ impl Passer {
     /// Answers a request that came through the tunnel.
     pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let answered = self.passed(request).await;
-        answered.unwrap_or_else(|refusal| {
-            tracing::debug!(%refusal, "a request of a user of the hub is refused");
-            refusal.answer(self.cluster.as_str())
-        })
+        answered.unwrap_or_else(|refusal| self.refused(&refusal))
+    }
+
+    fn refused(&self, refusal: &Refusal) -> Response<Body> {
+        tracing::debug!(%refusal, "a request of a user of the hub is refused");
+        refusal.answer(self.cluster.as_str())
     }
 
     async fn passed(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
@@ -76,8 +78,16 @@ impl Passer {
         }
         let acting = self.account.acting().await;
         let acting = acting.map_err(|error| Refusal::Unavailable(chain(&error).to_string()))?;
-        let whom = acting.listed.whom(&meant.identity);
-        let whom = whom.map_err(|why| Refusal::Forbidden(cause::NOT_LET_IN, why.to_string()))?;
+        let comes = HeaderValue::from_static(acting.listed.comes().as_str());
+        let whom = match acting.listed.whom(&meant.identity) {
+            Ok(whom) => whom,
+            Err(why) => {
+                let refusal = Refusal::Forbidden(cause::NOT_LET_IN, why.to_string());
+                let mut answer = self.refused(&refusal);
+                answer.headers_mut().insert(headers::COMES, comes);
+                return Ok(answer);
+            }
+        };
         let mut sent = headers::asked(&head.headers, meant.protocol.is_some());
         sent.insert(AUTHORIZATION, acting.bearer);
         name(&mut sent, IMPERSONATE_USER, &whom.user)?;
@@ -114,6 +124,7 @@ impl Passer {
             }
             _ => whole(answer, told)?,
         };
+        answer.headers_mut().insert(headers::COMES, comes);
         for group in &left_out {
             warn(&mut answer, &self.cluster, group);
         }

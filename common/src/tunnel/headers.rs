@@ -25,6 +25,9 @@ pub const UPGRADE: &str = "towline-upgrade";
 /// How the tunnel stands, from the hub to whoever asked through it: [`Stands`].
 pub const TUNNEL: &str = "towline-tunnel";
 
+/// As whom users of the hub come into the member, from the agent to whoever asked: [`super::Comes`].
+pub const COMES: &str = "towline-comes-as";
+
 /// How a tunnel stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stands {
@@ -76,7 +79,7 @@ const TAKING_OVER: [HeaderName; 3] = [
     SEC_WEBSOCKET_VERSION,
 ];
 /// Of a member.
-const ANSWERED: [HeaderName; 22] = [
+const ANSWERED: [HeaderName; 23] = [
     ACCEPT_RANGES,
     CACHE_CONTROL,
     CONTENT_DISPOSITION,
@@ -99,6 +102,7 @@ const ANSWERED: [HeaderName; 22] = [
     HeaderName::from_static("x-kubernetes-pf-flowschema-uid"),
     HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid"),
     HeaderName::from_static(UPGRADE),
+    HeaderName::from_static(COMES),
 ];
 
 /// What of a client's headers the member may see.
@@ -184,7 +188,9 @@ mod tests {
             "audit-id",
             "connection",
             TUNNEL,
+            USER,
+            COMES,
         ]);
-        assert_eq!(answered(&came), all(&["content-type"]));
+        assert_eq!(answered(&came), all(&["content-type", COMES]));
     }
 }

@@ -1,41 +1,23 @@
 //! A member whose owner lets groups of the hub in: whoever is in one comes as one user, and is somebody by the group
 //! alone.
 
-use super::rig::{Stage, apply, ask, ask_with, becomes, reach, to};
-use crate::env::client;
+use super::rig::{Stage, apply, ask, becomes, reach, to, whoami};
 use anyhow::{Context as _, Result, ensure};
-use common::names::{AGENT_NAMESPACE, PROXY_NAME};
+use common::names::PROXY_NAME;
 use common::tunnel::{PROXIED, PROXIED_USER};
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
 /// What `towline register` with these flags lets the agent's account be.
 async fn rules(stage: &Stage, flags: &[&str]) -> Result<Value> {
-    let address = stage.fleet.address.clone();
-    let mut words = vec!["register", &address, "--print", "--cluster-name", "m1"];
-    let pin = stage.fleet.pin.clone();
-    words.extend([
-        "--token",
-        "abcdef.0123456789abcdef",
-        "--discovery-token-ca-cert-hash",
-        &pin,
-    ]);
-    words.extend(flags);
-    let printed = stage.fleet.towline.cli(words).await?.ok()?.stdout;
-    for document in serde_yaml::Deserializer::from_str(&printed) {
-        let object = Value::deserialize(document)?;
-        if object["kind"] == "ClusterRole" && object["metadata"]["name"] == PROXY_NAME {
-            return Ok(object["rules"].clone());
-        }
-    }
-    anyhow::bail!("no role: {printed}")
+    let printed = stage.printed(flags).await?;
+    let named = |it: &&Value| it["kind"] == "ClusterRole" && it["metadata"]["name"] == PROXY_NAME;
+    let role = printed.iter().find(named).context("no role")?;
+    Ok(role["rules"].clone())
 }
 
 async fn let_in(stage: &Stage, rules: &Value) -> Result<()> {
@@ -45,14 +27,6 @@ async fn let_in(stage: &Stage, rules: &Value) -> Result<()> {
         .patch(PROXY_NAME, &PatchParams::default(), &patch)
         .await?;
     Ok(())
-}
-
-/// Who somebody is in the member.
-async fn whoami(client: &Client) -> Result<Value> {
-    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-    let said = ask_with(client, "POST", &to("m1", REVIEWS), &[], Some(&review)).await?;
-    let said: Value = serde_json::from_str(&said.is(201, "userInfo")?.body)?;
-    Ok(said["status"]["userInfo"].clone())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,6 +79,7 @@ async fn access_lets_groups_in() -> Result<()> {
     )
     .await?;
     captured(&stage).await?;
+    granted(&stage).await?;
 
     // One by name besides, who is herself.
     let mut more = rules.clone();
@@ -121,15 +96,58 @@ async fn access_lets_groups_in() -> Result<()> {
     Ok(())
 }
 
+/// A role for a user gives nothing there, and is refused before anything is written; one for a group holds.
+async fn granted(stage: &Stage) -> Result<()> {
+    let user = ["access", "grant", "dora", "-C", "m1", "-n", "default"];
+    let idle = stage.fleet.cli(&user).await?;
+    ensure!(
+        idle.code == 7
+            && idle
+                .stderr
+                .contains("users of the hub come into m1 as members of groups")
+            && idle.stderr.contains("towline access grant GROUP --group"),
+        "{idle:?}"
+    );
+    let nothing = stage.fleet.cli(&["access", "list", "dora"]).await?;
+    ensure!(nothing.stdout.trim().is_empty(), "{nothing:?}");
+    let dora = stage.client("dora", &["dev"]).await?;
+    ask(&dora, "GET", &to("m1", MAPS), &[])
+        .await?
+        .is(403, "clusters/proxy")?;
+    let group = [
+        "access", "grant", "dev", "--group", "-C", "m1", "-n", "default", "--wait", "0",
+    ];
+    stage.fleet.cli(&group).await?.ok()?;
+    becomes(&dora, &to("m1", MAPS), 200, "here").await?;
+    // By name she is bound as she is known there, and not let in.
+    let named = [
+        "access",
+        "grant",
+        "dora",
+        "-C",
+        "m1",
+        "-n",
+        "default",
+        "--by-name",
+    ];
+    let named = stage.fleet.cli(&named).await?;
+    ensure!(
+        named.code == 7 && named.stderr.contains("--proxy-user +dora"),
+        "{named:?}"
+    );
+    for revoke in [
+        &["access", "revoke", "dev", "--group", "--all"][..],
+        &["access", "revoke", "dora", "--all"],
+    ] {
+        stage.fleet.cli(revoke).await?.ok()?;
+    }
+    Ok(())
+}
+
 /// Whoever has the agent's account may be the one user in the groups that are listed, whatever name stands beside, and
 /// nobody else.
 async fn captured(stage: &Stage) -> Result<()> {
-    let account = format!("system:serviceaccount:{AGENT_NAMESPACE}:{PROXY_NAME}");
-    let of_all = format!("system:serviceaccounts:{AGENT_NAMESPACE}");
-    let path = stage.scratch.join("captured.kubeconfig");
-    let plane = &stage.lab.members[0];
-    let kubeconfig = plane.kubeconfig_for(&path, &account, &["system:serviceaccounts", &of_all])?;
-    let captured = client(&kubeconfig).await?;
+    let captured = stage.captured().await?;
     let extra = "impersonate-extra-towline.dev%2fuser";
     let as_dev = [("impersonate-user", PROXIED), ("impersonate-group", "dev")];
     ask(&captured, "GET", SECRETS, &as_dev)

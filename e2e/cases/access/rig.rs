@@ -1,8 +1,8 @@
 //! A hub with a member that lets Ann in, and requests of whoever it may be.
 
 use crate::env::{
-    Fleet, Identity, Lab, LabOptions, Parts, Plane, PlaneOptions, Process, Scratch, free_port,
-    http_get, start_hub, wait_for,
+    Fleet, Identity, Lab, LabOptions, Parts, Plane, PlaneOptions, Process, Scratch, client,
+    free_port, http_get, start_hub, wait_for,
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use common::client::{ClientOptions, Credentials, HostPort, HubTarget, kubeconfig_client};
@@ -215,6 +215,27 @@ impl Stage {
         self.lab.members[0].client().await
     }
 
+    /// What `towline register` would install in the member with these flags.
+    pub(super) async fn printed(&self, flags: &[&str]) -> Result<Vec<Value>> {
+        let (address, pin) = (&self.fleet.address, &self.fleet.pin);
+        let mut words = vec!["register", address, "--print", "--cluster-name", "m1"];
+        words.extend(["--token", "abcdef.0123456789abcdef"]);
+        words.extend(["--discovery-token-ca-cert-hash", pin]);
+        words.extend(flags);
+        documents(&self.fleet.towline.cli(words).await?.ok()?.stdout)
+    }
+
+    /// A client of the member with what the account has that acts as users of the hub, as whoever took the agent's
+    /// credentials has it.
+    pub(super) async fn captured(&self) -> Result<Client> {
+        let account = format!("system:serviceaccount:{AGENT_NAMESPACE}:{PROXY_NAME}");
+        let of_all = format!("system:serviceaccounts:{AGENT_NAMESPACE}");
+        let path = self.scratch.join("captured.kubeconfig");
+        let groups = ["system:serviceaccounts", &of_all];
+        let kubeconfig = self.lab.members[0].kubeconfig_for(&path, &account, &groups)?;
+        client(&kubeconfig).await
+    }
+
     /// Ends everything; what it wrote is not kept.
     pub(super) async fn passed(mut self) {
         let _ = self.agent.stop(LONG).await;
@@ -275,17 +296,28 @@ async fn owner(fleet: &Fleet, member: &Plane, words: &[&str], typed: &Typed) -> 
         let (at, hub) = (2, fleet.address.clone());
         all.insert(at, hub);
     }
-    let printed = fleet.towline.cli(&all).await?.ok()?.stdout;
-    let mut objects = Vec::new();
-    for document in serde_yaml::Deserializer::from_str(&printed) {
-        objects.push(Value::deserialize(document)?);
-    }
+    let mut objects = documents(&fleet.towline.cli(&all).await?.ok()?.stdout)?;
     let kept = |object: &Value| {
         let kind = object["kind"].as_str().unwrap_or_default();
         kind != "Deployment" && !kind.starts_with("ValidatingAdmission")
     };
     objects.retain(kept);
     apply(&member.client().await?, objects).await
+}
+
+fn documents(text: &str) -> Result<Vec<Value>> {
+    let documents = serde_yaml::Deserializer::from_str(text);
+    let objects = documents.map(Value::deserialize);
+    Ok(objects.collect::<Result<_, _>>()?)
+}
+
+/// Who somebody is in the member m1.
+pub(super) async fn whoami(client: &Client) -> Result<Value> {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = to("m1", "/apis/authentication.k8s.io/v1/selfsubjectreviews");
+    let said = ask_with(client, "POST", &path, &[], Some(&review)).await?;
+    let said: Value = serde_json::from_str(&said.is(201, "userInfo")?.body)?;
+    Ok(said["status"]["userInfo"].clone())
 }
 
 /// Where tunnels are taken, for whoever has this certificate.

@@ -4,6 +4,7 @@
 //! which roles it may bind, stays its owner's word: what is missing of that is what the owner is told to type.
 
 pub(super) mod asking;
+mod bound;
 mod grant;
 mod hub;
 pub(super) mod standing;
@@ -12,6 +13,7 @@ use super::kubeconfig::way;
 use super::output::{Done, Named as _};
 use super::{CliError, ConnectArgs, Format, Kind, Output, clusters};
 use asking::Asking;
+use bound::{Idle, bound};
 use common::api::work::Work;
 use common::duration;
 use common::names::ClusterName;
@@ -103,6 +105,10 @@ struct GrantArgs {
     /// Namespace of the members in which the role holds; default: in all of each, and in what is in no namespace.
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
+    /// Bind the user or group by that name, where others come in as members of groups or as ServiceAccounts, and the
+    /// member's owner names this one besides.
+    #[arg(long)]
+    by_name: bool,
     /// How long to wait until members have it; 0 not to wait, and not to ask whether they let anybody in. What a member
     /// refused its agent tries again within a minute.
     #[arg(long, value_name = "DURATION", default_value = "90s", value_parser = duration::parse)]
@@ -179,21 +185,23 @@ async fn grant(args: GrantArgs, output: &Output) -> Result<(), CliError> {
     let way = way(&client, first).await?;
     let hub = Hub::new(client.clone());
     let progress = output.progress(format!("granting in {} clusters", meant.len()));
+    let asking = Asking::oneself(&client, way);
+    let grants = bound_in(&hub, &asking, &grant, meant, args.by_name).await?;
     let mut awaited = Awaited {
-        meant,
+        grants,
         new: BTreeSet::new(),
         deadline: Instant::now() + args.wait,
     };
-    for name in &awaited.meant {
+    for (name, grant) in &awaited.grants {
         let cluster = ClusterName::parse(name);
         let cluster = cluster.map_err(|error| CliError::new(Kind::Internal, error))?;
-        if hub.put(&grant, &cluster).await? {
+        if hub.put(grant, &cluster).await? {
             awaited.new.insert(name.clone());
         }
     }
     hub.let_through(&grant.subject, |_| false).await?;
     progress.step("waiting for the members");
-    let found = awaited.settled(&hub, &grant).await?;
+    let found = awaited.settled(&hub, &grant.subject).await?;
     let let_in = match args.wait.is_zero() {
         true => BTreeMap::new(),
         false => {
@@ -204,7 +212,8 @@ async fn grant(args: GrantArgs, output: &Output) -> Result<(), CliError> {
     drop(progress);
     let all = found.into_iter().map(|(cluster, applied)| {
         let let_in = let_in.get(&cluster).cloned();
-        Standing::new(cluster, grant.clone(), applied, let_in)
+        let grant = awaited.grants.get(&cluster).unwrap_or(&grant).clone();
+        Standing::new(cluster, grant, applied, let_in)
     });
     let all: Vec<Standing> = all.collect();
     show(&all, args.output, output)?;
@@ -214,9 +223,47 @@ async fn grant(args: GrantArgs, output: &Output) -> Result<(), CliError> {
     }
 }
 
+/// The grant as it is bound in each member, by what their agents say of whom users come in as.
+async fn bound_in(
+    hub: &Hub,
+    asking: &Asking<'_>,
+    grant: &Grant,
+    meant: BTreeSet<String>,
+    by_name: bool,
+) -> Result<BTreeMap<String, Grant>, CliError> {
+    let each = meant.into_iter().map(|cluster| async move {
+        let comes = match by_name {
+            true => None,
+            false => asking.ask(&cluster).await.comes,
+        };
+        (cluster, comes)
+    });
+    let comes: BTreeMap<String, _> = stream::iter(each).buffer_unordered(AT_ONCE).collect().await;
+    let works = hub.works(Some(&grant.subject)).await?;
+    let before: Vec<(String, Grant)> = works.iter().filter_map(Grant::of).collect();
+    let mut grants = BTreeMap::new();
+    let mut idle: BTreeMap<Idle, Vec<&str>> = BTreeMap::new();
+    for (cluster, comes) in &comes {
+        let same = |it: &&(String, Grant)| {
+            let given = (&it.1.role, &it.1.namespace);
+            it.0 == *cluster && given == (&grant.role, &grant.namespace)
+        };
+        let before = before.iter().find(same).map(|(_, grant)| grant);
+        match bound(grant, *comes, before, by_name) {
+            Ok(bound) => drop(grants.insert(cluster.clone(), bound)),
+            Err(why) => idle.entry(why).or_default().push(cluster),
+        }
+    }
+    match idle.pop_first() {
+        Some((why, clusters)) => Err(why.error(grant, &clusters)),
+        None => Ok(grants),
+    }
+}
+
 /// The members that are waited for.
 struct Awaited {
-    meant: BTreeSet<String>,
+    /// The grant, as it is bound in each.
+    grants: BTreeMap<String, Grant>,
     /// Those to which it was not granted before. What others refused then they may be about to try again, because their
     /// owners mended it.
     new: BTreeSet<String>,
@@ -225,16 +272,20 @@ struct Awaited {
 
 impl Awaited {
     /// Whether each has it, once it says so or the time is over.
-    async fn settled(&self, hub: &Hub, grant: &Grant) -> Result<BTreeMap<String, Holds>, CliError> {
+    async fn settled(
+        &self,
+        hub: &Hub,
+        subject: &Named,
+    ) -> Result<BTreeMap<String, Holds>, CliError> {
         loop {
-            let works = hub.works(Some(&grant.subject)).await?;
+            let works = hub.works(Some(subject)).await?;
             let theirs = works.iter().filter_map(|work| {
                 let (cluster, carried) = Grant::of(work)?;
-                (carried == *grant).then(|| (cluster, applied(work)))
+                (self.grants.get(&cluster) == Some(&carried)).then(|| (cluster, applied(work)))
             });
             let mut theirs: BTreeMap<String, Holds> = theirs.collect();
             let gone = || Holds::No(Why::Other("somebody revoked it meanwhile".to_owned()));
-            let found = self.meant.iter().map(|cluster| {
+            let found = self.grants.keys().map(|cluster| {
                 let holds = theirs.remove(cluster);
                 (cluster.clone(), holds.unwrap_or_else(gone))
             });
@@ -254,7 +305,7 @@ impl Awaited {
     /// Whether each lets them in.
     async fn asked(&self, asking: &Result<Asking<'_>, String>) -> BTreeMap<String, Holds> {
         let patience = self.deadline.min(Instant::now() + KNOWN);
-        let each = self.meant.iter().map(|cluster| async move {
+        let each = self.grants.keys().map(|cluster| async move {
             let asking = match asking {
                 Ok(asking) => asking,
                 Err(why) => return (cluster.clone(), Holds::Unknown(why.clone())),

@@ -98,7 +98,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
             .hint("Name the cluster's own kubeconfig by --cluster-kubeconfig FILE."));
     }
     let found = hub.find(&id).await?;
-    let beside = Beside::look(member.clone(), rights, found.joined.as_ref()).await?;
+    let mut beside = Beside::look(member.clone(), rights, found.joined.as_ref()).await?;
 
     beside.apply(output).await?;
     let account = account::token(&member).await?;

@@ -11,6 +11,7 @@ mod hub;
 mod list;
 mod objects;
 mod proxy;
+mod reading;
 mod settings;
 mod wait;
 
@@ -90,6 +91,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     if settings.proxy.lets_nobody_in() {
         output.note("no user of the hub is let in yet: name who is, by --proxy-user");
     }
+    member.constrain(&mut settings.proxy, output).await?;
     let before = member.status().await?;
     settings.tell_guards(member.apply_foundation(&settings).await?, output);
     let handed = member.hand_over(&bootstrap).await?;

@@ -4,7 +4,9 @@ use super::account::groups;
 use crate::apiserver::authz::{Attributes, Authorizer};
 use crate::apiserver::caller::{ANONYMOUS, AUTHENTICATED, Caller, UNAUTHENTICATED};
 use crate::apiserver::error::ApiError;
+use crate::apiserver::names::subdomain;
 use crate::go::quote;
+use common::names::is_dns_label;
 use http::{HeaderMap, HeaderValue};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -69,6 +71,7 @@ pub fn impersonated(
             shown_extra(extra),
         )));
     }
+    let alone = named_groups.is_empty() && uid.is_empty() && extra.is_empty();
     let check = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
         let asked = Attributes {
             verb: "impersonate".to_owned(),
@@ -87,8 +90,14 @@ pub fn impersonated(
             return Err(asked.forbidden(caller, &decision.reason));
         }
         // What is told is that not even this one request may be made as somebody else.
+        let mode = match (service_account(user), alone) {
+            (None, _) => "user-info",
+            (Some(_), true) => "serviceaccount",
+            // No narrower right is one for an account with groups of somebody's choice.
+            (Some(_), false) => return Err(asked.forbidden(caller, &decision.reason)),
+        };
         let narrow = Attributes {
-            verb: format!("impersonate-on:user-info:{}", wanted.verb),
+            verb: format!("impersonate-on:{mode}:{}", wanted.verb),
             ..wanted.clone()
         };
         Err(narrow.forbidden(caller, &decision.reason))
@@ -159,8 +168,8 @@ fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user
         .strip_prefix("system:serviceaccount:")?
         .split_once(':')?;
-    let plain = |part: &str| !part.is_empty() && !part.contains(':');
-    (plain(namespace) && plain(name)).then_some((namespace, name))
+    let is_name = |name: &str| subdomain(name).is_empty();
+    (is_dns_label(namespace) && is_name(name)).then_some((namespace, name))
 }
 
 /// What a header says. One that cannot be read must not be taken for one that is not there: the caller
@@ -277,5 +286,33 @@ mod tests {
             act(&[MASTERS], &[(GROUP, "a")]).map_err(|e| e.code),
             Err(400)
         );
+    }
+
+    /// As kube-apiserver 1.36 tells it: an account alone, one with groups that somebody chose, and what is none.
+    #[test]
+    fn an_account_is_told_as_one() {
+        for (user, groups, says) in [
+            (
+                "n:s",
+                &[][..],
+                "cannot impersonate-on:serviceaccount:list resource \"configmaps\"",
+            ),
+            (
+                "n:s",
+                &["a"],
+                "cannot impersonate resource \"serviceaccounts\"",
+            ),
+            ("n:Bad", &[], "cannot impersonate-on:user-info:list"),
+            ("n:a:b", &[], "cannot impersonate-on:user-info:list"),
+        ] {
+            let user = format!("system:serviceaccount:{user}");
+            let mut headers = vec![(USER, user.as_str())];
+            headers.extend(groups.iter().map(|it| (GROUP, *it)));
+            let refused = act(&[], &headers).expect_err("no right");
+            assert!(refused.message.contains(says), "{}", refused.message);
+        }
+        let odd = act(&[MASTERS], &[(USER, "system:serviceaccount:n:Bad")]);
+        let odd = odd.expect("may").expect("acts");
+        assert_eq!(odd.groups, [AUTHENTICATED]);
     }
 }

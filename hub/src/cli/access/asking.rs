@@ -6,7 +6,7 @@ use crate::cli::kubeconfig::Way;
 use common::errors::chain;
 use common::harmless;
 use common::tunnel::headers::Stands;
-use common::tunnel::{cause, headers};
+use common::tunnel::{Comes, cause, headers};
 use http::header::{ACCEPT, CONTENT_TYPE, WARNING};
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
@@ -44,6 +44,7 @@ struct Answer {
     code: StatusCode,
     warnings: Vec<String>,
     stands: Option<Stands>,
+    comes: Option<Comes>,
     body: Value,
 }
 
@@ -56,6 +57,8 @@ pub(in crate::cli) struct Asked {
     pub(in crate::cli) denied: bool,
     /// How the tunnel stands, where there is one.
     pub(in crate::cli) stands: Option<Stands>,
+    /// As whom users come in there, where its agent says so.
+    pub(in crate::cli) comes: Option<Comes>,
 }
 
 impl<'a> Asking<'a> {
@@ -103,6 +106,7 @@ impl<'a> Asking<'a> {
             again: true,
             denied: false,
             stands: None,
+            comes: None,
         };
         match tokio::time::timeout(WITHIN, self.answer(cluster)).await {
             Err(_) => unknown(format!("it does not answer within {} s", WITHIN.as_secs())),
@@ -133,12 +137,15 @@ impl<'a> Asking<'a> {
         let warnings = warnings.collect();
         let stands = head.headers.get(headers::TUNNEL);
         let stands = stands.and_then(|it| Stands::read(it.to_str().ok()?));
+        let comes = head.headers.get(headers::COMES);
+        let comes = comes.and_then(|it| Comes::named(it.to_str().ok()?));
         let body = Limited::new(body, LONGEST).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         Ok(Answer {
             code: head.status,
             warnings,
             stands,
+            comes,
             body: serde_json::from_slice(&body).unwrap_or_default(),
         })
     }
@@ -168,6 +175,7 @@ fn judge(group: Option<&str>, cluster: &str, answer: &Answer) -> Asked {
         again,
         denied: false,
         stands: answer.stands,
+        comes: answer.comes,
     };
     let details = &answer.body["details"];
     let of = details["causes"][0]["reason"].as_str().unwrap_or_default();
@@ -216,6 +224,7 @@ mod tests {
             code: StatusCode::from_u16(code).expect("a code"),
             warnings: Vec::new(),
             stands: None,
+            comes: Some(Comes::Groups),
             body,
         }
     }
@@ -236,6 +245,7 @@ mod tests {
             again: false,
             denied: false,
             stands: None,
+            comes: Some(Comes::Groups),
         };
         let unknown = |again| Asked {
             again,

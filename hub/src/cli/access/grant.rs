@@ -5,8 +5,10 @@
 
 use common::api::work::{Work, WorkSpec, WorkloadTemplate};
 use common::labels::ACCESS;
-use common::names::{ClusterName, EXECUTION_PREFIX, is_dns_label};
-use common::tunnel::{AUTHENTICATED, Identity, Unfit, in_member, on_hub};
+use common::names::{ClusterName, EXECUTION_PREFIX, USERS_NAMESPACE, is_dns_label};
+use common::tunnel::{
+    AUTHENTICATED, Identity, PROXIED_USER, Unfit, in_member, on_hub, service_account,
+};
 use http::HeaderMap;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
 use kube::api::ObjectMeta;
@@ -181,13 +183,20 @@ impl fmt::Display for Named {
     }
 }
 
+/// What of a Kubernetes binding is an account of a namespace.
+const ACCOUNT: &str = "ServiceAccount";
+
 /// A role for somebody, in one namespace or in all of a member.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Grant {
     pub(super) subject: Named,
     pub(super) role: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) namespace: Option<String>,
+    /// The ServiceAccount that the user is in the member; none where they come in by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) service_account: Option<String>,
 }
 
 impl Grant {
@@ -208,14 +217,39 @@ impl Grant {
             subject,
             role: role.to_owned(),
             namespace: namespace.map(str::to_owned),
+            service_account: None,
         })
+    }
+
+    /// The same for a user who comes in as a ServiceAccount.
+    pub(super) fn as_service_account(&self) -> Self {
+        Self {
+            service_account: Some(service_account(&self.subject.in_member())),
+            ..self.clone()
+        }
+    }
+
+    /// The same as it is bound otherwise; a group is bound in one way alone.
+    pub(super) fn bound_otherwise(&self) -> Option<Self> {
+        match (self.subject.kind, &self.service_account) {
+            (Who::Group, _) => None,
+            (Who::User, None) => Some(self.as_service_account()),
+            (Who::User, Some(_)) => Some(Self {
+                service_account: None,
+                ..self.clone()
+            }),
+        }
     }
 
     /// The name of its Works and of the binding in members: another one for every other grant.
     pub(super) fn name(&self) -> String {
         let namespace = self.namespace.as_deref().unwrap_or_default();
         let subject = &self.subject;
-        let all = [subject.kind.as_str(), &subject.name, &self.role, namespace];
+        let kind = match self.service_account {
+            Some(_) => ACCOUNT,
+            None => subject.kind.as_str(),
+        };
+        let all = [kind, &subject.name, &self.role, namespace];
         format!("{NAME}{}", hex(&all))
     }
 
@@ -229,16 +263,24 @@ impl Grant {
             }
             None => "ClusterRoleBinding",
         };
+        let bound = match &self.service_account {
+            Some(account) => {
+                // Whose account that is cannot be read from its name.
+                metadata["annotations"] = json!({ (PROXIED_USER): self.subject.name });
+                json!({"kind": ACCOUNT, "name": account, "namespace": USERS_NAMESPACE})
+            }
+            None => json!({
+                "apiGroup": RBAC,
+                "kind": self.subject.kind.as_str(),
+                "name": self.subject.in_member(),
+            }),
+        };
         let binding = json!({
             "apiVersion": format!("{RBAC}/v1"),
             "kind": kind,
             "metadata": metadata,
             "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": self.role},
-            "subjects": [{
-                "apiGroup": RBAC,
-                "kind": self.subject.kind.as_str(),
-                "name": self.subject.in_member(),
-            }],
+            "subjects": [bound],
         });
         let spec = WorkSpec {
             workload: WorkloadTemplate {
@@ -260,11 +302,24 @@ impl Grant {
             return None;
         };
         let (subject, role) = (&binding["subjects"][0], &binding["roleRef"]["name"]);
-        let name = on_hub(subject["name"].as_str()?);
-        let is_group = subject["kind"] == Who::Group.as_str();
-        let subject = Named::new(name, is_group).ok()?;
+        let (is_group, is_account) = (
+            subject["kind"] == Who::Group.as_str(),
+            subject["kind"] == ACCOUNT,
+        );
+        let name = match is_account {
+            true => binding["metadata"]["annotations"][PROXIED_USER].as_str()?,
+            false => on_hub(subject["name"].as_str()?),
+        };
+        let named = Named::new(name, is_group).ok()?;
         let within = binding["metadata"]["namespace"].as_str();
-        let grant = Self::new(subject, role.as_str()?, within).ok()?;
+        let mut grant = Self::new(named, role.as_str()?, within).ok()?;
+        if is_account {
+            grant = grant.as_service_account();
+            let account = grant.service_account.as_deref();
+            if subject["namespace"] != USERS_NAMESPACE || subject["name"].as_str() != account {
+                return None;
+            }
+        }
         let own = work.metadata.name.as_deref() == Some(grant.name().as_str());
         own.then_some((cluster, grant))
     }
@@ -338,6 +393,35 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_work_binds_the_account_of_whom_it_says() {
+        let ann = grant(user("Ann@corp.com"), VIEW, Some("shop"));
+        let account = ann.as_service_account();
+        let work = account.work(&m1());
+        let binding = &work.spec.workload.manifests[0];
+        let name = service_account("Ann@corp.com");
+        assert_eq!(
+            binding["subjects"],
+            json!([{"kind": "ServiceAccount", "name": name, "namespace": "towline-users"}])
+        );
+        // One is not the other, and both are Ann's.
+        assert_ne!(work.metadata.name, ann.work(&m1()).metadata.name);
+        assert_eq!(work.metadata.labels, ann.work(&m1()).metadata.labels);
+        assert_eq!(account.bound_otherwise(), Some(ann.clone()));
+        assert_eq!(ann.bound_otherwise(), Some(account));
+        for (path, value) in [
+            ("/subjects/0/name", json!("bob")),
+            ("/subjects/0/namespace", json!("shop")),
+            ("/subjects/0/kind", json!("User")),
+            ("/metadata/annotations/towline.dev~1user", json!("bob")),
+        ] {
+            let mut other = work.clone();
+            let manifest = &mut other.spec.workload.manifests[0];
+            *manifest.pointer_mut(path).expect(path) = value;
+            assert_eq!(Grant::of(&other), None, "{path}");
+        }
+    }
+
+    #[test]
     fn the_hub_lets_through_to_clusters_by_name_and_for_what_the_role_does() {
         let ann = user("ann");
         assert!(ann.reach(std::iter::empty()).is_none());
@@ -405,7 +489,10 @@ pub(super) mod tests {
             let subject = Named::new(&name, is_group);
             prop_assume!(subject.is_ok());
             let given = grant(subject.expect("assumed"), &role, namespace.as_deref());
-            prop_assert_eq!(Grant::of(&given.work(&m1())), Some(("m1".to_owned(), given)));
+            let otherwise = given.bound_otherwise();
+            for given in [Some(given), otherwise].into_iter().flatten() {
+                prop_assert_eq!(Grant::of(&given.work(&m1())), Some(("m1".to_owned(), given)));
+            }
         }
 
         #[test]

@@ -37,21 +37,37 @@ impl Hub {
         Ok(found.items)
     }
 
-    /// Has a cluster's agent carry out a grant; one that is there already stays. Says whether it is new.
+    /// Has a cluster's agent carry out a grant; one that is there already stays, and the same as it was bound otherwise
+    /// goes. Says whether it is new.
     pub(super) async fn put(&self, grant: &Grant, cluster: &ClusterName) -> Result<bool, CliError> {
         let works = self.of_cluster(&cluster.execution_namespace());
         let made = works.create(&params(), &grant.work(cluster)).await;
-        match made {
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+        let is_new = match made {
+            Err(kube::Error::Api(status)) if status.code == 409 => false,
             Err(error) => {
                 let attempt = format!(
                     "failed to create Work {:?} for cluster {cluster}",
                     grant.name()
                 );
-                Err(CliError::api(attempt, error))
+                return Err(CliError::api(attempt, error));
             }
-            Ok(_) => Ok(true),
+            Ok(_) => true,
+        };
+        if let Some(otherwise) = grant.bound_otherwise() {
+            let name = otherwise.name();
+            let found = works.get_opt(&name).await;
+            let found = found.map_err(|error| {
+                CliError::api(
+                    format!("failed to get Work {name:?} of cluster {cluster}"),
+                    error,
+                )
+            })?;
+            let same = |work: &Work| Grant::of(work).is_some_and(|(_, it)| it == otherwise);
+            if let Some(work) = found.filter(same) {
+                self.delete(&work).await?;
+            }
         }
+        Ok(is_new)
     }
 
     /// Has the agent take back what a Work brought.

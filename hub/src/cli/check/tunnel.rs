@@ -85,6 +85,7 @@ mod tests {
             again: false,
             denied: false,
             stands: Some(stands),
+            comes: None,
         };
         let seen = |opened, asked: &Asked| judge(opened, asked).seen.map_err(|wrong| wrong.what);
         let on = Some("read-only");

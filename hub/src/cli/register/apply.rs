@@ -2,20 +2,31 @@
 
 use super::bootstrap::Bootstrap;
 use super::objects::{Object, name_installation, render};
+use super::proxy::Proxy;
+use super::reading::{Readable, is_constrained};
 use super::settings::{Installed, Settings};
-use crate::cli::{CliError, Kind};
+use crate::cli::error::request_error;
+use crate::cli::{CliError, Kind, Output};
 use common::names::{
     AGENT_NAME, AGENT_NAMESPACE, AGENT_WORKLOADS, BOOTSTRAP_SECRET, PROXY_NAME, STATUS_CONFIG_MAP,
+    USERS_NAMESPACE,
 };
+use common::rest::Call;
+use common::tunnel::Mode;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
+use serde_json::Value;
 use std::fmt::Display;
 
 const FIELD_MANAGER: &str = "towline-register";
+/// Longest metrics that are read, in bytes: those of a large API server have tens of thousands of lines.
+const METRICS_MAX: usize = 64 * 1024 * 1024;
+/// All resources of an API server in two answers; since Kubernetes 1.30.
+const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// Kind of the admission policy, with which that of its binding begins.
 const POLICY: &str = "ValidatingAdmissionPolicy";
 /// Plural names of the kinds in the files.
@@ -81,21 +92,65 @@ impl Member {
             .get_opt(PROXY_NAME)
             .await
             .map_err(failed("get the ClusterRole of who is let in"))?;
+        let of_users: Api<Role> = Api::namespaced(self.client.clone(), USERS_NAMESPACE);
+        let accounts = of_users.get_opt(PROXY_NAME).await.map_err(failed(
+            "get the Role of the ServiceAccounts that users come in as",
+        ))?;
         let json = |value| serde_json::to_value(value).unwrap_or_default();
-        let values = |role: Option<ClusterRole>| {
-            let rules = role.and_then(|role| role.rules)?;
-            let rules = rules
-                .iter()
-                .map(|rule| serde_json::to_value(rule).unwrap_or_default());
+        let values = |rules: Option<Vec<PolicyRule>>| {
+            let rules = rules?.into_iter();
+            let rules = rules.map(|rule| serde_json::to_value(rule).unwrap_or_default());
             Some(rules.collect::<Vec<_>>())
         };
         Ok(Installed {
             exists: deployment.is_some(),
             deployment: json(&deployment),
-            rules: values(role),
-            proxy: values(proxy).unwrap_or_default(),
+            rules: values(role.and_then(|role| role.rules)),
+            proxy: values(proxy.and_then(|role| role.rules)).unwrap_or_default(),
+            accounts: accounts.map(|role| values(role.rules).unwrap_or_default()),
             role: binding.map(|binding| binding.role_ref.name),
         })
+    }
+
+    /// Has the member itself judge that users who come in for reading alone read alone, where it can.
+    pub(super) async fn constrain(
+        &self,
+        proxy: &mut Proxy,
+        output: &Output,
+    ) -> Result<(), CliError> {
+        if proxy.mode != Mode::ReadOnly {
+            return Ok(());
+        }
+        match self.readable().await? {
+            Some(readable) => proxy.constrain(readable),
+            None => output.note(
+                "this API server has no constrained impersonation, as Kubernetes 1.36 or newer has, or does not say so: that users read alone is kept by the agent",
+            ),
+        }
+        Ok(())
+    }
+
+    /// What can be read in the member by name, where its API server judges what is done as somebody else; none where it
+    /// does not, or does not say.
+    async fn readable(&self) -> Result<Option<Readable>, CliError> {
+        let failed = |error| {
+            let attempt = "failed to ask the member what can be read there";
+            request_error(attempt.to_owned(), error)
+        };
+        let metrics = Call::get("/metrics", "text/plain").at_most(METRICS_MAX);
+        let metrics = match metrics.send(&self.client).await {
+            Err(error) if matches!(error.code(), Some(403 | 404)) => return Ok(None),
+            read => read.map_err(failed)?,
+        };
+        if !is_constrained(&String::from_utf8_lossy(&metrics.body)) {
+            return Ok(None);
+        }
+        let mut lists: Vec<Value> = Vec::new();
+        for path in ["/api", "/apis"] {
+            let reply = Call::get(path, DISCOVERY).send(&self.client).await;
+            lists.push(reply.and_then(|reply| reply.json()).map_err(failed)?);
+        }
+        Ok(Some(Readable::of(&lists)))
     }
 
     /// Applies everything but the Deployment. Says whether the API server keeps the admission policy: an
@@ -237,7 +292,9 @@ impl Member {
         let api: Api<DynamicObject> = if CLUSTER_WIDE.contains(&kind) {
             Api::all_with(self.client.clone(), &resource)
         } else {
-            Api::namespaced_with(self.client.clone(), AGENT_NAMESPACE, &resource)
+            let namespace = object["metadata"]["namespace"].as_str();
+            let namespace = namespace.unwrap_or(AGENT_NAMESPACE);
+            Api::namespaced_with(self.client.clone(), namespace, &resource)
         };
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let applied = api

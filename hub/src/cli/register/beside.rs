@@ -39,7 +39,9 @@ impl Beside {
     }
 
     /// Makes namespace, roles and admission policy.
-    pub(in crate::cli) async fn apply(&self, output: &Output) -> Result<(), CliError> {
+    pub(in crate::cli) async fn apply(&mut self, output: &Output) -> Result<(), CliError> {
+        let proxy = &mut self.settings.proxy;
+        self.member.constrain(proxy, output).await?;
         if self.settings.proxy.lets_nobody_in() {
             output.note("no user of the hub is let in yet: name who is, by --proxy-user");
         }

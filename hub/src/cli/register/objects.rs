@@ -42,9 +42,26 @@ const FILES: [(&str, &str); 6] = [
     ),
 ];
 
+/// The file for users who come in as ServiceAccounts.
+const USERS: (&str, &str) = (
+    "users.yaml",
+    include_str!("../../../../manifests/agent/users.yaml"),
+);
+
 /// Everything to apply, in order; the Deployment is last.
 pub(super) fn render(settings: &Settings) -> Result<Vec<Object>, CliError> {
-    let mut objects = shipped()?;
+    let mut objects = match settings.proxy.accounts() {
+        Some(rules) => {
+            let mut of_users = read(&[USERS])?;
+            let mut roles = of_users.iter_mut().filter(|it| it["kind"] == "Role");
+            if let Some(role) = roles.next() {
+                role["rules"] = rules.into();
+            }
+            of_users
+        }
+        None => Vec::new(),
+    };
+    objects.extend(read(&FILES)?);
     for object in &mut objects {
         let name = object["metadata"]["name"]
             .as_str()
@@ -91,9 +108,9 @@ pub(super) fn yaml(objects: &[Object]) -> Result<String, CliError> {
     Ok(text)
 }
 
-fn shipped() -> Result<Vec<Object>, CliError> {
+fn read(files: &[(&str, &str)]) -> Result<Vec<Object>, CliError> {
     let mut objects = Vec::new();
-    for (file, text) in FILES {
+    for (file, text) in files {
         for document in serde_yaml::Deserializer::from_str(text) {
             let object = Value::deserialize(document).map_err(|error| {
                 let error = anyhow::Error::new(error);
@@ -154,9 +171,10 @@ fn set_rules(object: &mut Object, settings: &Settings) -> Result<(), CliError> {
 mod tests {
     use super::*;
     use crate::cli::register::settings::{IMAGE, Installed, SettingsArgs};
+    use clap::Parser as _;
     use common::labels::{FIELD_MANAGER, RETAINED_FIELD_MANAGER};
     use common::names::{
-        AGENT_NAMESPACE, BOOTSTRAP_SECRET, CREDENTIALS_SECRET, STATUS_CONFIG_MAP,
+        AGENT_NAMESPACE, BOOTSTRAP_SECRET, CREDENTIALS_SECRET, STATUS_CONFIG_MAP, USERS_NAMESPACE,
         WORKS_SECRET_PREFIX,
     };
     use common::reserved::{RESERVED_PREFIXES, Reserved};
@@ -176,7 +194,7 @@ mod tests {
         let objects = render(&settings()).expect("renders");
         assert_eq!(
             objects,
-            shipped().expect("parses"),
+            read(&FILES).expect("parses"),
             "defaults are those of the files"
         );
         let deployment = find(&objects, "Deployment", "towline-agent");
@@ -185,6 +203,40 @@ mod tests {
             IMAGE
         );
         assert_eq!(objects.last(), Some(deployment));
+    }
+
+    #[test]
+    fn users_who_are_accounts_have_a_namespace_of_their_own() {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            settings: SettingsArgs,
+        }
+        let flags = ["x", "--proxy=impersonate", "--proxy-as=service-accounts"];
+        let args = Cli::try_parse_from(flags).expect("flags").settings;
+        let open = Settings::resolve(args, &Installed::default()).expect("valid");
+        let objects = render(&open).expect("renders");
+        assert_eq!(objects[..3], read(&[USERS]).expect("parses")[..]);
+        assert_eq!(objects[3..].len(), read(&FILES).expect("parses").len());
+        let role = &objects[1];
+        assert_eq!(find(&objects, "Namespace", USERS_NAMESPACE), &objects[0]);
+        assert_eq!(
+            (
+                &role["kind"],
+                &role["metadata"]["name"],
+                &role["metadata"]["namespace"]
+            ),
+            (&json!("Role"), &json!(PROXY_NAME), &json!(USERS_NAMESPACE))
+        );
+        // Nothing in it gives a right in the whole cluster.
+        assert!(
+            objects[..3]
+                .iter()
+                .all(|it| !it.to_string().contains("ClusterRole"))
+        );
+        let mut others = render(&settings()).expect("renders");
+        others.retain(|it| it["metadata"]["namespace"] == USERS_NAMESPACE);
+        assert!(others.is_empty());
     }
 
     #[test]

@@ -102,6 +102,8 @@ pub(super) struct Installed {
     pub(super) role: Option<String>,
     /// Rules of the role that lists who is let in.
     pub(super) proxy: Vec<Value>,
+    /// Rules of the role of the ServiceAccounts that users come in as; none without that role.
+    pub(super) accounts: Option<Vec<Value>>,
 }
 
 /// What may be brought into the member.
@@ -169,11 +171,7 @@ impl Settings {
                 args.rights.allow_role,
                 installed.rules.as_deref().unwrap_or_default(),
             )?,
-            proxy: Proxy::resolve(
-                args.rights.proxy,
-                &pod["spec"]["containers"][0]["args"],
-                &installed.proxy,
-            )?,
+            proxy: Proxy::resolve(args.rights.proxy, installed)?,
             reserved: allowed_namespaces(args.rights.allow_namespace, pod)?,
             bootstrap_version: pod["metadata"]["annotations"][BOOTSTRAP_VERSION]
                 .as_str()
@@ -252,7 +250,7 @@ mod tests {
             }}}),
             rules: Some(vec![json!({"resources": ["secrets"]})]),
             role: Some("towline-agent-workloads".into()),
-            proxy: Vec::new(),
+            ..Installed::default()
         }
     }
 

@@ -1,7 +1,7 @@
 //! Removes from a member an agent that cannot remove itself: its own objects, by name.
 
 use crate::cli::{CliError, ConnectArgs, Output};
-use common::names::{AGENT_NAME, AGENT_NAMESPACE, AGENT_WORKLOADS, PROXY_NAME};
+use common::names::{AGENT_NAME, AGENT_NAMESPACE, AGENT_WORKLOADS, PROXY_NAME, USERS_NAMESPACE};
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
@@ -48,6 +48,7 @@ impl Member {
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         delete(&policies, AGENT_NAME).await?;
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        delete(&namespaces, USERS_NAMESPACE).await?;
         delete(&namespaces, AGENT_NAMESPACE).await?;
         let deadline = Instant::now() + PATIENCE;
         let attempt = "failed to get namespace towline-system";
