@@ -3,7 +3,7 @@
 use super::rig::{LONG, Stage, apply, is_built_in, reach};
 use crate::env::{Run, wait_for, wait_for_some};
 use anyhow::{Context as _, Result, ensure};
-use common::labels::{MANAGED, MANAGED_VALUE, WORK_NAME};
+use common::labels::{CONFLICT_RESOLUTION, MANAGED, MANAGED_VALUE, WORK_NAME};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
@@ -70,6 +70,107 @@ async fn untouched(hub: &Client) -> Result<()> {
     let found = deployments.get_opt("web").await?;
     let all = policies(hub).list(&ListParams::default()).await?;
     ensure!(found.is_none() && all.items.is_empty(), "{found:?} {all:?}");
+    Ok(())
+}
+
+/// What it refers to comes along, with a policy that says so, or waits with it for one.
+#[tokio::test(flavor = "multi_thread")]
+async fn access_promotes_what_it_refers_to() -> Result<()> {
+    let stage = Stage::set("access-promote-deps", "impersonate").await?;
+    let hub = stage.fleet.client().await?;
+    apply(&hub, vec![binding("ann-owns", "cluster-admin", None)]).await?;
+    let member = stage.member().await?;
+    apply(&member, vec![binding("ann-owns", "cluster-admin", None)]).await?;
+    let mut using = web();
+    using["spec"]["template"]["spec"]["containers"][0]["envFrom"] = json!([
+        {"configMapRef": {"name": "settings"}},
+        {"configMapRef": {"name": "nowhere", "optional": true}},
+        {"configMapRef": {"name": "shared"}},
+    ]);
+    let map = |name: &str, text: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
+            "data": {"k": text}})
+    };
+    let (settings, shared) = (map("settings", "1"), map("shared", "1"));
+    apply(&member, vec![settings, shared.clone(), using]).await?;
+    let maps: Api<ConfigMap> = Api::default_namespaced(member.clone());
+    let before = maps.get("settings").await?;
+
+    // The hub has another one of that name, which the member's would become.
+    apply(&hub, vec![map("shared", "2")]).await?;
+    let other = wait_for_some("every right", LONG, async || {
+        let run = promote(&stage, &["deploy/web", "--yes", "-d"]).await?;
+        Ok((run.code == 7).then_some(run))
+    });
+    let other = other.await?;
+    ensure!(
+        other.stderr.contains(
+            "ConfigMap default/shared exists on the hub and is another one in cluster m1"
+        ),
+        "{other:?}"
+    );
+    untouched(&hub).await?;
+    apply(&hub, vec![shared]).await?;
+
+    // Without a policy nothing goes anywhere.
+    let words = [
+        "deploy/web",
+        "--dry-run",
+        "-d=true",
+        "--auto-create-policy=false",
+        "-o",
+        "json",
+    ];
+    let alone = promote(&stage, &words).await?.ok()?;
+    let alone: Value = serde_json::from_str(&alone.stdout)?;
+    let kinds: Vec<&Value> = alone["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|it| &it["kind"])
+        .collect();
+    ensure!(
+        kinds == ["ConfigMap", "Deployment"]
+            && alone["items"][1]["metadata"]["annotations"][CONFLICT_RESOLUTION] == "overwrite",
+        "{alone}"
+    );
+    let told = ["deploy/web", "--dry-run", "--auto-create-policy=false"];
+    let told = promote(&stage, &told).await?.ok()?;
+    ensure!(
+        told.stdout
+            .contains("goes to no member until a policy selects it"),
+        "{told:?}"
+    );
+    untouched(&hub).await?;
+
+    let done = promote(&stage, &["deploy/web", "--yes", "--dependencies"])
+        .await?
+        .ok()?;
+    for said in [
+        "In m1 nothing of ConfigMap settings changes",
+        "ConfigMap default/nowhere is not in cluster m1.",
+        "ConfigMap default/shared is on the hub already.",
+        "configmap/settings created in default",
+        "deployment.apps/web created in default",
+    ] {
+        ensure!(done.stdout.contains(said), "{said}: {done:?}");
+    }
+    let policy = policies(&hub).get("web-deployment").await?;
+    ensure!(policy.data["spec"]["propagateDeps"] == true, "{policy:?}");
+    let taken = wait_for_some("its Work to take it over", LONG, async || {
+        let found = maps.get("settings").await?;
+        let marked = found
+            .labels()
+            .get(MANAGED)
+            .is_some_and(|it| it == MANAGED_VALUE);
+        Ok(marked.then_some(found))
+    });
+    let taken = taken.await?;
+    ensure!(
+        taken.metadata.uid == before.metadata.uid && taken.data == before.data,
+        "{before:?} became {taken:?}"
+    );
+    stage.passed().await;
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! What runs there goes on: the policy takes over what it finds, and leaves it when it goes. The policy is written
 //! before the template, so that no other takes the template meanwhile; where the template is refused, it goes again.
 
+mod along;
 mod foreseen;
 mod template;
 #[cfg(test)]
@@ -16,7 +17,8 @@ use super::output::Done;
 use super::{CliError, ConnectArgs, Format, Kind, Output, clusters, plan};
 use crate::plan::{Change, Options};
 use crate::snapshot::trial::{Outcome, Trial};
-use crate::snapshot::{Reader, Scope};
+use crate::snapshot::{Reader, Scope, Snapshot};
+use clap::ArgAction;
 use common::mapper::Resource;
 use common::names::ClusterName;
 use common::rest::{self, Call, JSON};
@@ -31,6 +33,7 @@ const WRITTEN: &str = "?fieldManager=towline-promote";
 #[command(after_help = "Examples:
   towline promote deployment web -n shop -C member1            it is a template from then on, and goes on running
   towline promote deploy/web -n shop -C member1 --dry-run      what would be written, and what that would change there
+  towline promote deploy/web -n shop -C member1 -d             with the ConfigMaps, Secrets and the like that it refers to
   towline promote clusterrole ops -C member1 --dry-run -o yaml the template and its policy, for a file")]
 pub(super) struct Args {
     /// The object, as kubectl names it: TYPE NAME or TYPE/NAME.
@@ -42,7 +45,32 @@ pub(super) struct Args {
     /// Its namespace; default: the kubeconfig's.
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
-    /// Name of the policy; default: NAME-KIND of the object.
+    /// Promote what it refers to as well, and have it go along: ConfigMaps, Secrets, claims and whatever the hub knows of
+    /// its kind.
+    #[arg(
+        short,
+        long,
+        alias = "deps",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    dependencies: bool,
+    /// Make a policy that keeps it in that member; without one it goes to no member until some policy selects it.
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    auto_create_policy: bool,
+    /// Name of the policy, where one is made; default: NAME-KIND of the object.
     #[arg(long, alias = "policy-name", value_name = "NAME")]
     policy: Option<String>,
     /// Have the hub try it, and write nothing.
@@ -76,66 +104,120 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         resource: &resource,
     };
     let live = there.read(&namespace, &name).await?;
-    let unmet = |error: template::Unfit| {
-        let hint = error.hint();
-        CliError::new(Kind::Unmet, error).hint(hint)
-    };
     let template = template::of(&live, &resource).map_err(unmet)?;
-    let policy = template::policy(&template, &resource, &args.cluster, args.policy.as_deref());
-    let policy = policy.map_err(unmet)?;
+    let policy = match args.auto_create_policy {
+        true => {
+            let name = args.policy.as_deref();
+            let mut policy =
+                template::policy(&template, &resource, &args.cluster, name).map_err(unmet)?;
+            policy["spec"]["propagateDeps"] = json!(args.dependencies);
+            Some(policy)
+        }
+        false => None,
+    };
+    let template = match &policy {
+        Some(_) => template,
+        None => template::taking_over(template),
+    };
 
     progress.step("asking the hub");
     let hub = Writer {
         reader: Reader::new(client.clone(), options.skips.clone()),
     };
-    let policy = hub.tried(&policy).await?;
+    let policy = match &policy {
+        Some(policy) => Some(hub.tried(policy).await?),
+        None => None,
+    };
     let template = hub.tried(&template).await?;
-    let changes = [&policy, &template].map(|it| Change::Apply(Box::new(it.made.clone())));
     let scope = Scope {
         kinds: [resource.gvk.clone()].into(),
         ..Scope::default()
     };
-    let foreseen = match hub.reader.read(&scope).await {
-        Ok(mut snapshot) => {
-            snapshot.shipped = shipped;
-            let now = SystemClock.now();
-            let plan = plan::foretold(now, &options, &hub.reader, &mut snapshot, &changes).await?;
-            let foreseen = Foreseen::of(&plan, &template.made, &policy.made, &args.cluster);
-            foreseen.map_err(|error| {
-                CliError::new(Kind::Unmet, error)
-                    .hint("Nothing was written; `towline plan -f FILE` says more of what `-o yaml` prints.")
-            })?
-        }
-        Err(error) if error.source.code() == Some(403) => Foreseen::unknown(&template.made),
+    let (mut snapshot, may_read) = match hub.reader.read(&scope).await {
+        Ok(snapshot) => (snapshot, true),
+        Err(error) if error.source.code() == Some(403) => (Snapshot::default(), false),
         Err(error) => return Err(rest_error(error)),
     };
+    snapshot.shipped = shipped;
+    let found = match args.dependencies {
+        true => {
+            let (interpreter, of) = (snapshot.interpreter(), &template.made);
+            let takes_over = policy.is_none();
+            along::find(&hub, &args.cluster, &interpreter, &resource, of, takes_over).await?
+        }
+        false => along::Found::default(),
+    };
+    let along = found.along.iter().map(|it| &it.tried);
+    let written: Vec<&Tried> = policy.iter().chain(along).chain([&template]).collect();
+    let foreseen = match may_read {
+        true => {
+            let changes = written.iter();
+            let changes = changes.map(|it| Change::Apply(Box::new(it.made.clone())));
+            let changes: Vec<Change> = changes.collect();
+            let now = SystemClock.now();
+            let plan = plan::foretold(now, &options, &hub.reader, &mut snapshot, &changes).await?;
+            match &policy {
+                Some(policy) => {
+                    let foreseen = Foreseen::of(&plan, &template.made, &policy.made, &args.cluster);
+                    foreseen.map_err(|error| {
+                        CliError::new(Kind::Unmet, error)
+                            .hint("Nothing was written; `towline plan -f FILE` says more of what `-o yaml` prints.")
+                    })?
+                }
+                None => Foreseen::without_policy(&plan, &template.made, &args.cluster),
+            }
+        }
+        false => Foreseen::unknown(&template.made),
+    };
     drop(progress);
-    let told = foreseen.text(&live, &resource, &args.cluster, output.colours());
+    let mut told = foreseen.text(&live, &resource, &args.cluster, output.colours());
+    for one in &found.along {
+        let (cluster, made) = (&args.cluster, &one.tried.made);
+        told.push_str(&foreseen.of_another(
+            &one.live,
+            made,
+            &one.resource,
+            cluster,
+            output.colours(),
+        ));
+    }
+    for one in &found.stays {
+        told.push_str(one);
+        told.push_str(".\n");
+    }
     match args.output {
         Format::Table => output.print(told)?,
         _ if !args.dry_run && !args.yes => output.note(told),
         _ => {}
     }
+    let written: Vec<&Trial> = written.into_iter().map(|it| &it.trial).collect();
     if !args.dry_run {
         if !args.yes {
             let shown = template.trial.shown();
             output.confirm(&format!("promote {shown} of cluster {}?", args.cluster))?;
         }
-        hub.write(&policy.trial, &template.trial).await?;
+        hub.write(&written).await?;
     }
-    let written = [&policy.trial, &template.trial];
     match args.output {
         Format::Json | Format::Yaml => {
-            let items = written.map(Trial::as_written);
+            let items: Vec<Value> = written.iter().map(|it| it.as_written()).collect();
             let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
             output.print_value(args.output, &list)?;
         }
-        format => output.print_done(format, &written.map(|it| done(it, args.dry_run)))?,
+        format => {
+            let done = written.iter().map(|it| done(it, args.dry_run));
+            output.print_done(format, &done.collect::<Vec<_>>())?;
+        }
     }
-    if args.output == Format::Table && !args.dry_run {
+    if args.output == Format::Table && !args.dry_run && policy.is_some() {
         output.note("`towline get TYPE/NAME` says when its Work has taken it over.");
     }
     Ok(())
+}
+
+fn unmet(error: template::Unfit) -> CliError {
+    let hint = error.hint();
+    CliError::new(Kind::Unmet, error).hint(hint)
 }
 
 /// The type and the name of the one object that is meant.
@@ -170,31 +252,47 @@ struct Member<'a> {
 impl Member<'_> {
     /// An object as whoever runs the command sees it there.
     async fn read(&self, namespace: &str, name: &str) -> Result<Value, CliError> {
+        self.read_opt(namespace, name).await?.ok_or_else(|| {
+            let resource = self.resource;
+            let message = format!(
+                "{} {name:?} not found in cluster {}",
+                resource.qualified(),
+                self.cluster
+            );
+            let told = CliError::message(Kind::NotFound, message);
+            match resource.namespaced {
+                true => told.hint("-n NAMESPACE looks elsewhere."),
+                false => told,
+            }
+        })
+    }
+
+    /// The same; none when there is none of that name.
+    async fn read_opt(&self, namespace: &str, name: &str) -> Result<Option<Value>, CliError> {
         let (cluster, resource) = (self.cluster.as_str(), self.resource);
         let way = way(self.client, cluster).await?;
         let uri = format!("{}{}", way.path(cluster), resource.object(namespace, name));
         let reply = Call::get(&uri, JSON).send(self.client).await;
-        let object = reply.and_then(|reply| reply.json());
-        object.map_err(|error| {
-            let shown = format!("{}/{name}", resource.qualified());
-            if error.code() == Some(404) && !names(&error) {
+        let error = match reply.and_then(|reply| reply.json()) {
+            Ok(object) => return Ok(Some(object)),
+            Err(error) => error,
+        };
+        match error.code() {
+            Some(404) if names(&error) => Ok(None),
+            Some(404) => {
                 let version = resource.gvk.api_version();
                 let message = format!(
                     "cluster {cluster} does not serve {} of {version}, as the hub does",
                     resource.plural
                 );
-                return CliError::message(Kind::NotFound, message);
+                Err(CliError::message(Kind::NotFound, message))
             }
-            let missing = error.code() == Some(404);
-            let told = request_error(
-                format!("failed to read {shown} of cluster {cluster}"),
-                error,
-            );
-            match missing {
-                true if resource.namespaced => told.hint("-n NAMESPACE looks elsewhere."),
-                _ => told,
+            _ => {
+                let shown = format!("{}/{name}", resource.qualified());
+                let attempt = format!("failed to read {shown} of cluster {cluster}");
+                Err(request_error(attempt, error))
             }
-        })
+        }
     }
 }
 
@@ -259,26 +357,44 @@ impl Writer {
         }
     }
 
-    /// Writes the policy, then the template.
-    async fn write(&self, policy: &Trial, template: &Trial) -> Result<(), CliError> {
-        let failed = |trial: &Trial, error| {
-            request_error(format!("failed to create {}", trial.shown()), error)
-        };
-        let made = self.reader.send(policy, WRITTEN).await;
-        let made = made.map_err(|error| failed(policy, error))?;
-        let Err(error) = self.reader.send(template, WRITTEN).await else {
-            return Ok(());
-        };
-        let told = failed(template, error);
-        let uid = &made["metadata"]["uid"];
-        let uri = policy.uri();
-        let call = Call::delete(&uri, &json!({"preconditions": {"uid": uid}}));
-        Err(match call.send(self.reader.client()).await {
-            Ok(_) => told.hint("Nothing was written: its policy was taken back."),
-            Err(error) => told.hint(format!(
-                "Its policy was written, and could not be taken back ({error}): delete {} yourself.",
-                policy.shown()
-            )),
-        })
+    /// Writes one after the other, the policy first and the template last; whatever is refused takes back all before it.
+    async fn write(&self, all: &[&Trial]) -> Result<(), CliError> {
+        let mut made: Vec<(&Trial, Value)> = Vec::new();
+        for trial in all {
+            match self.reader.send(trial, WRITTEN).await {
+                Ok(object) => made.push((trial, object["metadata"]["uid"].clone())),
+                Err(error) => {
+                    let told = request_error(format!("failed to create {}", trial.shown()), error);
+                    return Err(self
+                        .taken_back(&made)
+                        .await
+                        .into_iter()
+                        .fold(told, CliError::hint));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back what was made, the last one first, and says what became of that.
+    async fn taken_back(&self, made: &[(&Trial, Value)]) -> Vec<String> {
+        let mut left = Vec::new();
+        for (trial, uid) in made.iter().rev() {
+            let uri = trial.uri();
+            let call = Call::delete(&uri, &json!({"preconditions": {"uid": uid}}));
+            if let Err(error) = call.send(self.reader.client()).await {
+                left.push(format!(
+                    "{} was written, and could not be taken back ({error}): delete it yourself.",
+                    trial.shown()
+                ));
+            }
+        }
+        match (left.is_empty(), made.is_empty()) {
+            (true, true) => vec!["Nothing was written.".to_owned()],
+            (true, false) => {
+                vec!["Nothing is left of it: what was written before was taken back.".to_owned()]
+            }
+            (false, _) => left,
+        }
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Foreseen {
     manifest: Value,
     /// What happens on the hub; none where that could not be read.
     plan: Option<Plan>,
+    /// Whether some policy sends it anywhere, as far as that is known.
+    goes: bool,
 }
 
 /// Why a template would not do what it is promoted for.
@@ -49,16 +51,12 @@ impl Foreseen {
         cluster: &ClusterName,
     ) -> Result<Self, Astray> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (kind, metadata) = (text(&template["kind"]), &template["metadata"]);
-        let (name, namespace) = (text(&metadata["name"]), metadata["namespace"].as_str());
-        let shown = format!("{kind} {name}");
-        let same = |it: &&TemplatePlan| {
-            (it.kind == kind && it.name == name)
-                && (it.namespace.as_deref() == namespace
-                    && template["apiVersion"] == it.api_version)
-        };
-        let found = plan.templates.iter().find(same);
-        let found = found.ok_or_else(|| Astray::Nowhere(shown.clone()))?;
+        let shown = format!(
+            "{} {}",
+            text(&template["kind"]),
+            text(&template["metadata"]["name"])
+        );
+        let found = of(plan, template).ok_or_else(|| Astray::Nowhere(shown.clone()))?;
         let own = match policy["metadata"]["namespace"].as_str() {
             Some(namespace) => format!(
                 "{} {namespace}/{}",
@@ -93,7 +91,17 @@ impl Foreseen {
         Ok(Self {
             manifest: manifest.ok_or_else(|| unplaced(there.problem.as_ref()))?,
             plan: Some(plan.clone()),
+            goes: true,
         })
+    }
+
+    /// Of a template that is to have no policy of its own.
+    pub(super) fn without_policy(plan: &Plan, template: &Value, cluster: &ClusterName) -> Self {
+        Self {
+            manifest: in_member(plan, template, cluster),
+            plan: Some(plan.clone()),
+            goes: of(plan, template).is_some_and(|it| it.policy.after.is_some()),
+        }
     }
 
     /// Of a hub that whoever asks may not read: the template as the hub would have it.
@@ -101,6 +109,7 @@ impl Foreseen {
         Self {
             manifest: template.clone(),
             plan: None,
+            goes: true,
         }
     }
 
@@ -112,40 +121,112 @@ impl Foreseen {
         cluster: &ClusterName,
         colours: Colours,
     ) -> String {
-        let plain = |object: &Value| {
-            let mut object = object.clone();
-            prune(&resource.gvk, &mut object);
-            let annotations = object.pointer_mut("/metadata/annotations");
-            if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
-                // How it is taken over, which its Work says of whatever it keeps.
-                annotations.remove(CONFLICT_RESOLUTION);
-            }
-            unmarked(object)
-        };
+        if !self.goes {
+            return format!(
+                "{} {} goes to no member until a policy selects it.\n",
+                resource.gvk.kind,
+                live["metadata"]["name"].as_str().unwrap_or_default()
+            );
+        }
         let mut text = match &self.plan {
             Some(plan) => screen::text(plan, colours),
             None => "You may not read what else decides on the hub: other policies and overrides may change it.".to_owned(),
         };
         text = text.trim_end().to_owned();
         text.push_str("\n\n");
-        let cluster = cluster.as_str();
-        let changes = differences(&plain(live), &plain(&self.manifest));
-        if changes.is_empty() {
-            let _ = writeln!(
-                text,
-                "In {cluster} nothing of it changes but the marks of its Work."
-            );
-            return text;
-        }
-        let _ = writeln!(text, "What becomes another in {cluster}:");
-        for one in &changes {
-            // What a Secret holds is for no screen.
-            let line = match resource.gvk.kind == "Secret" && !one.path.starts_with("metadata") {
-                true => format!("~ {}", one.path),
-                false => screen::difference(one),
-            };
-            let _ = writeln!(text, "  {}", colours.change(&line));
-        }
+        text.push_str(&becomes(
+            "it",
+            live,
+            &self.manifest,
+            resource,
+            cluster,
+            colours,
+        ));
         text
     }
+
+    /// What becomes of another object that comes along.
+    pub(super) fn of_another(
+        &self,
+        live: &Value,
+        template: &Value,
+        resource: &Resource,
+        cluster: &ClusterName,
+        colours: Colours,
+    ) -> String {
+        if !self.goes {
+            return String::new();
+        }
+        let manifest = match &self.plan {
+            Some(plan) => in_member(plan, template, cluster),
+            None => template.clone(),
+        };
+        let name = live["metadata"]["name"].as_str().unwrap_or_default();
+        let shown = format!("{} {name}", resource.gvk.kind);
+        becomes(&shown, live, &manifest, resource, cluster, colours)
+    }
+}
+
+/// What a plan says of a template.
+fn of<'a>(plan: &'a Plan, template: &Value) -> Option<&'a TemplatePlan> {
+    let metadata = &template["metadata"];
+    let namespace = metadata["namespace"].as_str();
+    let same = |it: &&TemplatePlan| {
+        (template["kind"] == it.kind && metadata["name"] == it.name)
+            && (it.namespace.as_deref() == namespace && template["apiVersion"] == it.api_version)
+    };
+    plan.templates.iter().find(same)
+}
+
+/// What a member is to run by a plan; where that says nothing, the template.
+fn in_member(plan: &Plan, template: &Value, cluster: &ClusterName) -> Value {
+    let there = of(plan, template).into_iter().flat_map(|it| &it.clusters);
+    let mut there = there.filter(|it| it.cluster == cluster.as_str());
+    let manifest = there.find_map(|it| it.manifest.clone());
+    manifest.unwrap_or_else(|| template.clone())
+}
+
+/// What becomes another of an object in its member.
+fn becomes(
+    shown: &str,
+    live: &Value,
+    manifest: &Value,
+    resource: &Resource,
+    cluster: &ClusterName,
+    colours: Colours,
+) -> String {
+    let plain = |object: &Value| {
+        let mut object = object.clone();
+        prune(&resource.gvk, &mut object);
+        let annotations = object.pointer_mut("/metadata/annotations");
+        if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+            // How it is taken over, which its Work says of whatever it keeps.
+            annotations.remove(CONFLICT_RESOLUTION);
+        }
+        unmarked(object)
+    };
+    let mut text = String::new();
+    let cluster = cluster.as_str();
+    let changes = differences(&plain(live), &plain(manifest));
+    if changes.is_empty() {
+        let _ = writeln!(
+            text,
+            "In {cluster} nothing of {shown} changes but the marks of its Work."
+        );
+        return text;
+    }
+    let of = match shown {
+        "it" => String::new(),
+        shown => format!(" of {shown}"),
+    };
+    let _ = writeln!(text, "What becomes another{of} in {cluster}:");
+    for one in &changes {
+        // What a Secret holds is for no screen.
+        let line = match resource.gvk.kind == "Secret" && !one.path.starts_with("metadata") {
+            true => format!("~ {}", one.path),
+            false => screen::difference(one),
+        };
+        let _ = writeln!(text, "  {}", colours.change(&line));
+    }
+    text
 }

@@ -3,7 +3,7 @@
 use crate::cli::apply::Wanted;
 use common::interpreter::guard::is_of_the_system;
 use common::interpreter::prune::prune;
-use common::labels::{MANAGED, MANAGED_VALUE, WORK_NAME, WORK_NAMESPACE};
+use common::labels::{CONFLICT_RESOLUTION, MANAGED, MANAGED_VALUE, WORK_NAME, WORK_NAMESPACE};
 use common::mapper::Resource;
 use common::names::{ClusterName, binding_name};
 use serde_json::{Value, json};
@@ -114,6 +114,12 @@ pub(super) fn policy(
     // What it refers to is in the member as it is; only what is promoted is the hub's.
     spec["propagateDeps"] = json!(false);
     Ok(policy)
+}
+
+/// A template whose Work takes over what it finds, whatever the policy says that comes to hold it.
+pub(super) fn taking_over(mut template: Value) -> Value {
+    template["metadata"]["annotations"][CONFLICT_RESOLUTION] = json!("overwrite");
+    template
 }
 
 /// Whether a kind is one of policies.

@@ -8,7 +8,9 @@ use crate::controller::detector::skip::Skips;
 use crate::plan::tests::{apply, hub, image, planned, tainted};
 use crate::plan::{Change, Plan};
 use common::gvk::Gvk;
-use common::labels::{BINDING_PERMANENT_ID, MANAGED, WORK_NAME, WORK_NAMESPACE};
+use common::labels::{
+    BINDING_PERMANENT_ID, CONFLICT_RESOLUTION, MANAGED, WORK_NAME, WORK_NAMESPACE,
+};
 use common::lock::lock;
 use common::mapper::Resource;
 use common::names::ClusterName;
@@ -195,6 +197,50 @@ fn what_would_go_astray_is_not_promoted() {
     assert_eq!(nowhere, Astray::Nowhere("Deployment other".into()));
 }
 
+/// Without a policy of its own a template waits for one, or goes where another sends it.
+#[test]
+fn a_template_without_a_policy_goes_where_others_send_it() {
+    let template = template::of(&web(), &deployments()).expect("a template");
+    let template = template::taking_over(template);
+    assert_eq!(
+        template["metadata"]["annotations"][CONFLICT_RESOLUTION],
+        "overwrite"
+    );
+    let text = |before: &[Change]| {
+        let plan = planned(&hub(before), &[apply(template.clone())]);
+        let foreseen = Foreseen::without_policy(&plan, &template, &m1());
+        foreseen.text(&web(), &deployments(), &m1(), Colours::default())
+    };
+    let waits = text(&[]);
+    assert_eq!(
+        waits,
+        "Deployment web goes to no member until a policy selects it.\n"
+    );
+    let sent = text(&[apply(before_all())]);
+    assert!(
+        sent.contains("taken by PropagationPolicy shop/all"),
+        "{sent}"
+    );
+}
+
+#[test]
+fn what_comes_along_is_shown_as_what_it_is_along_with() {
+    let maps = resource("v1", "ConfigMap", "configmaps");
+    let map = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": text}});
+    let foreseen = Foreseen::unknown(&web());
+    let text =
+        |live: &Value| foreseen.of_another(live, &map("a"), &maps, &m1(), Colours::default());
+    assert_eq!(
+        text(&map("a")),
+        "In m1 nothing of ConfigMap c changes but the marks of its Work.\n"
+    );
+    let other = text(&map("b"));
+    assert!(
+        other.starts_with("What becomes another of ConfigMap c in m1:") && other.contains("data.k"),
+        "{other}"
+    );
+}
+
 #[test]
 fn what_a_secret_holds_is_not_shown() {
     let secrets = resource("v1", "Secret", "secrets");
@@ -292,7 +338,7 @@ async fn a_policy_goes_again_when_its_template_is_refused() {
     );
     assert!(lock(&told).is_empty());
     let error = hub
-        .write(&policy.trial, &map.trial)
+        .write(&[&policy.trial, &map.trial])
         .await
         .expect_err("refused");
     let said = error.to_string();
@@ -300,7 +346,10 @@ async fn a_policy_goes_again_when_its_template_is_refused() {
         said.contains("failed to create configmap/c: over quota"),
         "{said}"
     );
-    assert!(said.contains("its policy was taken back"), "{said}");
+    assert!(
+        said.contains("what was written before was taken back"),
+        "{said}"
+    );
     let policies = "/apis/policy.karmada.io/v1alpha1/namespaces/shop/propagationpolicies";
     assert_eq!(
         *lock(&told),
