@@ -17,6 +17,7 @@ mod registered;
 mod replicas;
 mod review;
 mod server;
+mod stand_in;
 pub mod trust;
 
 pub use announce::{APISERVICE, withdraw_unavailable};

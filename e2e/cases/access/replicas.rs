@@ -12,13 +12,14 @@ use common::client::{ClientOptions, Credentials, HostPort, HubTarget, hub_client
 use common::discovery::CaPin;
 use common::env::Env;
 use common::names::SYSTEM_NAMESPACE;
+use common::time::{Clock as _, SystemClock, to_micro_time};
 use common::tunnel::Place;
 use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Client;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -166,8 +167,7 @@ async fn access_by_any_replica() -> Result<()> {
     })
     .await?;
     load.end().await?;
-    // The other one leads by then, and the API server is sent there.
-    two.stage.opened().await?;
+    stood_in(&two, &hub).await?;
 
     // It comes back, by another certificate: the tunnel is at the other one now.
     two.stage.fleet.hub.restart()?;
@@ -196,6 +196,25 @@ async fn access_by_any_replica() -> Result<()> {
     ensure!(left.len() <= 1, "Leases stay: {left:?}");
     two.stage.passed().await;
     Ok(())
+}
+
+/// The API server is sent to the other one though it does not lead: the Lease of the one that led is renewed here.
+async fn stood_in(two: &Two, hub: &Client) -> Result<()> {
+    let election: Api<Lease> = Api::namespaced(hub.clone(), SYSTEM_NAMESPACE);
+    let led = |lease: Lease| lease.spec.and_then(|spec| spec.holder_identity);
+    let holder = led(election.get("towline-hub").await?);
+    let ann = two.stage.client("ann", &[]).await?;
+    let here = to("m1", &format!("{MAPS}/here"));
+    wait_for("an answer through the API server", LONG, async || {
+        let now = json!({"spec": {"renewTime": to_micro_time(SystemClock.now())}});
+        let renewed = election
+            .patch("towline-hub", &PatchParams::default(), &Patch::Merge(&now))
+            .await?;
+        ensure!(led(renewed) == holder, "another one leads by now");
+        ask(&ann, "GET", &here, &[]).await?.is(200, "m1")?;
+        Ok(true)
+    })
+    .await
 }
 
 /// What goes both ways arrives, and a reader who takes nothing holds up nobody, whichever replica is asked.

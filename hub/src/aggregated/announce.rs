@@ -17,7 +17,7 @@ use common::labels::{HUB_FIELD_MANAGER, MANAGED_BY};
 use common::names::SYSTEM_NAMESPACE;
 use common::signal;
 use common::tunnel::Place;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -97,6 +97,7 @@ impl Announcement {
                 biased;
                 () = stop.cancelled() => return,
                 () = leads(&mut leading) => {}
+                () = self.stand_in(replicas) => {}
             }
             changed.borrow_and_update();
             let outcome = tokio::select! {
@@ -136,6 +137,28 @@ impl Announcement {
         if !std::mem::replace(&mut self.has_told, true) {
             tracing::info!("{APISERVICE} is registered, and agents are told where they dial");
         }
+        Ok(())
+    }
+
+    /// Where the API server is told to ask; none where it is told nothing of ours, or cannot be asked.
+    pub(super) async fn told(&self) -> Option<HostPort> {
+        let services: Api<Service> = Api::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
+        let spec = services.get_opt(SERVICE).await.ok()??.spec?;
+        let port = u16::try_from(spec.ports?.first()?.port).ok()?;
+        Some(HostPort::new(&spec.external_name?, port))
+    }
+
+    /// Tells the API server to ask this replica, and agents of it and of the others that answer.
+    pub(super) async fn tell_instead(
+        &mut self,
+        replicas: &Replicas,
+        others: &[Arc<Peer>],
+    ) -> Result<(), String> {
+        let mut all: Vec<_> = others.iter().map(|peer| peer.said()).collect();
+        all.push(replicas.own());
+        let told = self.tell(&Told::of(told(replicas.own(), &all))).await;
+        told.map_err(|error| chain(&error).to_string())?;
+        self.has_told = true;
         Ok(())
     }
 

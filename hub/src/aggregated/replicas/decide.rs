@@ -47,6 +47,11 @@ pub(in crate::aggregated) fn way(
     }
 }
 
+/// Whether this replica stands in for one that does not answer: of those that do it is the first by name.
+pub(in crate::aggregated) fn stands_in(own: &str, answer: &[&str]) -> bool {
+    answer.iter().all(|other| own < *other)
+}
+
 /// Whether a request that a replica passes on has come from there alone: it names itself, once, and nobody else.
 pub(in crate::aggregated) fn is_one_hop(named: &[&[u8]], shown: &str) -> bool {
     matches!(named, [one] if *one == shown.as_bytes())
@@ -106,6 +111,17 @@ mod tests {
                 "{here} {passed_on} {remembered:?} {living:?}"
             );
         }
+    }
+
+    #[test]
+    fn one_of_those_that_answer_stands_in() {
+        let all = ["a", "b", "c"];
+        let stand = all.map(|own| {
+            let others: Vec<&str> = all.into_iter().filter(|it| *it != own).collect();
+            stands_in(own, &others)
+        });
+        assert_eq!(stand, [true, false, false]);
+        assert!(stands_in("c", &[]));
     }
 
     #[test]
