@@ -1,6 +1,7 @@
 //! Clients that people use, at a member by what `towline kubeconfig` makes for them.
 
-use super::node::{POD, kubeconfig};
+use super::kubectls::kubeconfig;
+use super::node::POD;
 use super::rig::{LONG, Stage, apply, ask_with, reach, to};
 use crate::cases::helm;
 use crate::env::{Part, Parts, client, left_out, wait_for};
@@ -18,24 +19,33 @@ use tokio::time::timeout;
 #[tokio::test(flavor = "multi_thread")]
 async fn access_is_by_helm() -> Result<()> {
     let stage = Stage::set("access-helm", "impersonate").await?;
-    let verbs = [
-        "get", "list", "watch", "create", "update", "patch", "delete",
-    ];
-    apply(&stage.fleet.client().await?, reach("ann", &["m1"], &verbs)).await?;
+    unbound(&stage).await?;
     let member = stage.member().await?;
-    let group = "rbac.authorization.k8s.io";
-    let all = json!({
-        "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "ann-may-all"},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "ann"}],
-    });
-    apply(&member, vec![all]).await?;
     let file = kubeconfig(&stage).await?;
     if let Some(rig) = helm::Rig::new(stage.scratch.path(), &file, member)? {
         rig.lives().await?;
     }
     stage.passed().await;
     Ok(())
+}
+
+/// Lets Ann do whatever there is, on the way and in the member.
+pub(super) async fn unbound(stage: &Stage) -> Result<()> {
+    let verbs = [
+        "get", "list", "watch", "create", "update", "patch", "delete",
+    ];
+    apply(&stage.fleet.client().await?, reach("ann", &["m1"], &verbs)).await?;
+    apply(&stage.member().await?, vec![all_rights()]).await
+}
+
+/// Every right of a cluster, for Ann.
+pub(super) fn all_rights() -> Value {
+    let group = "rbac.authorization.k8s.io";
+    json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "ann-may-all"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "ann"}],
+    })
 }
 
 /// What an informer of client-go has told so far.

@@ -2,7 +2,8 @@
 //!
 //! `TOWLINE_QUIET_SECONDS` is how long nothing is said at the least; what the rest of the case takes if it is not set.
 
-use super::node::{Kubectl, POD};
+use super::kubectls::Kubectl;
+use super::node::POD;
 use super::rig::{LONG, Stage};
 use crate::env::{Process, wait_for};
 use anyhow::{Context as _, Result, ensure};

@@ -1,29 +1,21 @@
 //! Stock kubectl at the pods of a member with a real kubelet: logs, exec, cp and port-forward, over WebSockets and over
 //! SPDY.
 
-use super::clients::by_kube_rs;
+use super::clients::{by_kube_rs, unbound};
+use super::kubectls::{Kubectl, both_ways, kubectls, own, through};
 use super::long::{Silence, broken_off, many_files, quiet_container};
 use super::rig::{LONG, Stage, apply};
-use crate::env::{
-    Image, Parts, Process, ProcessSpec, Run, binary, free_port, http_get, run, wait_for,
-};
+use crate::env::{ConnectProxy, Image, free_port, http_get, wait_for};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use ring::digest::{SHA256, digest};
 use serde_json::json;
-use std::path::PathBuf;
-use tokio::process::Command;
 
 const IMAGE: &str = "towline.lab/shell:1";
 pub(super) const POD: &str = "shell";
 /// What a file that is copied weighs; `TOWLINE_COPY_MIB` is another weight.
 const COPIED: usize = 24;
-/// Kept by kubectl from the days before WebSockets.
-const SPDY: [(&str, &str); 2] = [
-    ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false"),
-    ("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false"),
-];
 /// Counts every fifth of a second on standard output.
 pub(super) const COUNTS: &str = "n=0; while true; do echo line $n; n=$((n+1)); sleep 0.2; done";
 /// Answers HTTP with no module of its own, each connection in a process of its own.
@@ -32,91 +24,6 @@ const SERVES: &str = "$SIG{CHLD}='IGNORE'; socket(S,2,1,0); setsockopt(S,1,2,pac
                       while(accept(C,S)){ if(fork){ close(C); next } sysread(C,$q,9999); \
                       syswrite(C,\"HTTP/1.1 200 OK\\r\\nContent-Length: 9\\r\\nConnection: close\\r\\n\\r\\nfrom here\"); \
                       exit }";
-
-/// kubectl as Ann, with a kubeconfig of a member; or `towline`, which becomes kubectl, with one of the hub.
-pub(super) struct Kubectl {
-    pub(super) program: PathBuf,
-    kubeconfig: PathBuf,
-    env: Vec<(&'static str, String)>,
-    /// What `towline` takes beside the words of kubectl.
-    member: &'static [&'static str],
-}
-
-impl Kubectl {
-    fn words<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
-        let file = ["--kubeconfig", self.kubeconfig.to_str().unwrap_or_default()];
-        // What is `towline`'s own stands behind the verb, kubectl's file before it.
-        let (verb, rest) = args.split_at(usize::from(!self.member.is_empty()));
-        [verb, self.member, &file, rest].concat()
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        let env = self.env.iter().map(|(key, value)| (*key, value.as_str()));
-        command.args(self.words(args)).envs(env);
-        command
-    }
-
-    /// Whether it takes connections over by WebSocket.
-    pub(super) fn by_websocket(&self) -> bool {
-        !self.env.iter().any(|(key, _)| *key == SPDY[0].0)
-    }
-
-    pub(super) async fn run(&self, args: &[&str], input: Option<&str>) -> Result<Run> {
-        run(self.command(args), input, LONG).await
-    }
-
-    /// Starts what goes on until it is stopped.
-    pub(super) fn start(&self, stage: &Stage, name: &str, args: &[&str]) -> Result<Process> {
-        let mut spec =
-            ProcessSpec::new(name, &self.program, stage.scratch.path()).args(self.words(args));
-        for (key, value) in &self.env {
-            spec = spec.env(key, value);
-        }
-        Process::start(spec)
-    }
-}
-
-/// What `towline kubeconfig` makes for Ann.
-pub(super) async fn kubeconfig(stage: &Stage) -> Result<PathBuf> {
-    let kubeconfig = stage.scratch.join("m1.kubeconfig");
-    let hub = stage.kubeconfig("ann", &[])?.display().to_string();
-    let file = kubeconfig.display().to_string();
-    let make = ["kubeconfig", "-C", "m1", "-o", &file, "--kubeconfig", &hub];
-    let made = stage.fleet.towline.cli(make).await?.ok()?;
-    ensure!(made.stdout.contains("--context m1 get pods"), "{made:?}");
-    Ok(kubeconfig)
-}
-
-/// Every kubectl of the lab and of this machine, each in both ways, with what `towline kubeconfig` makes for Ann.
-pub(super) async fn kubectls(stage: &Stage) -> Result<Vec<Kubectl>> {
-    let mut programs: Vec<PathBuf> = Parts::from_env()?.any_kubectl().into_iter().collect();
-    let own = PathBuf::from("/usr/bin/kubectl");
-    programs.extend(own.is_file().then_some(own));
-    programs.dedup();
-    let kubeconfig = kubeconfig(stage).await?;
-    let spdy = SPDY.map(|(key, value)| (key, value.to_owned())).to_vec();
-    let ways = [Vec::new(), spdy];
-    let all = programs.iter().flat_map(|program| {
-        ways.iter().map(|env| Kubectl {
-            program: program.clone(),
-            kubeconfig: kubeconfig.clone(),
-            env: env.clone(),
-            member: &[],
-        })
-    });
-    Ok(all.collect())
-}
-
-/// The verbs of `towline` itself, which become the kubectl of another.
-fn own(stage: &Stage, other: &Kubectl) -> Result<Kubectl> {
-    Ok(Kubectl {
-        program: binary("towline")?,
-        kubeconfig: stage.kubeconfig("ann", &[])?,
-        env: vec![("KUBECTL", other.program.display().to_string())],
-        member: &["-C", "m1"],
-    })
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn real_node_is_reached_through_kube_apiserver() -> Result<()> {
@@ -157,17 +64,22 @@ async fn reached(mut stage: Stage) -> Result<()> {
             .any(|it| it.type_ == "Ready" && it.status == "True"))
     })
     .await?;
-    let all = kubectls(&stage).await?;
-    ensure!(!all.is_empty(), "there is no kubectl");
+    let programs = kubectls(&stage).await?;
+    ensure!(!programs.is_empty(), "there is no kubectl");
+    let all = both_ways(&programs);
     let towline = own(&stage, &all[0])?;
     let silence = Silence::begin(&stage, &all)?;
     for kubectl in all.iter().chain([&towline]) {
-        let shown = format!("{} {:?}", kubectl.program.display(), kubectl.env);
-        logs(&stage, kubectl).await.context(shown.clone())?;
-        exec(kubectl).await.context(shown.clone())?;
-        copy(&stage, kubectl).await.context(shown.clone())?;
-        forward(&stage, kubectl).await.context(shown)?;
+        logs(&stage, kubectl).await.context(kubectl.shown())?;
+        exec(kubectl).await.context(kubectl.shown())?;
+        copy(&stage, kubectl).await.context(kubectl.shown())?;
+        forward(&stage, kubectl).await.context(kubectl.shown())?;
     }
+    unbound(&stage).await?;
+    for kubectl in &programs {
+        debug(kubectl).await.context(kubectl.shown())?;
+    }
+    by_a_proxy(&stage, &all).await?;
     by_kube_rs(&stage).await.context("kube-rs")?;
     many_files(&stage, &towline).await?;
     silence.ends(&towline).await?;
@@ -218,6 +130,53 @@ async fn exec(kubectl: &Kubectl) -> Result<()> {
     let none = ["exec", "nobody", "--", "cat"];
     let none = kubectl.run(&none, None).await?.refused()?;
     ensure!(none.stderr.contains("\"nobody\" not found"), "{none:?}");
+    Ok(())
+}
+
+/// A container that is put beside those of a pod runs, and its logs are read.
+async fn debug(kubectl: &Kubectl) -> Result<()> {
+    let name = format!("beside-{}", kubectl.minor().await?);
+    let image = format!("--image={IMAGE}");
+    let beside = [
+        "debug",
+        POD,
+        "-c",
+        &name,
+        &image,
+        "--image-pull-policy=Never",
+        "--profile=general",
+        "--attach=false",
+        "--",
+        "bash",
+        "-c",
+        "echo seen from beside; sleep 86400",
+    ];
+    kubectl.run(&beside, None).await?.ok()?;
+    wait_for("the logs of a container beside", LONG, async || {
+        kubectl
+            .tells(&["logs", POD, "-c", &name], "seen from beside")
+            .await?;
+        Ok(true)
+    })
+    .await
+}
+
+/// What takes a connection over does so through an HTTP proxy as well.
+async fn by_a_proxy(stage: &Stage, kubectls: &[Kubectl]) -> Result<()> {
+    let proxy = ConnectProxy::start(None).await?;
+    let proxied = through(stage, &format!("http://{}", proxy.address())).await?;
+    for kubectl in kubectls {
+        let kubectl = kubectl.clone().at(&proxied);
+        let before = proxy.tunnels();
+        logs(stage, &kubectl).await.context(kubectl.shown())?;
+        exec(&kubectl).await.context(kubectl.shown())?;
+        forward(stage, &kubectl).await.context(kubectl.shown())?;
+        ensure!(
+            proxy.tunnels() > before,
+            "{} went around the proxy",
+            kubectl.shown()
+        );
+    }
     Ok(())
 }
 

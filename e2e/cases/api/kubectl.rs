@@ -40,7 +40,7 @@ done
 exit $status
 "#;
 
-/// Every session, with the newest kubectl, and with the one that `TOWLINE_API_KUBECTL` names.
+/// Every session, with the newest kubectl, and with the one that `TOWLINE_KUBECTL` names.
 pub(crate) async fn compare(
     left: &Server,
     right: &Server,
@@ -90,7 +90,7 @@ fn write_differ(server: &Server) -> Result<()> {
 
 fn kubectls() -> Result<Vec<PathBuf>> {
     let mut found = vec![Parts::from_env()?.path(Part::Kubectl)?];
-    found.extend(std::env::var_os("TOWLINE_API_KUBECTL").map(PathBuf::from));
+    found.extend(std::env::var_os("TOWLINE_KUBECTL").map(PathBuf::from));
     Ok(found)
 }
 
