@@ -13,6 +13,7 @@ mod gathered;
 mod grants;
 mod groups;
 mod hostile;
+mod karmadactl;
 mod kubectl;
 mod kubectls;
 mod long;

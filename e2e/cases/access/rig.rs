@@ -82,6 +82,13 @@ impl Stage {
         Self::of(name, mode, options).await
     }
 
+    /// The same on a hub of Towline's own API server, whatever the member is.
+    pub(super) async fn on_built_in_hub(name: &str, mode: &str) -> Result<Self> {
+        let mut options = LabOptions::new(1);
+        options.hub.builtin = true;
+        Self::of(name, mode, options).await
+    }
+
     /// A member `m1` as `towline register` installs it, open to nobody; its agent has the rights of an installation and no
     /// others. On the hub nobody but its administrator may reach it.
     pub(super) async fn installed(name: &str) -> Result<Self> {
@@ -351,7 +358,8 @@ pub(super) fn to(cluster: &str, path: &str) -> String {
     led(is_built_in(), cluster, path)
 }
 
-fn led(built_in: bool, cluster: &str, path: &str) -> String {
+/// The same on a hub of this kind.
+pub(super) fn led(built_in: bool, cluster: &str, path: &str) -> String {
     let group = match built_in {
         true => "cluster.karmada.io",
         false => "proxy.towline.dev",
@@ -378,7 +386,7 @@ pub(super) async fn ask(
     ask_with(client, method, path, headers, None).await
 }
 
-/// The same with a body of JSON.
+/// The same with a body, of JSON unless its headers say otherwise.
 pub(super) async fn ask_with(
     client: &Client,
     method: &str,
@@ -388,7 +396,7 @@ pub(super) async fn ask_with(
 ) -> Result<Answer> {
     let sent = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
     let mut request = Request::builder().method(method).uri(path);
-    if body.is_some() {
+    if body.is_some() && !headers.iter().any(|(name, _)| *name == "content-type") {
         request = request.header("content-type", "application/json");
     }
     let mut request = request.body(Body::from(sent))?;
