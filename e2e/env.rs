@@ -52,7 +52,7 @@ pub(crate) use ports::{free_port, free_ports};
 pub(crate) use process::{Process, ProcessSpec, Run, run};
 pub(crate) use registered::{PreparedHub, Registered};
 pub(crate) use relay::{ConnectProxy, Relay};
-pub(crate) use sandbox::{missing_for_a_real_node, remove_cgroups};
+pub(crate) use sandbox::{GATEWAY, SERVICE, missing_for_a_real_node, remove_cgroups};
 pub(crate) use seat::{Said, Seat, Wish};
 pub(crate) use shared::{Member, Shared, shared};
 pub(crate) use towline::{Towline, binary};

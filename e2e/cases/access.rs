@@ -20,6 +20,7 @@ mod long;
 mod many;
 mod node;
 mod oneself;
+mod pods;
 mod promote;
 mod replicas;
 mod rig;

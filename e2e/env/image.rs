@@ -58,20 +58,24 @@ impl Image {
 
     /// The agent's image, under the name that the shipped manifest gives it.
     pub(crate) fn agent() -> Result<Self> {
-        let manifest = repository().join("manifests/agent/deployment.yaml");
+        Self::shipped("manifests/agent/deployment.yaml", "towline-agent")
+    }
+
+    /// The same of the hub.
+    pub(crate) fn hub() -> Result<Self> {
+        Self::shipped("manifests/hub/deployment.yaml", "towline-hub")
+    }
+
+    fn shipped(manifest: &str, program: &str) -> Result<Self> {
+        let manifest = repository().join(manifest);
         let text = std::fs::read_to_string(&manifest)
             .with_context(|| format!("failed to read {}", manifest.display()))?;
         let name = text
             .lines()
             .find_map(|line| line.trim().strip_prefix("image: "))
             .with_context(|| format!("{} names no image", manifest.display()))?;
-        let program = binary("towline-agent")?;
-        Self::of_program(
-            name,
-            &program,
-            "/usr/local/bin/towline-agent",
-            "65532:65532",
-        )
+        let place = format!("/usr/local/bin/{program}");
+        Self::of_program(name, &binary(program)?, &place, "65532:65532")
     }
 
     /// Writes the image as an archive that `ctr image import` reads.

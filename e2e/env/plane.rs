@@ -427,6 +427,12 @@ impl Plane {
         }
     }
 
+    /// A process that is where the pods of its real node are.
+    pub(crate) fn in_network(&self, spec: ProcessSpec) -> Result<ProcessSpec> {
+        let sandbox = self.sandbox.as_ref();
+        sandbox.context("it has no real node")?.in_network(spec)
+    }
+
     /// The hub tells agents these addresses and no others, from now on if it is built in, and from the
     /// start of Towline on it otherwise.
     pub(crate) async fn advertise(&mut self, addresses: &[&str]) -> Result<()> {

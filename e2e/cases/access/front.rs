@@ -1,7 +1,7 @@
 //! The port of `towline-hub run`: who asks is what the hub's own API server says, by the certificate of its front proxy.
 //! It is registered there while it serves, and not longer.
 
-use super::rig::{LONG, Stage, apply, ask, target, to};
+use super::rig::{LONG, Stage, apply, ask, led, target, to};
 use crate::env::{FRONT_PROXY, Identity, Pki, repository, wait_for};
 use anyhow::{Context as _, Result, ensure};
 use common::client::{ClientOptions, hub_client};
@@ -77,6 +77,9 @@ async fn access_is_told_by_the_front_proxy_alone() -> Result<()> {
         let page = format!("{page}proxy.towline.dev/v1alpha1");
         ask(&reader, "GET", &page, &[]).await?.is(200, "")?;
     }
+    // Where Karmada's clients ask there is nothing: its Clusters are a kind like others.
+    let karmadas = led(true, "m1", MAP);
+    ask(&reader, "GET", &karmadas, &[]).await?.is(404, "")?;
     stage.passed().await;
     Ok(())
 }

@@ -95,6 +95,24 @@ impl Kubectl {
         Ok(())
     }
 
+    /// What it shows in a terminal of so many rows and columns, once it succeeded.
+    pub(super) async fn shows(&self, size: (u16, u16), args: &[&str]) -> Result<String> {
+        let words = self.words(args).into_iter().map(|it| format!("'{it}'"));
+        let words: Vec<String> = words.collect();
+        let line = format!(
+            "stty rows {} cols {}; exec '{}' {}",
+            size.0,
+            size.1,
+            self.program.display(),
+            words.join(" ")
+        );
+        let mut command = Command::new("script");
+        let env = self.env.iter().map(|(key, value)| (*key, value.as_str()));
+        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        command.envs(env);
+        Ok(run(command, None, LONG).await?.ok()?.stdout)
+    }
+
     /// Starts what goes on until it is stopped.
     pub(super) fn start(&self, stage: &Stage, name: &str, args: &[&str]) -> Result<Process> {
         let mut spec =

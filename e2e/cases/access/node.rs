@@ -72,6 +72,7 @@ async fn reached(mut stage: Stage) -> Result<()> {
     for kubectl in all.iter().chain([&towline]) {
         logs(&stage, kubectl).await.context(kubectl.shown())?;
         exec(kubectl).await.context(kubectl.shown())?;
+        terminal(&stage, kubectl).await.context(kubectl.shown())?;
         copy(&stage, kubectl).await.context(kubectl.shown())?;
         forward(&stage, kubectl).await.context(kubectl.shown())?;
     }
@@ -131,6 +132,24 @@ async fn exec(kubectl: &Kubectl) -> Result<()> {
     let none = kubectl.run(&none, None).await?.refused()?;
     ensure!(none.stderr.contains("\"nobody\" not found"), "{none:?}");
     Ok(())
+}
+
+/// A terminal in a container is as large as the one that shows it; what a container says is shown to whoever attaches.
+async fn terminal(stage: &Stage, kubectl: &Kubectl) -> Result<()> {
+    // The size comes after the terminal, however soon.
+    let size = "shopt -s checkwinsize; until (:;:); [ -n \"$LINES\" ]; do sleep 0.1; done; \
+                echo $LINES rows, $COLUMNS columns";
+    let asks = ["exec", "-it", POD, "-c", "counts", "--", "bash", "-c", size];
+    let shown = kubectl.shows((33, 101), &asks).await?;
+    ensure!(shown.contains("33 rows, 101 columns"), "{shown:?}");
+    let mut attached = kubectl.start(stage, "attach", &["attach", POD, "-c", "counts"])?;
+    wait_for("lines of whom it is attached to", LONG, async || {
+        attached.check()?;
+        Ok(attached.log_text().matches("line ").count() > 3)
+    })
+    .await?;
+    attached.kill();
+    std::fs::remove_file(attached.log()).context("failed to remove a log")
 }
 
 /// A container that is put beside those of a pod runs, and its logs are read.
