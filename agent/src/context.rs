@@ -5,6 +5,7 @@ use crate::hub::HubHandle;
 use common::api::cluster::OrphanReport;
 use common::chance::Chance;
 use common::names::ClusterName;
+use common::network::Network;
 use common::proxy::ProxyChoice;
 use common::signal;
 use common::time::SharedClock;
@@ -38,6 +39,8 @@ pub struct AgentContext {
     pub clock: SharedClock,
     /// What is drawn.
     pub chance: Chance,
+    /// What is in the place of sockets; none where they are.
+    pub network: Option<Arc<dyn Network>>,
     /// Metrics are registered here, once, before the parts run.
     pub metrics: Arc<Mutex<Registry>>,
     /// Cancelled when the part is to stop: at shutdown, or when this replica no longer leads.

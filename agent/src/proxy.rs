@@ -79,7 +79,7 @@ pub async fn run(context: AgentContext) {
     let env = Env {
         clock: context.clock.clone(),
         chance: context.chance.clone(),
-        network: None,
+        network: context.network.clone(),
         sockets: None,
     };
     let relay = match Relay::new(&context.member_config, &context.member_proxy, &env) {
@@ -224,6 +224,8 @@ async fn serve(stream: Stream, passer: Arc<Passer>, retire: CancellationToken) -
     builder
         .timer(TokioTimer::new())
         .enable_connect_protocol()
+        // That of an answer is the member's, or the hub's.
+        .auto_date_header(false)
         .max_concurrent_streams(tunnel::STREAMS)
         .max_header_list_size(tunnel::HEADERS_MAX)
         .max_pending_accept_reset_streams(tunnel::CANCELLED)

@@ -92,6 +92,7 @@ pub(crate) async fn context(hub: Client, member: Client) -> AgentContext {
         member_proxy: common::proxy::ProxyChoice::direct(),
         clock: Arc::new(SimClock::starting_at(base)),
         chance: Chance::seeded(1),
+        network: None,
         metrics: Arc::default(),
         shutdown: CancellationToken::new(),
         cluster_view: signal::Sender::new(None),

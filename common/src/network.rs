@@ -45,12 +45,26 @@ pub trait Sockets: Send + Sync {
 /// certificates, its own first; none when it has none.
 pub type Open = Box<dyn FnOnce(Vec<CertificateDer<'static>>) -> Line + Send>;
 
+/// A connection after a handshake, for what is more than requests and answers.
+pub struct Agreed {
+    /// What carries its bytes.
+    pub wire: Box<dyn Wire>,
+    /// What was agreed on, as ALPN has it; none where the server does not say.
+    pub protocol: Option<Vec<u8>>,
+}
+
+/// Makes such a connection once both ends have seen what the other one shows. It is handed the client's
+/// certificates, as [`Open`] is, and the protocols that the client offers; none where the server speaks none of them.
+pub type Agree = Box<dyn FnOnce(Vec<CertificateDer<'static>>, &[Vec<u8>]) -> Option<Agreed> + Send>;
+
 /// A server that was reached, in the middle of the handshake.
 pub struct Reached {
     /// The certificates that it shows, its own first. That it has the key to them is taken for granted.
     pub shown: Vec<CertificateDer<'static>>,
     /// Goes on, if the client trusts them.
     pub open: Open,
+    /// The same, for bytes.
+    pub agree: Agree,
 }
 
 impl fmt::Debug for Reached {

@@ -146,6 +146,7 @@ impl Enrolled {
             member_proxy: ProxyChoice::direct(),
             clock: env.clock.clone(),
             chance: env.chance.clone(),
+            network: env.network.clone(),
             metrics: Arc::new(Mutex::new(Registry::default())),
             shutdown: stop.clone(),
             cluster_view: common::signal::Sender::new(None),

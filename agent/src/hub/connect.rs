@@ -36,13 +36,12 @@ impl Connect for Registered {
         protocol: &[u8],
         place: Option<&Place>,
     ) -> Option<Result<Dialer, client::Error>> {
-        let on_sockets = self.env.network.is_none();
         let mut target = self.target.clone();
         if let Some(place) = place {
             target.servers = place.servers.clone();
             target.ca_pem = place.ca_pem.clone().into_bytes();
         }
-        on_sockets.then(|| Dialer::new(&target, protocol, &self.env))
+        Some(Dialer::new(&target, protocol, &self.env))
     }
 }
 

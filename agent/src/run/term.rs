@@ -94,6 +94,7 @@ impl<'a> Term<'a> {
             member_proxy: process.member_proxy.clone(),
             clock: process.env.clock.clone(),
             chance: process.env.chance.clone(),
+            network: process.env.network.clone(),
             metrics: process.metrics.clone(),
             shutdown: CancellationToken::new(),
             cluster_view: signal::Sender::new(view),

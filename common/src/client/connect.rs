@@ -4,7 +4,7 @@ use super::CONNECT_TIMEOUT;
 use super::problem::Problem;
 use super::target::HostPort;
 use crate::env::Env;
-use crate::network::{Line, Network, Sockets, Wire};
+use crate::network::{Line, Network, Reached, Sockets, Wire};
 use crate::proxy::{Proxy, ProxyChoice, TunnelError};
 use crate::tls::{self, ClientTls, PeerProblem};
 use futures::StreamExt as _;
@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{AlertDescription, CertificateError, OtherError};
 use socket2::{SockRef, TcpKeepalive};
 use std::fmt;
@@ -127,7 +127,7 @@ impl Connector {
 
     /// The same where there is something in the place of sockets.
     pub(crate) async fn line(&self) -> Result<Line, ConnectError> {
-        self.first(|address| self.0.meet(address)).await
+        self.first(|address| self.0.line(address)).await
     }
 
     /// The addresses in turn, from the one that worked last, until one does.
@@ -174,6 +174,9 @@ impl Connector {
 
 impl Shared {
     async fn dial(&self, address: &HostPort) -> Result<Stream, Problem> {
+        if let Some(network) = &self.network {
+            return self.wire(network, address).await;
+        }
         let proxy = self
             .proxy
             .proxy_for(address)
@@ -191,27 +194,55 @@ impl Shared {
             .connect(name, tcp)
             .await
             .map_err(|error| tls_problem(address, &error))?;
-        let h2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+        let protocol = tls.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
         Ok(Stream {
-            io: TokioIo::new(tls),
-            h2,
+            io: Io::Tls(Box::new(TokioIo::new(tls))),
+            protocol,
         })
     }
 
     /// What [`Self::dial`] does, on what is in the place of sockets.
-    async fn meet(&self, address: &HostPort) -> Result<Line, Problem> {
+    async fn wire(
+        &self,
+        network: &Arc<dyn Network>,
+        address: &HostPort,
+    ) -> Result<Stream, Problem> {
+        let (reached, tls, mine) = self.meet(network, address).await?;
+        let offered = &tls.config().alpn_protocols;
+        let agreed = (reached.agree)(mine, offered);
+        let agreed = agreed.ok_or_else(|| Problem::Protocol {
+            address: address.clone(),
+        })?;
+        Ok(Stream {
+            io: Io::Wire(TokioIo::new(agreed.wire)),
+            protocol: agreed.protocol,
+        })
+    }
+
+    /// The same for requests and answers.
+    async fn line(&self, address: &HostPort) -> Result<Line, Problem> {
         let unreachable = || Problem::Unreachable {
             address: address.clone(),
             reason: "there is no network".to_owned(),
         };
         let network = self.network.as_ref().ok_or_else(unreachable)?;
+        let (reached, _, mine) = self.meet(network, address).await?;
+        Ok((reached.open)(mine))
+    }
+
+    /// A server in the middle of the handshake that is trusted, by what, and what it is shown.
+    async fn meet(
+        &self,
+        network: &Arc<dyn Network>,
+        address: &HostPort,
+    ) -> Result<(Reached, ClientTls, Vec<CertificateDer<'static>>), Problem> {
         let reached = network.reach(address.host(), address.port()).await;
         let reached = reached.map_err(|error| io_problem(address, &error))?;
         let (tls, name) = self.tls(address)?;
         let mine = tls
             .meet(&reached.shown, &name)
             .map_err(|error| refusal(address, &error))?;
-        Ok((reached.open)(mine))
+        Ok((reached, tls, mine))
     }
 
     /// TLS for a connection to an address, and the name that the server must have.
@@ -361,14 +392,20 @@ impl tower::Service<http::Uri> for Connector {
 
 /// A connection inside TLS.
 pub struct Stream {
-    io: TokioIo<TlsStream<Either<TcpStream, Box<dyn Wire>>>>,
-    h2: bool,
+    io: Io,
+    protocol: Option<Vec<u8>>,
+}
+
+enum Io {
+    Tls(Box<TokioIo<TlsStream<Either<TcpStream, Box<dyn Wire>>>>>),
+    /// What is in its place.
+    Wire(TokioIo<Box<dyn Wire>>),
 }
 
 impl Stream {
     /// What was agreed on in the handshake; none where the server did not say.
     pub fn protocol(&self) -> Option<&[u8]> {
-        self.io.inner().get_ref().1.alpn_protocol()
+        self.protocol.as_deref()
     }
 }
 
@@ -380,10 +417,9 @@ impl fmt::Debug for Stream {
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        if self.h2 {
-            Connected::new().negotiated_h2()
-        } else {
-            Connected::new()
+        match self.protocol() {
+            Some(b"h2") => Connected::new().negotiated_h2(),
+            _ => Connected::new(),
         }
     }
 }
@@ -394,7 +430,10 @@ impl hyper::rt::Read for Stream {
         cx: &mut Context<'_>,
         buf: hyper::rt::ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        match &mut self.io {
+            Io::Tls(io) => Pin::new(io.as_mut()).poll_read(cx, buf),
+            Io::Wire(io) => Pin::new(io).poll_read(cx, buf),
+        }
     }
 }
 
@@ -404,19 +443,31 @@ impl hyper::rt::Write for Stream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        match &mut self.io {
+            Io::Tls(io) => Pin::new(io.as_mut()).poll_write(cx, buf),
+            Io::Wire(io) => Pin::new(io).poll_write(cx, buf),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        match &mut self.io {
+            Io::Tls(io) => Pin::new(io.as_mut()).poll_flush(cx),
+            Io::Wire(io) => Pin::new(io).poll_flush(cx),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        match &mut self.io {
+            Io::Tls(io) => Pin::new(io.as_mut()).poll_shutdown(cx),
+            Io::Wire(io) => Pin::new(io).poll_shutdown(cx),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        match &self.io {
+            Io::Tls(io) => io.is_write_vectored(),
+            Io::Wire(io) => io.is_write_vectored(),
+        }
     }
 
     fn poll_write_vectored(
@@ -424,6 +475,9 @@ impl hyper::rt::Write for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+        match &mut self.io {
+            Io::Tls(io) => Pin::new(io.as_mut()).poll_write_vectored(cx, bufs),
+            Io::Wire(io) => Pin::new(io).poll_write_vectored(cx, bufs),
+        }
     }
 }

@@ -118,6 +118,7 @@ impl Running {
             member_proxy: common::proxy::ProxyChoice::direct(),
             clock: Arc::new(SystemClock),
             chance: Chance::from_os(),
+            network: None,
             metrics: Arc::default(),
             shutdown: stop.clone(),
             cluster_view: signal::Sender::new(None),

@@ -1,10 +1,11 @@
 //! A connection within this process, without a socket and without TLS: what is asked on it ends in the
-//! router, as whoever is at its other end.
+//! router, as whoever is at its other end. It carries requests, or the bytes of a protocol.
 
 use super::body::Incoming;
 use super::connection::Connection;
 use super::respond::Body;
 use super::router::Router;
+use super::speak::Protocol;
 use crate::apiserver::authn::{Peer, Shown};
 use futures::future::BoxFuture;
 use http::{Request, Response};
@@ -13,6 +14,8 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 /// One end of it: a service, over which any client works. Clones are the same connection. It takes no place
@@ -43,13 +46,33 @@ impl Router {
     /// A connection from `address` on which these certificates are shown, the client's own first; none by a
     /// stranger. That whoever shows them has the key is taken for granted; all else is judged as on a socket.
     pub fn link(&self, address: IpAddr, chain: &[CertificateDer<'_>]) -> Link {
+        Link {
+            router: self.clone(),
+            end: End::Shown(self.shown_on(address, chain)),
+        }
+    }
+
+    fn shown_on(&self, address: IpAddr, chain: &[CertificateDer<'_>]) -> Arc<Connection> {
         let authenticator = &self.parts().authenticator;
         let shown = Shown::new(chain, &authenticator.keys, authenticator.clock.now());
         let shown = (!chain.is_empty()).then_some(shown);
-        Link {
-            router: self.clone(),
-            end: End::Shown(Arc::new(Connection::new(address, shown))),
-        }
+        Arc::new(Connection::new(address, shown))
+    }
+
+    /// Serves a connection of bytes that is no socket, with the same said of its other end, until it ends, or `stop`.
+    pub async fn wire<S>(
+        &self,
+        address: IpAddr,
+        chain: &[CertificateDer<'_>],
+        protocol: Protocol,
+        stream: S,
+        stop: CancellationToken,
+    ) -> Result<(), String>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let connection = self.shown_on(address, chain);
+        self.speak(stream, protocol, &connection, stop).await
     }
 
     /// A client in this process, with every right.

@@ -1,20 +1,13 @@
-//! Connections: TLS, HTTP/1.1 and HTTP/2, and their orderly end.
+//! Connections: who may come in, TLS, and their orderly end.
 
 use super::connection::{Connection, place};
 use super::listener::Listener;
-use super::respond::Body;
 use super::router::Router;
-use super::sending::kept;
-use crate::access::TakenOver;
+use super::speak::{Ended, Protocol};
 use crate::apiserver::authn::{Peer, Shown};
 use crate::apiserver::keys::Keys;
 use crate::limit::InFlight;
 use common::time::SharedClock;
-use common::tunnel;
-use http::{Request, Response};
-use hyper::body::{Body as _, Incoming};
-use hyper::service::{HttpService, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::DigitallySignedStruct;
 use rustls::DistinguishedName;
@@ -25,12 +18,10 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureScheme as Scheme};
-use std::convert::Infallible;
 use std::fmt;
 use std::future::pending;
 use std::io;
 use std::net::IpAddr;
-use std::pin::pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -56,20 +47,12 @@ pub const STRANGERS_OF_ADDRESS: usize = 250;
 const HANDSHAKES_OF_ADDRESS: usize = 8;
 /// Longest chain of certificates that is looked at.
 const CHAIN_MAX: usize = 16 * 1024;
-/// How long a client may take to shake hands, and to send the head of a request.
+/// How long a client may take to shake hands.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-const HEAD: Duration = Duration::from_secs(15);
-/// Requests on one HTTP/2 connection at once.
-const STREAMS: u32 = 250;
-/// Silence after which an HTTP/2 connection is asked whether it lives, and how long it may take.
-const PING_EVERY: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long connections may take to end.
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// A connection after its handshake, at one place however often it is handed on.
 type Shaken<S> = Box<TlsStream<S>>;
-/// How a connection ended.
-type Ended = Result<(), String>;
 
 /// Pause when no connection can be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -187,7 +170,7 @@ fn tls(key: Arc<CertifiedKey>, names: &[DistinguishedName]) -> Result<ServerConf
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(Arc::new(verifier))
         .with_cert_resolver(Arc::new(Only(key)));
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec(), tunnel::ALPN.to_vec()];
+    config.alpn_protocols = Protocol::ALL.map(|it| it.name().to_vec()).to_vec();
     // A resumed session would bring the certificate of an older one.
     config.send_tls13_tickets = 0;
     Ok(config)
@@ -321,33 +304,8 @@ impl Server {
                 )
             }
         };
-        if session.alpn_protocol() == Some(tunnel::ALPN) {
-            return Box::pin(self.router.tunnel(stream, &connection, stop)).await;
-        }
-        let is_h2 = session.alpn_protocol() == Some(b"h2");
-        // A connection that was taken over still counts as one, and ends with it.
-        let taken_over = TakenOver::default();
-        let _ends = taken_over.end.clone().drop_guard();
-        let asked = Asked {
-            router: self.router.clone(),
-            keys: self.keys.clone(),
-            clock: self.clock.clone(),
-            connection: connection.clone(),
-            taken_over: taken_over.clone(),
-        };
-        let service = service_fn(move |request| {
-            let asked = asked.clone();
-            Box::pin(async move { Ok::<_, Infallible>(asked.answer(request).await) })
-        });
-        let serving = async {
-            let ended = match is_h2 {
-                true => Box::pin(http2(stream, service, stop)).await,
-                false => Box::pin(http1(stream, service, stop)).await,
-            };
-            taken_over.tasks.close();
-            taken_over.tasks.wait().await;
-            ended
-        };
+        let protocol = Protocol::of(session.alpn_protocol());
+        let serving = self.router.speak(stream, protocol, &connection, stop);
         let over = async {
             match brief {
                 true => sleep(BRIEF_FOR).await,
@@ -361,71 +319,6 @@ impl Server {
             () = connection.unsent.overdue() => Err("an answer was not taken in time".to_owned()),
         }
     }
-}
-
-/// What answers the requests of one connection.
-#[derive(Clone)]
-struct Asked {
-    router: Router,
-    keys: Keys,
-    clock: SharedClock,
-    connection: Arc<Connection>,
-    taken_over: TakenOver,
-}
-
-impl Asked {
-    async fn answer(self, mut request: Request<Incoming>) -> Response<Body> {
-        let peer = self.connection.peer(&self.keys, self.clock.now());
-        request.extensions_mut().insert(self.connection.clone());
-        request.extensions_mut().insert(self.taken_over.clone());
-        let response = self.router.handle(request, &peer).await;
-        // A watch has no length, and no time by which it must have left.
-        match response.body().size_hint().exact() {
-            None | Some(0) => response,
-            Some(size) => {
-                let leaving = self.connection.unsent.begin(size);
-                response.map(|body| kept(body, leaving))
-            }
-        }
-    }
-}
-
-async fn http2<S, A>(stream: Shaken<S>, service: A, stop: CancellationToken) -> Ended
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    A: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
-{
-    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_TIMEOUT);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
-        ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
-    }
-    connection.await.map_err(|e| e.to_string())
-}
-
-async fn http1<S, A>(stream: Shaken<S>, service: A, stop: CancellationToken) -> Ended
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    A: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
-{
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection.with_upgrades());
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
-        ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
-    }
-    connection.await.map_err(|e| e.to_string())
 }
 
 /// How many files may be open; first as many as the system lets this process have. With what shells and

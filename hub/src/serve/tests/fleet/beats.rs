@@ -138,6 +138,7 @@ pub(super) async fn context(
         member_proxy: ProxyChoice::direct(),
         clock: env.clock.clone(),
         chance: env.chance.clone(),
+        network: env.network.clone(),
         metrics: Arc::default(),
         shutdown: CancellationToken::new(),
         cluster_view: signal::Sender::new(None),
