@@ -3,11 +3,13 @@
 //! An agent dials its hub, or the [`Place`] that it names, with its own certificate, offers [`ALPN`], and is from then on the HTTP/2 *server* of that
 //! connection. The hub sends whole requests down it, each with the [`Identity`] on whose behalf it is made; the agent
 //! passes them on to its member's API server and to nothing else. Neither end sends a credential to the other. A
-//! connection that is taken over (exec, attach, port-forward) is a CONNECT stream with a `:protocol`, RFC 8441.
+//! connection that is taken over (exec, attach, port-forward) is a CONNECT stream with a `:protocol`, RFC 8441, on which
+//! [`Ending`] says an end that is meant.
 
 mod account;
 pub mod cause;
 mod comes;
+mod ending;
 pub mod headers;
 mod identity;
 mod join;
@@ -17,6 +19,7 @@ mod place;
 
 pub use account::{service_account, service_account_user};
 pub use comes::Comes;
+pub use ending::Ending;
 pub use identity::{
     AUTHENTICATED, HUB_PREFIX, Identity, PROXIED, PROXIED_USER, Unfit, in_member, on_hub,
 };

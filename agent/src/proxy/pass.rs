@@ -7,7 +7,7 @@ use super::refusal::{Body, Refusal};
 use common::client::Relay;
 use common::errors::chain;
 use common::names::ClusterName;
-use common::tunnel::{Identity, Mode, cause, forwarded, headers, join};
+use common::tunnel::{Ending, Identity, Mode, cause, forwarded, headers, join};
 use http::header::{AUTHORIZATION, CONNECTION, HeaderName, UPGRADE, WARNING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty};
@@ -159,7 +159,7 @@ impl Passer {
             let joined = async {
                 let (hub, member) =
                     tokio::try_join!(taken, member).map_err(std::io::Error::other)?;
-                join(TokioIo::new(hub), TokioIo::new(member)).await
+                join(Ending::new(TokioIo::new(hub)), TokioIo::new(member)).await
             };
             let joined = tokio::select! {
                 biased;

@@ -1,7 +1,7 @@
 //! A request of a user through a tunnel, and its answer.
 
 use super::lasting::{Body, Over, lasting};
-use super::taken::{Upgrade, join};
+use super::taken::{Source, Upgrade, join};
 use super::{NotAList, Sent, Tunnel};
 use bytes::Bytes;
 use common::errors::chain;
@@ -147,6 +147,7 @@ impl Tunnel {
             why: chain(&error).to_string(),
         })?;
         let upgrade = upgrade.filter(|_| answer.status() == StatusCode::OK);
+        let upgrade = upgrade.map(|(name, upgrade)| (name, upgrade, Source::Tunnel));
         answered(asked.cluster, answer, stands, upgrade, over, kept)
     }
 }
@@ -160,6 +161,7 @@ pub fn pass_on(
 ) -> Result<Response<Body>, Failure> {
     let stands = answer.headers().get(headers::TUNNEL).cloned();
     let upgrade = upgrade.filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS);
+    let upgrade = upgrade.map(|(name, upgrade)| (name, upgrade, Source::Replica));
     let kept = (Told::begin(asked), kept);
     answered(
         asked.cluster,
@@ -176,7 +178,7 @@ fn answered(
     cluster: &str,
     answer: Response<Incoming>,
     stands: Option<HeaderValue>,
-    upgrade: Option<(&'static str, Upgrade)>,
+    upgrade: Option<(&'static str, Upgrade, Source)>,
     over: Over,
     kept: impl Send + 'static,
 ) -> Result<Response<Body>, Failure> {
@@ -187,10 +189,10 @@ fn answered(
         said.insert(headers::TUNNEL, stands);
     }
     let mut response = match upgrade {
-        Some((protocol, upgrade)) => {
+        Some((protocol, upgrade, source)) => {
             said.insert(UPGRADE, HeaderValue::from_static(protocol));
             said.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-            join(upgrade, answer, over, kept);
+            join(upgrade, source, answer, over, kept);
             let nothing = Full::default().map_err(|never| match never {});
             let mut response = Response::new(nothing.boxed_unsync());
             *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

@@ -1,7 +1,7 @@
 //! Connections that are taken over, and joined with a stream of a tunnel.
 
 use super::lasting::Over;
-use common::tunnel;
+use common::tunnel::{self, Ending};
 use http::Extensions;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -38,10 +38,20 @@ impl Upgrade {
     }
 }
 
+/// What answers: its streams end as they do there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The member's agent.
+    Tunnel,
+    /// Another replica of the hub.
+    Replica,
+}
+
 /// Joins a client's connection with a stream, until one of them ends, the client's connection does, or whoever asked
 /// would no longer be allowed to. `with` is dropped at the end.
 pub(super) fn join(
     upgrade: Upgrade,
+    source: Source,
     answer: http::Response<Incoming>,
     over: Over,
     with: impl Send + 'static,
@@ -56,7 +66,11 @@ pub(super) fn join(
             let member = hyper::upgrade::on(answer);
             let (client, member) =
                 tokio::try_join!(connection, member).map_err(io::Error::other)?;
-            tunnel::join(TokioIo::new(client), TokioIo::new(member)).await
+            let (client, member) = (TokioIo::new(client), TokioIo::new(member));
+            match source {
+                Source::Tunnel => tunnel::join(client, Ending::new(member)).await,
+                Source::Replica => tunnel::join(client, member).await,
+            }
         };
         tokio::select! {
             biased;
