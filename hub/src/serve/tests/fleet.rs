@@ -6,6 +6,7 @@
 //! on which `steps` says what holds after every event and `rest` what holds at the end. `returns` has a hub come back.
 //! `bytes` has TCP, TLS and HTTP between fewer hosts, and breaks connections.
 //! `points` kills a process at each of its requests and commits (`crash`), one after the other.
+//! `tunnels` has users ask members through what their agents dialled, over connections of bytes.
 //! `signs` has agents show more often than by their Leases that they live, and `many` has very many; there they are
 //! their heartbeats alone (`beats`).
 
@@ -36,6 +37,7 @@ mod seeds;
 mod signs;
 mod stage;
 mod steps;
+mod tunnels;
 mod wires;
 
 use super::super::*;

@@ -87,15 +87,22 @@ pub(super) async fn ask(link: &Link, method: &str, path: &str, body: Value) -> R
     Response::from_parts(head, body)
 }
 
-/// Notes every event of a collection.
+/// Notes every event of a collection, in whole lines.
 pub(super) async fn watch(link: Link, path: &'static str, note: impl Fn(&str)) {
     let request = Request::get(format!("{path}?watch=1&resourceVersion=0"));
     let request = request.body(Full::new(Bytes::new())).expect("a request");
     let Ok(answer) = tower::ServiceExt::oneshot(link, request).await;
-    let mut body = answer.into_body();
+    let (mut body, mut rest) = (answer.into_body(), Vec::new());
     while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame.expect("a frame").into_data() {
-            note(&String::from_utf8_lossy(&data));
+        // A large event comes in several frames.
+        rest.extend_from_slice(&frame.expect("a frame").into_data().unwrap_or_default());
+        let end = rest
+            .iter()
+            .rposition(|it| *it == b'\n')
+            .map_or(0, |at| at + 1);
+        let lines: Vec<u8> = rest.drain(..end).collect();
+        if !lines.is_empty() {
+            note(&String::from_utf8_lossy(&lines));
         }
     }
 }

@@ -70,7 +70,8 @@ pub(super) fn ip(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, 10 + number)
 }
 
-fn address(number: u8) -> HostPort {
+/// Where a member's API server is.
+pub(super) fn address(number: u8) -> HostPort {
     HostPort::new(&ip(number).to_string(), 6443)
 }
 
@@ -157,6 +158,11 @@ impl Member {
     pub(super) async fn end(self) {
         self.served.end().await;
     }
+
+    /// Ends it in the middle of whatever it does.
+    pub(super) async fn kill(self) {
+        self.served.kill().await;
+    }
 }
 
 /// What the hub's operator hands over.
@@ -176,12 +182,25 @@ struct Flags {
 
 /// What a member's agent is told, which is handed this.
 pub(super) fn config(dir: &Path, number: u8, hand: &Hand, by_files: bool) -> Config {
+    let host = format!("m{number}");
+    config_on(dir, number, hand, (&host, by_files), &[])
+}
+
+/// The same on a host of this name, with these flags besides.
+fn config_on(
+    dir: &Path,
+    number: u8,
+    hand: &Hand,
+    (host, by_files): (&str, bool),
+    more: &[&str],
+) -> Config {
     let name = format!("m{number}");
-    let path = |what: &str| dir.join(format!("{name}.{what}")).display().to_string();
+    let path = |what: &str| dir.join(format!("{host}.{what}")).display().to_string();
     fs::write(path("token"), &hand.token).expect("written");
+    let kubeconfig = dir.join(format!("{name}.kubeconfig"));
     let mut flags = vec![
         "towline-agent".to_owned(),
-        format!("--kubeconfig={}", path("kubeconfig")),
+        format!("--kubeconfig={}", kubeconfig.display()),
         format!("--hub={HUB}"),
         format!("--cluster-name={name}"),
         format!("--token-file={}", path("token")),
@@ -193,6 +212,7 @@ pub(super) fn config(dir: &Path, number: u8, hand: &Hand, by_files: bool) -> Con
     if by_files {
         flags.push(format!("--state-dir={}", path("state")));
     }
+    flags.extend(more.iter().map(|flag| (*flag).to_owned()));
     let config = Flags::try_parse_from(flags).expect("flags").run;
     config.into_config().expect("valid")
 }
@@ -222,15 +242,29 @@ impl Agent {
         world: &World,
         env: &Env,
     ) -> Self {
-        let Member { name, number, .. } = member;
+        let host = member.name.as_str();
+        Self::on(dir, member, hand, (host, by_files), &[], world, env)
+    }
+
+    /// The same on a host of this name, which may keep what is its own in files, with these flags besides.
+    pub(super) fn on(
+        dir: &Path,
+        member: &Member,
+        hand: &Hand,
+        (host, by_files): (&str, bool),
+        more: &[&str],
+        world: &World,
+        env: &Env,
+    ) -> Self {
+        let number = &member.number;
         let wires = Wires {
             world: world.clone(),
-            host: name.clone(),
+            host: host.to_owned(),
             address: Ipv4Addr::new(198, 51, 100, *number).into(),
             delays: env.chance.shared_stream("network"),
         };
         let stopped = Stopped {
-            config: config(dir, *number, hand, by_files),
+            config: config_on(dir, *number, hand, (host, by_files), more),
             env: env.clone().over(Arc::new(wires)),
             error: None,
         };

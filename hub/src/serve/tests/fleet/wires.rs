@@ -2,26 +2,34 @@
 //! down what is asked on them and what is answered.
 
 mod answers;
+mod bytes;
+mod heard;
+mod played;
 mod under_way;
+
+pub(super) use bytes::{Endpoint, Way};
+pub(super) use heard::Heard;
 
 use super::super::rig::Trace;
 use super::crash::Crashes;
 use super::essence::essence;
 use super::faults::{self, Asked, Fate, Faults};
 use super::plan::SPACES;
-use crate::apiserver::http::Link;
 use crate::apiserver::http::router::Router;
+use crate::apiserver::http::{Link, Protocol};
+use ::bytes::Bytes;
 use answers::{refusal, reset, whole};
-use bytes::Bytes;
 use common::chance::SharedStream;
 use common::client::HostPort;
-use common::network::{Line, LineBody, Network, Reached};
+use common::lock::lock;
+use common::network::{Agreed, Line, LineBody, Network, Reached};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, header, request};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Body as HttpBody, Frame};
 use kube::client::Body;
+use played::Played;
 use rand::Rng as _;
 use rustls::pki_types::CertificateDer;
 use std::collections::BTreeMap;
@@ -47,6 +55,8 @@ struct Site {
     chain: Vec<CertificateDer<'static>>,
     /// Cancelled when it is killed: every connection breaks.
     killed: CancellationToken,
+    /// Cancelled when it ends in order.
+    ends: CancellationToken,
 }
 
 /// All servers, and everything that passes between them and their clients. Clones share it.
@@ -61,6 +71,10 @@ pub(super) struct World {
     pub(super) crashes: Crashes,
     /// How many requests are under way, by their ways; watches are none.
     under_way: Counts,
+    /// How it is on ways of bytes, such as `m1>hub rh2`.
+    ways: Arc<Mutex<BTreeMap<String, Way>>>,
+    /// What members hear there.
+    pub(super) heard: Heard,
 }
 
 impl World {
@@ -78,6 +92,8 @@ impl World {
             faults,
             crashes: Crashes::default(),
             under_way: Counts::default(),
+            ways: Arc::default(),
+            heard: Heard::default(),
         }
     }
 
@@ -104,6 +120,7 @@ impl World {
             router,
             chain: chain.to_vec(),
             killed: CancellationToken::new(),
+            ends: CancellationToken::new(),
         };
         let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
         sites.insert(at, site);
@@ -115,6 +132,90 @@ impl World {
         if let Some(site) = sites.remove(at) {
             site.killed.cancel();
         }
+    }
+
+    /// Has a server end its connections of bytes in order, and take no more.
+    pub(super) fn close(&self, at: &HostPort) {
+        if let Some(site) = self.site(at) {
+            site.ends.cancel();
+        }
+    }
+
+    /// How it is on the way from one host to another, for a protocol.
+    pub(super) fn way(&self, from: &str, to: &str, protocol: Protocol) -> Way {
+        let protocol = String::from_utf8_lossy(protocol.name());
+        let name = format!("{from}>{to} {protocol}");
+        lock(&self.ways).entry(name).or_default().clone()
+    }
+
+    /// How many connections stand, by their ways.
+    pub(super) fn standing(&self) -> BTreeMap<String, usize> {
+        let ways = lock(&self.ways);
+        let standing = ways
+            .iter()
+            .map(|(name, way)| (name.clone(), way.standing()));
+        standing.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Connects to a server as somebody who shows it these certificates.
+    pub(super) fn connect(
+        &self,
+        who: &str,
+        address: IpAddr,
+        at: &HostPort,
+        chain: Vec<CertificateDer<'static>>,
+        protocol: Protocol,
+    ) -> io::Result<Endpoint> {
+        let site = self.site(at).ok_or(io::ErrorKind::ConnectionRefused)?;
+        Ok(self.wire(who, address, site, chain, protocol, None))
+    }
+
+    fn wire(
+        &self,
+        who: &str,
+        address: IpAddr,
+        site: Site,
+        chain: Vec<CertificateDer<'static>>,
+        protocol: Protocol,
+        delays: Option<SharedStream>,
+    ) -> Endpoint {
+        let way = self.way(who, &site.name, protocol);
+        let is_member = site.name.starts_with("member");
+        let hears = match is_member {
+            true => self.heard.on_connection(),
+            false => bytes::nobody(),
+        };
+        let (mine, theirs, carry) = bytes::pair(&way, delays, hears);
+        let Site {
+            name,
+            router,
+            killed,
+            ends,
+            ..
+        } = site;
+        if way.is_refused() || ends.is_cancelled() {
+            return mine;
+        }
+        let played = is_member.then(|| Played {
+            name,
+            router: router.clone(),
+            heard: self.heard.clone(),
+        });
+        let serve = async move {
+            match played {
+                Some(played) => played.serve(address, chain, theirs, ends).await,
+                // How it ended is for who is at the other end to say.
+                None => drop(router.wire(address, &chain, protocol, theirs, ends).await),
+            }
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = killed.cancelled() => {}
+                _ = async { tokio::join!(carry, serve) } => {}
+            }
+        });
+        mine
     }
 
     /// Where most requests are under way, and how many.
@@ -171,6 +272,23 @@ impl Network for Wires {
             return async { Err(io::ErrorKind::ConnectionRefused.into()) }.boxed();
         }
         let delays = self.delays.clone();
+        let carries = (self.world.clone(), self.host.clone(), site.clone());
+        let spread = self.delays.clone();
+        let agree = Box::new(
+            move |mine: Vec<CertificateDer<'static>>, offered: &[Vec<u8>]| {
+                let (world, host, site) = carries;
+                let is_member = site.name.starts_with("member");
+                let speaks = |it: &Protocol| !is_member || *it == Protocol::Http1;
+                let mut all = Protocol::ALL.into_iter().filter(speaks);
+                let protocol = all.find(|it| offered.iter().any(|name| name == it.name()))?;
+                let end = world.wire(&host, source, site, mine, protocol, Some(spread));
+                Some(Agreed {
+                    wire: Box::new(end),
+                    protocol: Some(protocol.name().to_vec()),
+                })
+            },
+        );
+        let chain = site.chain.clone();
         async move {
             let open = Box::new(move |mine: Vec<CertificateDer<'static>>| {
                 let end = End {
@@ -184,8 +302,9 @@ impl Network for Wires {
                 end.line()
             });
             Ok(Reached {
-                shown: site.chain,
+                shown: chain,
                 open,
+                agree,
             })
         }
         .boxed()
