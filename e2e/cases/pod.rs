@@ -103,6 +103,10 @@ impl Stage {
         self.kubectl(&["apply", "-k", "manifests/agent"])
             .await?
             .ok()?;
+        // For users of the hub as ServiceAccounts: it leaves with the rest.
+        self.kubectl(&["apply", "-f", "manifests/agent/users.yaml"])
+            .await?
+            .ok()?;
         // Certificates so short that they are renewed some seconds after they were issued.
         let short = [
             "TOWLINE_AGENT_CERT_EXPIRATION_SECONDS=600",

@@ -2,7 +2,8 @@
 #![no_main]
 
 use agent::proxy::decide::{Asked, refused};
-use common::tunnel::{Identity, Mode, Place, forwarded, headers};
+use common::names::is_dns_label;
+use common::tunnel::{Identity, Mode, Place, forwarded, headers, service_account};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use hub::access::{onward, protocol};
 use hub::apiserver::request::{Query, RequestInfo};
@@ -64,7 +65,10 @@ fn path(target: &str) {
         segments.all(|segment| segment != b".." && segment != b"."),
         "{target}"
     );
-    assert!(!plain.iter().any(|byte| matches!(byte, b'\\' | b'%')), "{target}");
+    assert!(
+        !plain.iter().any(|byte| matches!(byte, b'\\' | b'%')),
+        "{target}"
+    );
     for method in &METHODS {
         for takes_over in [false, true] {
             judged(method, taken, takes_over);
@@ -110,6 +114,7 @@ fn from_the_hub(target: &str) {
 fn named(user: &str, head: &HeaderMap) {
     let groups = head.values().filter_map(|it| it.to_str().ok());
     let groups: Vec<String> = groups.map(str::to_owned).collect();
+    accounts(user, &groups);
     if let Ok(identity) = Identity::of(user, &groups) {
         let all = identity.groups().iter().map(String::as_str);
         for name in all.chain([identity.user()]) {
@@ -124,6 +129,22 @@ fn named(user: &str, head: &HeaderMap) {
         assert!(!identity.user().is_empty() && !identity.user().starts_with("system:"));
         assert_eq!(head.get_all(headers::USER).iter().count(), 1);
     }
+}
+
+/// Whoever comes in as a ServiceAccount is one that may be, and nobody else's.
+fn accounts(user: &str, others: &[String]) {
+    let account = service_account(user);
+    assert!(
+        account.len() <= 63 && account.split('.').all(is_dns_label),
+        "{account}"
+    );
+    for other in others.iter().filter(|it| *it != user) {
+        assert_ne!(service_account(other), account, "{user:?} {other:?}");
+    }
+    assert!(
+        account == user || service_account(&account) != account,
+        "{user:?}"
+    );
 }
 
 /// Nothing that says who somebody is goes from one side to the other.

@@ -4,7 +4,8 @@
 use super::rig::{Answer, LONG, Stage, apply, ask, ask_with, becomes, to};
 use crate::env::wait_for;
 use anyhow::{Context as _, Result, ensure};
-use common::names::PROXY_NAME;
+use common::names::{PROXY_NAME, USERS_NAMESPACE};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Client;
 use kube::api::Api;
@@ -84,8 +85,25 @@ async fn access_for_reading_is_a_rule_of_the_member() -> Result<()> {
         Ok(true)
     })
     .await?;
+    gone(&stage).await?;
     stage.passed().await;
     Ok(())
+}
+
+/// What was made for users of the hub leaves with the agent.
+async fn gone(stage: &Stage) -> Result<()> {
+    let member = stage.member().await?;
+    let namespaces: Api<Namespace> = Api::all(member.clone());
+    ensure!(namespaces.get_opt(USERS_NAMESPACE).await?.is_some());
+    let file = stage.lab.members[0].kubeconfig.display().to_string();
+    let words = ["unregister", "m1", "--yes", "--member-kubeconfig", &file];
+    stage.fleet.cli(&words).await?.ok()?;
+    let roles: Api<ClusterRole> = Api::all(member);
+    wait_for("the end of it", LONG, async || {
+        let left = namespaces.get_opt(USERS_NAMESPACE).await?;
+        Ok(left.is_none() && roles.get_opt(PROXY_NAME).await?.is_none())
+    })
+    .await
 }
 
 async fn delete(client: &Client, path: &str) -> Result<Answer> {
