@@ -61,9 +61,11 @@ impl Image {
         Self::shipped("manifests/agent/deployment.yaml", "towline-agent")
     }
 
-    /// The same of the hub.
+    /// The same of the hub, with the agent that a built-in one runs beside itself.
     pub(crate) fn hub() -> Result<Self> {
-        Self::shipped("manifests/hub/deployment.yaml", "towline-hub")
+        let mut image = Self::shipped("manifests/hub/deployment.yaml", "towline-hub")?;
+        image.files.extend(Self::agent()?.files);
+        Ok(image)
     }
 
     fn shipped(manifest: &str, program: &str) -> Result<Self> {
