@@ -3,6 +3,7 @@
 
 mod copy;
 mod edit;
+mod lanes;
 mod load;
 mod memory;
 mod read;

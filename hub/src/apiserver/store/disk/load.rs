@@ -66,18 +66,13 @@ impl Loading {
         self.resources.insert(id, (resource, Vec::new()));
     }
 
-    /// The name of a resource.
-    pub(super) fn name(&self, id: i64) -> Result<Arc<str>, String> {
-        let found = self.resources.get(&id);
-        let found = found.ok_or_else(|| format!("no resource {id}"))?;
-        Ok(found.0.name.clone())
-    }
-
-    /// What packs the objects of a resource.
-    pub(super) fn packer(&mut self, id: i64) -> Result<&mut Packer, String> {
-        let found = self.resources.get_mut(&id);
-        let (resource, _) = found.ok_or_else(|| format!("no resource {id}"))?;
-        Ok(&mut resource.packer)
+    /// What the objects of each resource were packed by.
+    pub(super) fn pack_by(&mut self, packers: BTreeMap<i64, Packer>) {
+        for (id, packer) in packers {
+            if let Some((resource, _)) = self.resources.get_mut(&id) {
+                resource.packer = packer;
+            }
+        }
     }
 
     pub(super) fn object(&mut self, resource: i64, object: Arc<Stored>) -> Result<(), String> {
