@@ -22,8 +22,11 @@ const GATHER: Duration = Duration::from_secs(1);
 const GATHER_URGENT: Duration = Duration::from_millis(20);
 /// Least time between two writes, from beginning to beginning.
 const SPACING: Duration = Duration::from_millis(250);
-/// How long a deletion waits for the stored set before it is tried again later.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one volume may take: less than other requests, for a change that is not stored is lost with the agent.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
+/// How long a deletion waits for the stored set before it is tried again later: a write that is not answered, and
+/// another one.
+const PATIENCE: Duration = Duration::from_secs(12);
 /// How long the last write may take when the agent stops.
 const LAST_WRITE: Duration = Duration::from_secs(3);
 /// The part's name in the agent's errors.
@@ -267,14 +270,19 @@ impl Persister {
             let Some(volume) = next else { break };
             let bytes = self.volume(volume);
             let present = self.lock().plan.is_present(volume);
-            let _permit = self.permits.acquire().await;
             // It counts as written while it is: what changes meanwhile makes it dirty again.
             self.lock().plan.written(volume, bytes.is_some());
-            let written = match bytes {
-                Some(bytes) => self.place.write(volume, bytes).await,
-                None if present => self.place.remove(volume).await,
-                None => Ok(()),
+            let writing = async {
+                let _permit = self.permits.acquire().await;
+                match bytes {
+                    Some(bytes) => self.place.write(volume, bytes).await,
+                    None if present => self.place.remove(volume).await,
+                    None => Ok(()),
+                }
             };
+            let written = timeout(WRITTEN_WITHIN, writing).await;
+            let after = WRITTEN_WITHIN;
+            let written = written.unwrap_or(Err(Error::Unanswered { after }));
             if let Err(error) = written {
                 let mut inner = self.lock();
                 inner.plan.written(volume, present);

@@ -10,6 +10,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Key of the bytes in a Secret.
 const DATA: &str = "works";
@@ -36,6 +37,12 @@ pub enum Error {
         /// Why it failed.
         reason: String,
     },
+    /// There was no answer.
+    #[error("failed to store the Works: the member did not answer within {} s", after.as_secs())]
+    Unanswered {
+        /// In that time.
+        after: Duration,
+    },
 }
 
 impl Error {
@@ -45,7 +52,7 @@ impl Error {
             Self::Secret { source, .. } => {
                 matches!(&**source, kube::Error::Api(status) if status.code == 403)
             }
-            Self::File { .. } => false,
+            Self::File { .. } | Self::Unanswered { .. } => false,
         }
     }
 }
