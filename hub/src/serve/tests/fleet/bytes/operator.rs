@@ -237,7 +237,7 @@ impl Operator {
                 .get(TOLD)
                 .await
                 .unwrap_or_default();
-            if live["data"]["says"] != wanted.to_string() {
+            if live["data"]["says"].as_str() != Some(wanted.to_string().as_str()) {
                 return Some(format!(
                     "m{member} has {} where {wanted} is wanted",
                     live["data"]
