@@ -390,6 +390,9 @@ impl tower::Service<http::Uri> for Connector {
     }
 }
 
+/// TCP, or what is in its place.
+type Carrier = Either<TcpStream, Box<dyn Wire>>;
+
 /// A connection inside TLS.
 pub struct Stream {
     io: Io,
@@ -397,7 +400,7 @@ pub struct Stream {
 }
 
 enum Io {
-    Tls(Box<TokioIo<TlsStream<Either<TcpStream, Box<dyn Wire>>>>>),
+    Tls(Box<TokioIo<TlsStream<Carrier>>>),
     /// What is in its place.
     Wire(TokioIo<Box<dyn Wire>>),
 }
