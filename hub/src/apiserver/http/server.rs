@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Connections at once; more wait.
-const CONNECTIONS: usize = 20_000;
+const CONNECTIONS: usize = 50_000;
 /// Files that are no connections: where so many may be open that more connections fit not, fewer are let in.
 const OTHER_FILES: usize = 128;
 /// How many of them may have shown no certificate that holds: a crowd of strangers leaves room for agents.
