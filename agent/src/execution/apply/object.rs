@@ -75,14 +75,6 @@ impl Task<'_> {
         rules.is_some_and(|rules| rules.has(Operation::Retain))
     }
 
-    /// Whether an object with this mark may have been changed later than the Work was stored.
-    fn may_be_newer(&self, mark: Option<u64>) -> bool {
-        let (Some(rescaled), Some(mark)) = (self.unconfirmed, mark) else {
-            return false;
-        };
-        mark != self.desired.hash && mark != rescaled
-    }
-
     /// Whether metadata says all there is to know of the object.
     fn is_metadata_enough(&self) -> bool {
         has_no_status(&self.resource.gvk) && !self.desired.retains && !self.asks_retention()
@@ -148,15 +140,11 @@ impl ObjectApplier {
             (known, _) => known,
         };
         let live_uid = live.as_ref().map(|live| live.uid.clone());
-        let mark = match &found {
-            Some(found) => found.meta.hash,
-            None => self.state.lock().live(&task.key).and_then(|it| it.hash),
-        };
         let observed = Observed {
             live,
             overwrite: task.desired.overwrite,
             retry_at: task.retry_at,
-            may_be_newer: task.may_be_newer(mark),
+            may_be_newer: self.may_be_newer(task, found.as_ref()),
         };
         match decide(self.clock.now(), &observed) {
             Decision::InSync => {
@@ -195,6 +183,18 @@ impl ObjectApplier {
                 self.update(task, &uid, adopt, found.as_ref(), body).await
             }
         }
+    }
+
+    /// Whether the object may have been changed later than the Work was stored: it carries the mark of another manifest.
+    fn may_be_newer(&self, task: &Task<'_>, found: Option<&Found>) -> bool {
+        let Some(rescaled) = task.unconfirmed else {
+            return false;
+        };
+        let mark = match found {
+            Some(found) => found.meta.hash,
+            None => self.state.lock().live(&task.key).and_then(|it| it.hash),
+        };
+        mark.is_some_and(|mark| mark != task.desired.hash && mark != rescaled)
     }
 
     /// Whether drift may be healed now; a manifest that changed is no drift.

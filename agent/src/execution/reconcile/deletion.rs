@@ -55,17 +55,20 @@ impl Deletion {
         let Some(job) = Job::read(&self.state.lock(), name) else {
             return Ok(None);
         };
-        let (preserve, foreground, finalizer) = {
+        let (preserve, foreground, finalizer, first) = {
             let state = self.state.lock();
             let Some(record) = state.works.get(name) else {
                 return Ok(None);
             };
             let preserve = record.preserve || self.keeps_workloads();
-            (preserve, record.foreground, record.has_finalizer())
+            let first = record.deleting_since.is_none();
+            (preserve, record.foreground, record.has_finalizer(), first)
         };
         // A later life that does not hear of the hub would make again what is gone. A store that fails does not
-        // keep what is to go.
-        self.persister.deletion_is_stored(name).await;
+        // keep what is to go: it is waited for once.
+        if first {
+            self.persister.deletion_is_stored(name).await;
+        }
         let mut keys = self.keys_of(&job).await;
         let past = {
             let state = self.state.lock();
