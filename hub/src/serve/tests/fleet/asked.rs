@@ -13,8 +13,10 @@
 use super::draw::Kind;
 use super::plan::{KINDS, MEMBERS, OTHERS, Plan};
 use super::runs::{Keep, Outcome, run, smaller};
+use serde::de::DeserializeOwned;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The most members: there is an address and a key for each.
@@ -24,7 +26,7 @@ pub(super) fn given(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|it| !it.is_empty())
 }
 
-pub(super) fn read(file: &Path) -> Plan {
+pub(super) fn read<P: DeserializeOwned>(file: &Path) -> P {
     let text = std::fs::read_to_string(file);
     let text = text.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     serde_json::from_str(&text)
@@ -155,6 +157,59 @@ fn keep(plan: &Plan) -> Option<PathBuf> {
     let file = folder.join(name);
     std::fs::write(&file, plan.text()).expect("written");
     Some(file)
+}
+
+/// Runs each of these plans, and says of each that does not hold what does not, with all about it (`told`) where it is
+/// the only one, or is to be made smaller; fails if there is one. `again` is what runs a single seed.
+pub(super) fn hold<P: Sync>(
+    plans: &[P],
+    number: impl Fn(&P) -> u64 + Sync,
+    fails: impl Fn(&P) -> Option<String> + Sync,
+    told: impl Fn(&P, bool) -> String + Sync,
+    again: &str,
+) {
+    let [first, tell, shrink] =
+        ["TOWLINE_FIRST", "TOWLINE_TELL", "TOWLINE_SHRINK"].map(|it| given(it).is_some());
+    let less = shrink || seed().is_some();
+    let failed = Mutex::new(Vec::new());
+    on_all_cores(plans, |plan| {
+        if first && !failed.lock().expect("held").is_empty() {
+            return;
+        }
+        let seed = number(plan);
+        match fails(plan) {
+            // Whoever waits for hundreds of others need not.
+            Some(problem) => {
+                eprintln!("seed {seed}: {problem}");
+                failed.lock().expect("held").push(seed);
+                if less || plans.len() == 1 {
+                    eprintln!("{}", told(plan, less));
+                }
+            }
+            None if tell => eprintln!("seed {seed} holds"),
+            None => {}
+        }
+    });
+    let mut failed = failed.into_inner().expect("held");
+    failed.sort_unstable();
+    assert!(
+        failed.is_empty(),
+        "{} of {} seeds: {failed:?} (the smallest plan that fails: {again} NUMBER)",
+        failed.len(),
+        plans.len()
+    );
+}
+
+/// The files of plans that failed once, in a folder beside the tests.
+pub(super) fn failed_once(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("src/serve/tests/fleet")
+        .join(folder);
+    let files = std::fs::read_dir(&folder).expect("a folder");
+    let mut files: Vec<_> = files.map(|it| it.expect("read").path()).collect();
+    files.sort();
+    assert!(!files.is_empty(), "no plan in {}", folder.display());
+    files
 }
 
 /// Does something with each of many, as many at once as there are cores.

@@ -9,14 +9,13 @@ mod operator;
 mod plan;
 mod sockets;
 
-use super::asked::{given, on_all_cores, seed, seeds};
+use super::asked::{hold, seed, seeds};
 use super::host::{HUB, authority};
 use super::runs::panicked;
 use hosts::Ground;
 use operator::Operator;
 use plan::{Plan, Trouble, What};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::time::Duration;
 use turmoil::{Builder, Sim};
 
@@ -88,23 +87,24 @@ fn happen(sim: &mut Sim<'_>, begins: bool, trouble: Trouble) {
     }
 }
 
+/// What does not hold of a plan.
+fn fails(plan: &Plan) -> Option<String> {
+    match catch_unwind(AssertUnwindSafe(|| run(plan))) {
+        Ok(ran) => ran.err(),
+        Err(panic) => Some(panicked(panic.as_ref())),
+    }
+}
+
 #[test]
 fn connections_break_in_every_way() {
     let asked = seed().map_or_else(|| seeds(&SEEDS), |one| vec![one]);
-    let tell = given("TOWLINE_TELL").is_some();
-    let failed = Mutex::new(Vec::new());
-    on_all_cores(&asked, |seed| {
-        let plan = Plan::draw(*seed);
-        let ran = catch_unwind(AssertUnwindSafe(|| run(&plan)));
-        let problem = match ran {
-            Ok(Ok(())) if tell => return eprintln!("seed {seed} holds"),
-            Ok(Ok(())) => return,
-            Ok(Err(problem)) => problem,
-            Err(panic) => panicked(panic.as_ref()),
-        };
-        eprintln!("seed {seed}: {problem}\n{plan}");
-        failed.lock().expect("held").push(*seed);
-    });
-    let failed = failed.into_inner().expect("held");
-    assert!(failed.is_empty(), "these seeds do not hold: {failed:?}");
+    let plans: Vec<Plan> = asked.into_iter().map(Plan::draw).collect();
+    let again = "e2e/sim --world bytes --seed";
+    hold(
+        &plans,
+        |it| it.seed,
+        fails,
+        |plan, _| plan.to_string(),
+        again,
+    );
 }

@@ -1,12 +1,11 @@
 //! Propagation while everything goes wrong: many seeds, each a plan of its own, and plans that failed once.
 //! `asked` has the variables that say which.
 
-use super::asked::{given, kind, on_all_cores, read, seed, seeds, told};
+use super::asked::{failed_once, given, hold, kind, read, seed, seeds, told};
 use super::draw::{self, Kind};
 use super::plan::Plan;
 use super::runs::{Keep, run};
 use crate::serve::tests::rig::assert_same;
-use std::sync::Mutex;
 
 /// Seeds of a run that says nothing else.
 const SEEDS: [u64; 9] = [1, 2, 3, 5, 6, 7, 8, 9, 10];
@@ -41,47 +40,13 @@ fn everything_converges_whatever_goes_wrong() {
     if let Some(trace) = given("TOWLINE_TRACE") {
         std::fs::write(trace, run(&plans[0], Keep::Trace).trace).expect("written");
     }
-    let [first, tell, shrink] =
-        ["TOWLINE_FIRST", "TOWLINE_TELL", "TOWLINE_SHRINK"].map(|it| given(it).is_some());
-    let less = shrink || seed().is_some();
-    let failed = Mutex::new(Vec::new());
-    on_all_cores(&plans, |plan| {
-        if first && !failed.lock().expect("held").is_empty() {
-            return;
-        }
-        let seed = plan.seed;
-        match fails(plan) {
-            // Whoever waits for hundreds of others need not.
-            Some(problem) => {
-                eprintln!("seed {seed}: {problem}");
-                failed.lock().expect("held").push(seed);
-                if less || plans.len() == 1 {
-                    eprintln!("{}", told(plan, less));
-                }
-            }
-            None if tell => eprintln!("seed {seed} holds"),
-            None => {}
-        }
-    });
-    let mut failed = failed.into_inner().expect("held");
-    failed.sort_unstable();
-    assert!(
-        failed.is_empty(),
-        "{} of {} seeds: {failed:?} (the smallest plan that fails: e2e/sim --seed NUMBER)",
-        failed.len(),
-        plans.len()
-    );
+    hold(&plans, |it| it.seed, fails, told, "e2e/sim --seed");
 }
 
 /// Plans that failed once, by the fleet or by what was asked of it.
 #[test]
 fn what_failed_once_holds() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/serve/tests/fleet/plans");
-    let files = std::fs::read_dir(folder).expect("a folder");
-    let mut files: Vec<_> = files.map(|it| it.expect("read").path()).collect();
-    files.sort();
-    assert!(!files.is_empty(), "no plan in {folder}");
-    for file in files {
+    for file in failed_once("plans") {
         let problems = run(&read(&file), Keep::Nothing).problems;
         assert!(problems.is_empty(), "{}: {problems:#?}", file.display());
     }

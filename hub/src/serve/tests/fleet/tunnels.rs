@@ -16,25 +16,17 @@ mod rights;
 mod runs;
 mod stage;
 
-use super::asked::{given, on_all_cores, seed, seeds};
+use super::asked::{failed_once, given, hold, read, seed, seeds};
 use crate::serve::tests::rig::assert_same;
 use plan::{KINDS, Plan};
 use runs::{Outcome, run, smaller};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::path::PathBuf;
 
 /// Seeds of a run that says nothing else.
 const SEEDS: [u64; 4] = [1, 2, 3, 4];
 /// Runs that making a plan smaller may take.
 const SMALLER_RUNS: usize = 100;
-
-fn read(file: &Path) -> Plan {
-    let text = std::fs::read_to_string(file);
-    let text = text.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    serde_json::from_str(&text)
-        .unwrap_or_else(|error| panic!("{} is no plan: {error}", file.display()))
-}
 
 /// The plans of this run.
 fn plans() -> Vec<Plan> {
@@ -109,49 +101,19 @@ fn nothing_outlives_its_rights_and_nothing_is_left() {
     if let Some(trace) = given("TOWLINE_TRACE") {
         std::fs::write(trace, run(&plans[0], true).trace).expect("written");
     }
-    let [first, tell, shrink] =
-        ["TOWLINE_FIRST", "TOWLINE_TELL", "TOWLINE_SHRINK"].map(|it| given(it).is_some());
-    let less = shrink || seed().is_some();
-    let failed = Mutex::new(Vec::new());
-    on_all_cores(&plans, |plan| {
-        if first && !failed.lock().expect("held").is_empty() {
-            return;
-        }
-        let seed = plan.seed;
-        match fails(plan) {
-            Some(problem) => {
-                eprintln!("seed {seed}: {problem}");
-                failed.lock().expect("held").push(seed);
-                if less || plans.len() == 1 {
-                    eprintln!("{}", told(plan, less));
-                }
-            }
-            None if tell => eprintln!("seed {seed} holds"),
-            None => {}
-        }
-    });
-    let mut failed = failed.into_inner().expect("held");
-    failed.sort_unstable();
-    assert!(
-        failed.is_empty(),
-        "{} of {} seeds: {failed:?} (the smallest plan that fails: e2e/sim --tunnels --seed NUMBER)",
-        failed.len(),
-        plans.len()
+    hold(
+        &plans,
+        |it| it.seed,
+        fails,
+        told,
+        "e2e/sim --tunnels --seed",
     );
 }
 
 /// Plans that failed once.
 #[test]
 fn what_failed_once_holds() {
-    let folder = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/src/serve/tests/fleet/tunnels/plans"
-    );
-    let files = std::fs::read_dir(folder).expect("a folder");
-    let mut files: Vec<_> = files.map(|it| it.expect("read").path()).collect();
-    files.sort();
-    assert!(!files.is_empty(), "no plan in {folder}");
-    for file in files {
+    for file in failed_once("tunnels/plans") {
         let problems = run(&read(&file), false).problems;
         assert!(problems.is_empty(), "{}: {problems:#?}", file.display());
     }

@@ -144,8 +144,11 @@ pub(super) async fn looked_after(stage: &mut Stage) -> Vec<String> {
         stage.records.forget(number);
     }
     let unknown = stage.told.unknown();
-    let open = stage.open().into_iter().map(|it| format!("m{it}"));
-    let unknown = open.filter(|name| unknown.contains_key(name));
+    let open = stage.open().into_iter();
+    let open = open.filter(|it| !stage.may_be_silent(*it));
+    let unknown = open
+        .map(|it| format!("m{it}"))
+        .filter(|name| unknown.contains_key(name));
     problems.extend(unknown.map(|it| format!("heartbeat: cluster {it} is Unknown")));
     problems
 }

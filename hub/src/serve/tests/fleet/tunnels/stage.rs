@@ -33,6 +33,8 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const RESTART: Duration = Duration::from_secs(2);
 /// What the owners of members say.
 const OPEN: &str = "--proxy=impersonate";
+/// For so long the end of an agent is a reason to be silent: the grace, and the wait for two Leases of 15 s.
+const ENDS_TELL: Duration = Duration::from_secs(40 + 2 * 15);
 /// How long what ends in order may take.
 const ORDERLY: Duration = Duration::from_secs(10);
 /// After so many milliseconds certificates are renewed at the latest: a third of their life, and a tenth of that.
@@ -59,6 +61,8 @@ struct Host {
     replaced: Vec<(Agent, Instant)>,
     /// How often that was.
     times: usize,
+    /// When its agent ended.
+    ends: Vec<Instant>,
 }
 
 pub(super) struct Stage {
@@ -168,6 +172,7 @@ impl Stage {
                 seat: Seat::Runs(agent),
                 replaced: Vec::new(),
                 times: 0,
+                ends: Vec::new(),
             });
         }
         let at = stage.world.age();
@@ -284,6 +289,9 @@ impl Stage {
     pub(super) async fn end_agent(&mut self, number: u8, in_order: bool, lasts: u64) {
         let back = Instant::now() + Duration::from_millis(lasts);
         let host = &mut self.hosts[usize::from(number - 1)];
+        if let Seat::Runs(_) = host.seat {
+            host.ends.push(Instant::now());
+        }
         host.seat = match std::mem::replace(&mut host.seat, Seat::Away) {
             Seat::Runs(agent) if in_order && !agent.has_ended() => {
                 Seat::Ended(agent.stop().await, back)
@@ -291,6 +299,15 @@ impl Stage {
             Seat::Runs(agent) => Seat::Ended(agent.kill().await, back),
             other => other,
         };
+    }
+
+    /// Whether an agent's ends alone may have kept it from showing that it lives: one that takes the place of a killed
+    /// one waits for the end of its Lease in the member from when it first saw it, and so does the next one when that
+    /// ends meanwhile. Twice that, and a heartbeat that was due, are more than the grace.
+    pub(super) fn may_be_silent(&self, number: u8) -> bool {
+        let host = &self.hosts[usize::from(number - 1)];
+        let lately = host.ends.iter().filter(|at| at.elapsed() < ENDS_TELL);
+        lately.count() > 1
     }
 
     /// Another agent is registered elsewhere in the place of a member's, which goes on for a while.
