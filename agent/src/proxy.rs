@@ -9,6 +9,7 @@ mod listed;
 mod open;
 mod pass;
 mod refusal;
+mod serve;
 
 use crate::context::AgentContext;
 use account::Account;
@@ -18,16 +19,13 @@ use common::discovery::{CLUSTER_INFO, PUBLIC_NAMESPACE};
 use common::env::Env;
 use common::errors::chain;
 use common::tunnel::{self, Mode, Place};
-use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use pass::Passer;
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use std::convert::Infallible;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -122,7 +120,11 @@ struct Tunnel {
 impl Tunnel {
     fn over(stream: Stream, passer: Arc<Passer>) -> Self {
         let retire = CancellationToken::new();
-        let serving = serve(stream, passer, retire.clone());
+        let service = service_fn(move |request| {
+            let passer = passer.clone();
+            async move { Ok::<_, Infallible>(passer.answer(request).await) }
+        });
+        let serving = serve::serve(stream, service, retire.clone());
         Self {
             task: AbortOnDropHandle::new(tokio::spawn(serving)),
             retire,
@@ -211,39 +213,5 @@ async fn place(context: &AgentContext) -> Result<Option<Place>, Error> {
         // A hub that says nothing of itself names no other place.
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(None),
         Err(error) => Err(Error::Place(classify(&error).to_string())),
-    }
-}
-
-/// Answers the requests of one tunnel until it ends, and says why it did.
-async fn serve(stream: Stream, passer: Arc<Passer>, retire: CancellationToken) -> String {
-    let service = service_fn(move |request| {
-        let passer = passer.clone();
-        async move { Ok::<_, Infallible>(passer.answer(request).await) }
-    });
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .enable_connect_protocol()
-        // That of an answer is the member's, or the hub's.
-        .auto_date_header(false)
-        .max_concurrent_streams(tunnel::STREAMS)
-        .max_header_list_size(tunnel::HEADERS_MAX)
-        .max_pending_accept_reset_streams(tunnel::CANCELLED)
-        .initial_stream_window_size(tunnel::STREAM_WINDOW)
-        .initial_connection_window_size(tunnel::CONNECTION_WINDOW)
-        .keep_alive_interval(tunnel::PING_EVERY)
-        .keep_alive_timeout(tunnel::PING_WITHIN);
-    let mut connection = pin!(builder.serve_connection(stream, service));
-    let ended = tokio::select! {
-        biased;
-        () = retire.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-        ended = connection.as_mut() => ended,
-    };
-    match ended {
-        Ok(()) => "the hub closed it".to_owned(),
-        Err(error) => chain(&error).to_string(),
     }
 }
