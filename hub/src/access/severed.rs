@@ -5,19 +5,21 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
 
-/// Fails, whatever is done with it, once a token is cancelled.
+/// Fails, whatever is done with it, once a token is cancelled, and cancels another one when it is dropped.
 pub(super) struct Severable<S> {
     stream: S,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    _closed: DropGuard,
 }
 
 impl<S> Severable<S> {
-    pub(super) fn new(stream: S, cut: CancellationToken) -> Self {
+    pub(super) fn new(stream: S, cut: CancellationToken, closed: CancellationToken) -> Self {
         Self {
             stream,
             cut: Box::pin(cut.cancelled_owned()),
+            _closed: closed.drop_guard(),
         }
     }
 
@@ -81,8 +83,8 @@ mod tests {
     #[tokio::test]
     async fn whoever_reads_is_woken_by_the_cut() {
         let (near, mut far) = duplex(64);
-        let cut = CancellationToken::new();
-        let mut near = Severable::new(near, cut.clone());
+        let (cut, closed) = (CancellationToken::new(), CancellationToken::new());
+        let mut near = Severable::new(near, cut.clone(), closed.clone());
         far.write_all(b"x").await.expect("written");
         assert_eq!(near.read_u8().await.expect("read"), b'x');
         let reading = tokio::spawn(async move {
@@ -93,9 +95,10 @@ mod tests {
             )
         });
         tokio::task::yield_now().await;
+        assert!(!closed.is_cancelled());
         cut.cancel();
         let (read, refuses) = reading.await.expect("it ends");
         assert_eq!(read, Err(io::ErrorKind::ConnectionAborted));
-        assert!(refuses);
+        assert!(refuses && closed.is_cancelled());
     }
 }

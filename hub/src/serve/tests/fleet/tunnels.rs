@@ -5,11 +5,13 @@
 //! `draw` makes a `plan` of a seed, and `runs` plays it on a `stage`. Users ask (`asks`), and `judge` says what has to hold
 //! of each request by the `rights` that they had, after every step: none outlives its rights, what is cut short never
 //! looks whole, nobody is refused what is theirs, and no heartbeat waits. At the end every member is reached, and nothing
-//! is left of what was asked: no request, connection or task. `cuts` cuts a tunnel at every point of what passes on it.
+//! is left of what was asked: no request, connection or task. `cuts` cuts a tunnel at every point of what passes on it,
+//! and `ends` has the certificate end by which one was dialled.
 
 mod asks;
 mod cuts;
 mod draw;
+mod ends;
 mod judge;
 mod plan;
 mod rights;

@@ -263,7 +263,7 @@ async fn act(stage: &mut Stage, what: &What) -> bool {
             stage.end_member(*member, *in_order, *lasts).await;
         }
         What::Renew => stage.renew(),
-        What::Replace(member, lasts) => stage.replace(*member, *lasts),
+        What::Replace(member, lasts) => stage.replace(*member, *lasts, None),
         What::Leave(member) => return stage.unregister(*member).await,
         What::Right(user, member, has) => return stage.set_right(user, *member, *has).await,
         What::LetIn(user, member, has) => return stage.let_in(user, *member, *has).await,

@@ -310,10 +310,12 @@ impl Stage {
         lately.count() > 1
     }
 
-    /// Another agent is registered elsewhere in the place of a member's, which goes on for a while.
-    pub(super) fn replace(&mut self, number: u8, lasts: u64) {
+    /// Another agent is registered elsewhere in the place of a member's, which goes on for a while. Its certificates may
+    /// live for another number of seconds.
+    pub(super) fn replace(&mut self, number: u8, lasts: u64, life: Option<u32>) {
         let at = usize::from(number - 1);
-        let (env, hand) = (self.env(number, 40), &self.image.replacing[at]);
+        let (env, mut hand) = (self.env(number, 40), self.image.replacing[at].clone());
+        hand.life = life.unwrap_or(hand.life);
         let host = &mut self.hosts[at];
         let (Some(member), Seat::Runs(_)) = (&host.member, &host.seat) else {
             return;
@@ -321,7 +323,7 @@ impl Stage {
         host.times += 1;
         let name = format!("{}-{}", member.name, host.times);
         let (dir, world) = (self.dir.path(), &self.world);
-        let agent = Agent::on(dir, member, hand, (&name, true), &[OPEN], world, &env);
+        let agent = Agent::on(dir, member, &hand, (&name, true), &[OPEN], world, &env);
         if let Seat::Runs(old) = std::mem::replace(&mut host.seat, Seat::Runs(agent)) {
             let until = Instant::now() + Duration::from_millis(lasts);
             host.replaced.push((old, until));
