@@ -122,6 +122,13 @@ impl Passer {
             (Some(protocol), StatusCode::SWITCHING_PROTOCOLS) => {
                 self.take_over(answer, protocol, taken, told)?
             }
+            // The hub would take it for a connection that was taken over.
+            (Some(protocol), code) if code.is_success() => {
+                let why = format!(
+                    "its API server answered {code} where it was asked to switch to {protocol:?}"
+                );
+                return Err(Refusal::BadAnswer(why));
+            }
             _ => whole(answer, told)?,
         };
         answer.headers_mut().insert(headers::COMES, comes);

@@ -202,6 +202,18 @@ async fn access_passes_on_what_a_member_may_say() -> Result<()> {
         .get("towline-tunnel")
         .context("said by the hub")?;
     ensure!(stands.to_str()?.starts_with("seconds="), "{stands:?}");
+    // One that was asked to switch and answers something else, beside one that says why it does not.
+    for (path, code, text) in [
+        ("/plain", 200, "plain"),
+        ("/chunks", 200, "there"),
+        ("/nothing", 204, ""),
+    ] {
+        ask(&plain, "GET", &of(path), &[]).await?.is(code, text)?;
+        let answer = ask(&plain, "GET", &of(path), &socket).await?;
+        answer
+            .is(502, &format!("answered {code} "))?
+            .is(502, "where it was asked to switch to")?;
+    }
     let refused = ask(&plain, "GET", &of("/refused"), &socket).await?;
     refused.is(403, "refused")?;
     stage.passed().await;

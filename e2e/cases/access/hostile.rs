@@ -245,6 +245,9 @@ fn said(path: &str) -> String {
         "/cut-chunks" => {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\nten bytes.\r\n".to_owned()
         }
+        "/nothing" => "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
+        "/chunks" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nthere\r\n0\r\n\r\n"
+            .to_owned(),
         "/refused" => whole("403 Forbidden\r\nContent-Type: text/plain", "refused"),
         "/endless" => format!("HTTP/1.1 200 OK\r\nContent-Length: {ENDLESS}\r\n\r\n"),
         _ => whole(

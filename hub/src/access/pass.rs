@@ -71,6 +71,16 @@ pub enum Failure {
         /// The status.
         code: StatusCode,
     },
+    /// An answer as if nothing had been asked for but it.
+    #[error("cluster {cluster:?} answered {code} where it was asked to switch to {protocol:?}")]
+    NotSwitched {
+        /// Its name.
+        cluster: String,
+        /// The status.
+        code: StatusCode,
+        /// What the connection was to be taken over for.
+        protocol: &'static str,
+    },
     /// A defect.
     #[error("a request to a member cannot be made: {0}")]
     Unmade(#[source] http::Error),
@@ -146,7 +156,6 @@ impl Tunnel {
             cluster: asked.cluster.to_owned(),
             why: chain(&error).to_string(),
         })?;
-        let upgrade = upgrade.filter(|_| answer.status() == StatusCode::OK);
         let upgrade = upgrade.map(|(name, upgrade)| (name, upgrade, Source::Tunnel));
         answered(asked.cluster, answer, stands, upgrade, over, kept)
     }
@@ -160,7 +169,6 @@ pub fn pass_on(
     kept: impl Send + 'static,
 ) -> Result<Response<Body>, Failure> {
     let stands = answer.headers().get(headers::TUNNEL).cloned();
-    let upgrade = upgrade.filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS);
     let upgrade = upgrade.map(|(name, upgrade)| (name, upgrade, Source::Replica));
     let kept = (Told::begin(asked), kept);
     answered(
@@ -173,7 +181,8 @@ pub fn pass_on(
     )
 }
 
-/// An answer as the client is to see it. With a connection, what answers it has been taken over for a protocol.
+/// An answer as the client is to see it. With a connection, it is to be taken over for a protocol, unless an error is
+/// answered.
 fn answered(
     cluster: &str,
     answer: Response<Incoming>,
@@ -183,6 +192,17 @@ fn answered(
     kept: impl Send + 'static,
 ) -> Result<Response<Body>, Failure> {
     let code = answer.status();
+    if let Some((protocol, _, source)) = &upgrade
+        && code.is_success()
+        && code != source.switches()
+    {
+        return Err(Failure::NotSwitched {
+            cluster: cluster.to_owned(),
+            code,
+            protocol,
+        });
+    }
+    let upgrade = upgrade.filter(|(_, _, source)| code == source.switches());
     let mut said = headers::answered(answer.headers());
     said.remove(headers::UPGRADE);
     if let Some(stands) = stands {
@@ -292,7 +312,15 @@ impl Drop for Told {
 
 #[cfg(test)]
 mod tests {
+    use super::super::taken::TakenOver;
+    use super::super::{Tunnels, UnderWay};
     use super::*;
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use std::convert::Infallible;
+    use tokio::io::duplex;
+    use tokio::time::sleep;
+    use tokio_util::sync::CancellationToken;
 
     const TO: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy";
 
@@ -331,5 +359,57 @@ mod tests {
         assert_eq!(of("keep-alive, upgrade", "spdy/3.1"), Some("SPDY/3.1"));
         assert_eq!(of("keep-alive", "websocket"), None);
         assert_eq!(of("Upgrade", "h2c"), None);
+    }
+
+    /// What a client gets that wants its connection taken over, where the agent answers everything by this status.
+    async fn switched(code: u16) -> Result<u16, Failure> {
+        let (near, far) = duplex(64 * 1024);
+        let service = service_fn(move |_| async move {
+            let mut answer = Response::new(Empty::<Bytes>::new());
+            *answer.status_mut() = StatusCode::from_u16(code).expect("a status");
+            Ok::<_, Infallible>(answer)
+        });
+        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        builder.enable_connect_protocol();
+        tokio::spawn(builder.serve_connection(TokioIo::new(far), service));
+        let tunnels = Tunnels::counted(UnderWay::default());
+        let (holds, stop) = (tunnels.clone(), CancellationToken::new());
+        tokio::spawn(async move { holds.hold("m1", near, pending().boxed(), stop).await });
+        // The agent has said what it can.
+        sleep(Duration::from_secs(1)).await;
+        let headers = HeaderMap::new();
+        let asked = Asked {
+            cluster: "m1",
+            user: "ann",
+            groups: &[],
+            method: &Method::GET,
+            headers: &headers,
+            onward: Uri::from_static("/api/v1/namespaces/default/pods/a/exec"),
+            stream: "1".to_owned(),
+        };
+        let upgrade = Upgrade {
+            connection: hyper::upgrade::on(Request::new(())),
+            taken_over: TakenOver::default(),
+        };
+        let upgrade = Some(("websocket", upgrade));
+        let body = Empty::<Bytes>::new();
+        let tunnel = tunnels.of("m1")?;
+        let answer = tunnel.pass(asked, body, upgrade, pending().boxed(), ());
+        Ok(answer.await?.status().as_u16())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_wants_to_switch_switches_or_gets_an_error() {
+        for (code, passed) in [(200, 101), (403, 403), (404, 404), (500, 500)] {
+            assert_eq!(switched(code).await.expect("passed on"), passed);
+        }
+        for code in [201, 202, 204] {
+            let refused = switched(code).await.expect_err("not passed on");
+            let text = refused.to_string();
+            assert!(
+                text.ends_with("where it was asked to switch to \"websocket\""),
+                "{text}"
+            );
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::lasting::Over;
 use common::tunnel::{self, Ending};
-use http::Extensions;
+use http::{Extensions, StatusCode};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -45,6 +45,16 @@ pub(super) enum Source {
     Tunnel,
     /// Another replica of the hub.
     Replica,
+}
+
+impl Source {
+    /// What it answers when a stream of it can be joined.
+    pub(super) const fn switches(self) -> StatusCode {
+        match self {
+            Self::Tunnel => StatusCode::OK,
+            Self::Replica => StatusCode::SWITCHING_PROTOCOLS,
+        }
+    }
 }
 
 /// Joins a client's connection with a stream, until one of them ends, the client's connection does, or whoever asked

@@ -142,7 +142,9 @@ impl From<Failure> for ApiError {
                 ..Self::unavailable(said)
             },
             Failure::TooMany(_) => Self::too_many_requests(said, 1),
-            Failure::NotPassedOn { .. } => Self::plain(502, "InternalError", said),
+            Failure::NotPassedOn { .. } | Failure::NotSwitched { .. } => {
+                Self::plain(502, "InternalError", said)
+            }
             Failure::Unmade(_) => Self::internal(said),
         }
     }
