@@ -3,7 +3,7 @@
 //! Pure (no clock, no I/O, no tokio): `api`, `names`, `labels`, `identity`, `conditions`, `backoff`,
 //! `duration`, `errors`, `gvk`, `harmless`, `interpreter`, `lua`, `merge`, `quantity`, `reserved`, `secret`, `selector`,
 //! `token`, `unregister`, `yaml`.
-//! Edges: `admin`, `chance`, `client`, `controller`, `discovery`, `env`, `joined`, `leader`, `mapper`, `proxy`, `queue`,
+//! Edges: `admin`, `chance`, `client`, `controller`, `discovery`, `env`, `http2`, `joined`, `leader`, `mapper`, `proxy`, `queue`,
 //! `rest`, `telemetry`, `time`, `tls`, `watch`.
 
 pub mod admin;
@@ -21,6 +21,7 @@ pub mod errors;
 pub mod exposition;
 pub mod gvk;
 pub mod harmless;
+pub mod http2;
 pub mod identity;
 pub mod interpreter;
 pub mod joined;

@@ -28,6 +28,7 @@ pub use mode::Mode;
 pub use path::{NotForwarded, forwarded};
 pub use place::Place;
 
+use crate::http2::KeepAlive;
 use std::time::Duration;
 
 /// Protocol that is offered in the TLS handshake of a tunnel.
@@ -41,10 +42,11 @@ pub const HEADERS_MAX: u32 = 32 * 1024;
 pub const STREAM_WINDOW: u32 = 1024 * 1024;
 /// See [`STREAM_WINDOW`].
 pub const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
-/// How often the hub asks whether the other end is there, and how long an answer may take.
-pub const PING_EVERY: Duration = Duration::from_secs(20);
-/// See [`PING_EVERY`].
-pub const PING_WITHIN: Duration = Duration::from_secs(15);
+/// How each end learns that the other one is there.
+pub const KEEP_ALIVE: KeepAlive = KeepAlive {
+    every: Duration::from_secs(20),
+    within: Duration::from_secs(15),
+};
 /// Requests given up by the hub that the agent has not cleared away; at the library's 20 a burst of cancelled watches
 /// ends the tunnel.
 pub const CANCELLED: usize = 16 * 1024;

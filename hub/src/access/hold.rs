@@ -29,8 +29,8 @@ impl Tunnels {
             .initial_stream_window_size(tunnel::STREAM_WINDOW)
             .initial_connection_window_size(tunnel::CONNECTION_WINDOW)
             .max_header_list_size(tunnel::HEADERS_MAX)
-            .keep_alive_interval(tunnel::PING_EVERY)
-            .keep_alive_timeout(tunnel::PING_WITHIN)
+            .keep_alive_interval(tunnel::KEEP_ALIVE.every)
+            .keep_alive_timeout(tunnel::KEEP_ALIVE.within)
             .keep_alive_while_idle(true);
         let (cut, closed) = (CancellationToken::new(), CancellationToken::new());
         let stream = Severable::new(stream, cut.clone(), closed.clone());
@@ -177,7 +177,7 @@ mod tests {
         drop(ask(&tunnels).await);
         assert_eq!(*new.answered.lock().expect("held"), 1);
         // Longer than a tunnel is given in which nothing comes.
-        sleep(3 * tunnel::PING_EVERY).await;
+        sleep(2 * tunnel::KEEP_ALIVE.silent()).await;
         old.say("two");
         assert_eq!(heard(&mut answer).await, "two");
         assert!(!old.held.is_finished());
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(heard(&mut answer).await, "one");
         let _new = Agent::dials(&tunnels, pending().boxed()).await;
         old.retire.cancel();
-        sleep(tunnel::PING_EVERY).await;
+        sleep(tunnel::KEEP_ALIVE.every).await;
         over.cancel();
         let broke = soon(answer.frame()).await.expect("no end in order");
         assert!(broke.is_err());

@@ -9,6 +9,7 @@ use crate::apiserver::http::place;
 use crate::apiserver::http::server::{Tls, open_files};
 use crate::limit::InFlight;
 use chrono::{DateTime, Utc};
+use common::http2::KeepAlive;
 use common::time::SharedClock;
 use common::tunnel;
 use http::{Request, Response};
@@ -47,9 +48,11 @@ const HEAD: Duration = Duration::from_secs(15);
 const STREAMS: u32 = 1_000;
 /// A front proxy has a header for each group of a user.
 const HEADERS: usize = 512;
-/// Silence after which an HTTP/2 connection is asked whether it lives, and how long it may take.
-const PING_EVERY: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// How it learns that the client of an HTTP/2 connection is there.
+const KEEP_ALIVE: KeepAlive = KeepAlive {
+    every: Duration::from_secs(30),
+    within: Duration::from_secs(15),
+};
 /// How long connections may take to end.
 const END_WITHIN: Duration = Duration::from_secs(5);
 /// Pause when no connection can be accepted.
@@ -251,21 +254,13 @@ where
 {
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder
-        .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
         .max_pending_accept_reset_streams(tunnel::CANCELLED)
         .initial_stream_window_size(tunnel::STREAM_WINDOW)
         .initial_connection_window_size(tunnel::CONNECTION_WINDOW)
-        .max_header_list_size(2 * tunnel::HEADERS_MAX)
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_TIMEOUT);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
-        ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
-    }
-    connection.await.map_err(|e| e.to_string())
+        .max_header_list_size(2 * tunnel::HEADERS_MAX);
+    let ended = common::http2::serve(builder, KEEP_ALIVE, stream, service, stop);
+    ended.await.map_err(|e| e.to_string())
 }
 
 async fn http1<A>(

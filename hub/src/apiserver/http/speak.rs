@@ -5,6 +5,7 @@ use super::respond::Body;
 use super::router::Router;
 use super::sending::kept;
 use crate::access::TakenOver;
+use common::http2::KeepAlive;
 use common::tunnel;
 use http::{Request, Response};
 use hyper::body::{Body as _, Incoming};
@@ -21,9 +22,11 @@ use tokio_util::sync::CancellationToken;
 const HEAD: Duration = Duration::from_secs(15);
 /// Requests on one HTTP/2 connection at once.
 const STREAMS: u32 = 250;
-/// Silence after which an HTTP/2 connection is asked whether it lives, and how long it may take.
-const PING_EVERY: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// How it learns that the client of an HTTP/2 connection is there.
+const KEEP_ALIVE: KeepAlive = KeepAlive {
+    every: Duration::from_secs(30),
+    within: Duration::from_secs(15),
+};
 
 /// How a connection ended.
 pub(super) type Ended = Result<(), String>;
@@ -132,19 +135,9 @@ where
     A: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
 {
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_TIMEOUT);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
-        ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
-    }
-    connection.await.map_err(|e| e.to_string())
+    builder.max_concurrent_streams(STREAMS);
+    let ended = common::http2::serve(builder, KEEP_ALIVE, stream, service, stop);
+    ended.await.map_err(|e| e.to_string())
 }
 
 async fn http1<S, A>(stream: S, service: A, stop: CancellationToken) -> Ended
@@ -162,4 +155,31 @@ where
         ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
     }
     connection.await.map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::respond::whole;
+    use super::*;
+    use tokio::io::duplex;
+    use tokio::time::timeout;
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_never_says_a_word_does_not_stay() {
+        let answers = || {
+            service_fn(async |_: Request<Incoming>| Ok::<_, Infallible>(Response::new(whole(""))))
+        };
+        for is_h2 in [true, false] {
+            let (near, _far) = duplex(1024);
+            let stop = CancellationToken::new();
+            let serving = async {
+                match is_h2 {
+                    true => http2(near, answers(), stop).await,
+                    false => http1(near, answers(), stop).await,
+                }
+            };
+            let ended = timeout(2 * KEEP_ALIVE.silent(), serving).await;
+            assert!(ended.expect("it ends").is_err());
+        }
+    }
 }
