@@ -24,7 +24,7 @@ use super::up::Foundation;
 use super::vitals::{mib, of_all, processor_time, resident};
 use crate::env::{Scratch, wait_for};
 use board::Board;
-pub(super) use crew::Crew;
+pub(super) use crew::{Crew, room_for};
 pub(super) use hub::Hub;
 use report::{Report, Restart};
 
@@ -72,6 +72,7 @@ pub(crate) struct FleetArgs {
 
 /// Measures and prints.
 pub(crate) async fn fleet(args: &FleetArgs) -> Result<()> {
+    room_for(args.agents as usize)?;
     let scratch = Scratch::new("fleet")?;
     let hub = Hub::start(args.hub, args.kubeconfig.as_deref(), &args.pid, &scratch).await?;
     let mut fleet = Fleet {

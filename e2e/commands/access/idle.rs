@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-use crate::commands::fleet::{Crew, Hub};
+use crate::commands::fleet::{Crew, Hub, room_for};
 use crate::commands::up::Foundation;
 use crate::commands::vitals::{mib, of_all, processor_time, resident};
 use crate::env::{Scratch, ask, wait_for};
@@ -16,10 +16,11 @@ const SETTLED: Duration = Duration::from_secs(120);
 /// How long it is looked at.
 const REST: Duration = Duration::from_secs(60);
 /// How many register at a time.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 512;
 
 /// Measures, and prints as it goes.
 pub(super) async fn idle(count: usize) -> Result<()> {
+    room_for(count)?;
     let scratch = Scratch::new("access-idle")?;
     let mut hub = Hub::start(Foundation::Builtin, None, &[], &scratch).await?;
     eprintln!("registering {count} agents …");

@@ -17,6 +17,7 @@ use futures::stream::{self, TryStreamExt as _};
 use http::Request;
 use kube::Client;
 use kube::client::Body;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::de::IgnoredAny;
 use std::error::Error;
 use std::pin::pin;
@@ -32,6 +33,31 @@ use crate::env::{Enrolled, Scratch, agent_config};
 
 /// So many register by one token: the Secret of a token lists who did.
 const USES: usize = 50;
+
+/// Files that an agent has open: its connections. The hub has as many.
+const FILES_EACH: u64 = 2;
+const FILES_BESIDE: u64 = 500;
+
+/// Lets this process, and the hub that it starts, have as many files open as so many agents have connections.
+pub(in crate::commands) fn room_for(agents: usize) -> Result<()> {
+    let wanted = agents as u64 * FILES_EACH + FILES_BESIDE;
+    let now = getrlimit(Resource::Nofile);
+    let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= wanted);
+    if enough(now.current) {
+        return Ok(());
+    }
+    let limit = Rlimit {
+        current: Some(wanted),
+        maximum: if enough(now.maximum) {
+            now.maximum
+        } else {
+            Some(wanted)
+        },
+    };
+    setrlimit(Resource::Nofile, limit).with_context(|| {
+        format!("{agents} agents need {wanted} open files, and this shell allows fewer: run `ulimit -n {wanted}` as root, or have fewer agents")
+    })
+}
 
 /// Registered agents.
 pub(in crate::commands) struct Crew {

@@ -113,7 +113,7 @@ impl Rounds {
             clients.push(server.writer().await?);
         }
         Ok(Self {
-            board: Board::follow(server.writer().await?),
+            board: Board::follow(server.writer().await?).await?,
             clients,
             name,
             number: 0,
