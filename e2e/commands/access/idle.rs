@@ -15,8 +15,8 @@ const WITHIN: Duration = Duration::from_secs(900);
 const SETTLED: Duration = Duration::from_secs(120);
 /// How long it is looked at.
 const REST: Duration = Duration::from_secs(60);
-/// How many register at a time.
-const AT_ONCE: usize = 512;
+/// How many register at a time: fewer than strangers of one address may be connected.
+const AT_ONCE: usize = 240;
 
 /// Measures, and prints as it goes.
 pub(super) async fn idle(count: usize) -> Result<()> {

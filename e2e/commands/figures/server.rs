@@ -89,6 +89,16 @@ impl Server {
         Ok(took)
     }
 
+    /// Kills the process that decides and starts it again. Where that is no API server itself, its API server stays.
+    pub(in crate::commands) async fn decide_again(&mut self) -> Result<()> {
+        if self.plane.options.builtin {
+            self.start_again().await?;
+            return Ok(());
+        }
+        self.fleet.hub.kill();
+        self.fleet.hub.restart()
+    }
+
     async fn is_ready(&self) -> bool {
         let asked = async {
             // A client of its own: nothing of the process before is remembered.

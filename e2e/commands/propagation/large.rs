@@ -85,7 +85,7 @@ impl Large {
     /// The hub dies and comes back: a template that is made then has its Works after so long.
     pub(super) async fn restart(&self, server: &mut Server) -> Result<Duration> {
         let began = Instant::now();
-        server.start_again().await?;
+        server.decide_again().await?;
         let mut rounds = Rounds::begin(server, "again").await?;
         let namespace = rounds.namespace().await?;
         rounds
