@@ -1,10 +1,10 @@
 //! Clients that people use, at a member by what `towline kubeconfig` makes for them.
 
-use super::kubectls::kubeconfig;
+use super::kubectls::{kubeconfig, through};
 use super::node::POD;
 use super::rig::{LONG, Stage, apply, ask_with, reach, to};
 use crate::cases::helm;
-use crate::env::{Part, Parts, client, left_out, wait_for};
+use crate::env::{ConnectProxy, Part, Parts, client, left_out, wait_for};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, AttachParams};
@@ -19,14 +19,35 @@ use tokio::time::timeout;
 #[tokio::test(flavor = "multi_thread")]
 async fn access_is_by_helm() -> Result<()> {
     let stage = Stage::set("access-helm", "impersonate").await?;
-    unbound(&stage).await?;
-    let member = stage.member().await?;
     let file = kubeconfig(&stage).await?;
-    if let Some(rig) = helm::Rig::new(stage.scratch.path(), &file, member)? {
-        rig.lives().await?;
+    helm_lives(&stage, &file).await?;
+    stage.passed().await;
+    Ok(())
+}
+
+/// The same where the way to the hub leads through a proxy.
+#[tokio::test(flavor = "multi_thread")]
+async fn access_is_by_helm_through_a_proxy() -> Result<()> {
+    let stage = Stage::set("access-helm-proxied", "impersonate").await?;
+    let proxy = ConnectProxy::start(None).await?;
+    let file = through(&stage, &format!("http://{}", proxy.address())).await?;
+    let before = proxy.tunnels();
+    if helm_lives(&stage, &file).await? {
+        ensure!(proxy.tunnels() > before, "nothing went through the proxy");
     }
     stage.passed().await;
     Ok(())
+}
+
+/// Whether there is a Helm that went through everything.
+async fn helm_lives(stage: &Stage, kubeconfig: &Path) -> Result<bool> {
+    unbound(stage).await?;
+    let member = stage.member().await?;
+    let rig = helm::Rig::new(stage.scratch.path(), kubeconfig, member)?;
+    if let Some(rig) = &rig {
+        rig.lives().await?;
+    }
+    Ok(rig.is_some())
 }
 
 /// Lets Ann do whatever there is, on the way and in the member.
