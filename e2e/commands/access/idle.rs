@@ -27,6 +27,7 @@ pub(super) async fn idle(count: usize) -> Result<()> {
     let (crew, took) = Crew::register(&hub, &scratch, count, AT_ONCE).await?;
     println!("{count} agents registered in {:.0} s", took.as_secs_f64());
     sleep(SETTLED).await;
+    let without = at_rest(&mut hub).await?;
     let before = of_all(&hub.pids(), resident)?;
     let own = resident(std::process::id())?;
     let began = Instant::now();
@@ -49,12 +50,9 @@ pub(super) async fn idle(count: usize) -> Result<()> {
         each(before, after),
         each(own, own_after)
     );
-    let used = of_all(&hub.pids(), processor_time)?;
-    sleep(REST).await;
-    let used = of_all(&hub.pids(), processor_time)?.saturating_sub(used);
     println!(
-        "at rest: {:.1} % of a core",
-        used.as_secs_f64() / REST.as_secs_f64() * 100.0
+        "at rest: {without:.1} % of a core before and {:.1} with them",
+        at_rest(&mut hub).await?
     );
     hub.kill();
     let killed = Instant::now();
@@ -71,6 +69,14 @@ pub(super) async fn idle(count: usize) -> Result<()> {
     hub.stop().await;
     scratch.passed();
     Ok(())
+}
+
+/// Which part of a core the hub uses, in percent.
+async fn at_rest(hub: &mut Hub) -> Result<f64> {
+    let used = of_all(&hub.pids(), processor_time)?;
+    sleep(REST).await;
+    let used = of_all(&hub.pids(), processor_time)?.saturating_sub(used);
+    Ok(used.as_secs_f64() / REST.as_secs_f64() * 100.0)
 }
 
 /// Waits until so many tunnels stand.
