@@ -14,14 +14,12 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, interval, sleep};
+use tokio::time::{Instant, interval};
 
 /// For the slowest server, with the largest fleet.
 const WITHIN: Duration = Duration::from_secs(1200);
 /// How often the Works are counted; when one came is told by the watch.
 const LOOK: Duration = Duration::from_millis(20);
-/// Works in one page of a list.
-const PAGE: u32 = 5_000;
 
 /// One Work, as it was told last.
 pub(super) struct Work {
@@ -53,8 +51,7 @@ impl Board {
     /// Follows them from now on.
     pub(super) async fn follow(client: Client) -> Result<Self> {
         let all: Api<DynamicObject> = Api::all_with(client, &resource());
-        let one = ListParams::default().limit(1);
-        let first = answered(|| all.list_metadata(&one)).await?;
+        let first = all.list_metadata(&ListParams::default().limit(1)).await?;
         let version = first.metadata.resource_version.unwrap_or_default();
         let works = Arc::<Mutex<Works>>::default();
         let task = tokio::spawn(follow(all, version, Arc::clone(&works)));
@@ -99,8 +96,7 @@ fn resource() -> ApiResource {
     ))
 }
 
-/// Tells of every change from a version on. Where a server that was started again no longer knows a version, what is
-/// there is listed.
+/// Tells of every change from a version on.
 async fn follow(
     works: Api<DynamicObject>,
     mut version: String,
@@ -108,49 +104,17 @@ async fn follow(
 ) -> Result<()> {
     let params = WatchParams::default();
     loop {
-        let events = answered(|| works.watch_metadata(&params, &version)).await?;
+        let events = works.watch_metadata(&params, &version).await?;
         let mut events = pin!(events);
         while let Ok(Some(event)) = events.try_next().await {
             let (metadata, gone) = match event {
                 WatchEvent::Added(it) | WatchEvent::Modified(it) => (it.metadata, false),
                 WatchEvent::Deleted(it) => (it.metadata, true),
                 WatchEvent::Bookmark(_) => continue,
-                WatchEvent::Error(status) if status.code == 410 => {
-                    version = list(&works, &seen).await?;
-                    break;
-                }
-                WatchEvent::Error(status) => bail!("the watch of Works ended: {status}"),
+                WatchEvent::Error(error) => bail!("the watch of Works ended: {error}"),
             };
             version = metadata.resource_version.clone().unwrap_or_default();
             note(&seen, metadata, gone);
-        }
-    }
-}
-
-/// Asks again while a server that was just started says that it is not so far.
-async fn answered<T, A>(ask: impl Fn() -> A) -> kube::Result<T>
-where
-    A: Future<Output = kube::Result<T>>,
-{
-    loop {
-        match ask().await {
-            Err(kube::Error::Api(status)) if status.code == 429 => sleep(LOOK).await,
-            answer => return answer,
-        }
-    }
-}
-
-/// Notes all that are there, and says as of which version.
-async fn list(works: &Api<DynamicObject>, seen: &Mutex<Works>) -> Result<String> {
-    let mut params = ListParams::default().limit(PAGE);
-    loop {
-        let page = answered(|| works.list_metadata(&params)).await?;
-        for work in page.items {
-            note(seen, work.metadata, false);
-        }
-        match page.metadata.continue_.filter(|next| !next.is_empty()) {
-            Some(next) => params.continue_token = Some(next),
-            None => return Ok(page.metadata.resource_version.unwrap_or_default()),
         }
     }
 }
@@ -170,9 +134,5 @@ fn note(seen: &Mutex<Works>, metadata: ObjectMeta, gone: bool) {
     };
     let key = (place, metadata.name.unwrap_or_default());
     let mut seen = lock(seen);
-    let works = seen.entry(namespace.clone()).or_default();
-    let same = |it: &Work| it.generation == work.generation && it.leaving == work.leaving;
-    if !works.get(&key).is_some_and(same) {
-        works.insert(key, work);
-    }
+    seen.entry(namespace.clone()).or_default().insert(key, work);
 }
