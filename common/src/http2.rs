@@ -65,7 +65,8 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use http::{Request, Response, StatusCode};
-    use http_body_util::Empty;
+    use http_body_util::{BodyExt as _, Empty, StreamBody};
+    use hyper::body::Frame;
     use hyper::client::conn::http2::SendRequest;
     use hyper::service::service_fn;
     use std::convert::Infallible;
@@ -145,6 +146,45 @@ mod tests {
         stop.cancel();
         // Who of them closes it first is left to chance.
         let _ = ends(served, SOON).await;
+    }
+
+    /// It takes little, so that it seldom has to say that there is room again, and hears enough to send no pings.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_listens_all_the_time_is_served() {
+        for stops in [false, true] {
+            let (near, far) = duplex(ROOM);
+            let stop = CancellationToken::new();
+            let service = service_fn(async |_| {
+                let ticks = tokio::time::interval(SOON);
+                let said = futures::stream::unfold(ticks, |mut ticks| async move {
+                    ticks.tick().await;
+                    Some((
+                        Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"."))),
+                        ticks,
+                    ))
+                });
+                Ok::<_, Infallible>(Response::new(StreamBody::new(said)))
+            });
+            let serving = serve(
+                Builder::new(TokioExecutor::new()),
+                KEEP_ALIVE,
+                near,
+                service,
+                stop.clone(),
+            );
+            let _served = AbortOnDropHandle::new(tokio::spawn(serving));
+            let (mut sender, _connection) = client(far).await;
+            let request = Request::get("https://server/").body(Empty::new());
+            let answer = sender.send_request(request.expect("a request")).await;
+            let mut answer = answer.expect("an answer").into_body();
+            if stops {
+                stop.cancel();
+            }
+            for _ in 0..5 * SILENT.as_secs() {
+                let said = answer.frame().await.expect("more");
+                assert!(said.is_ok(), "after {stops}: {said:?}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

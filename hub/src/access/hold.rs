@@ -7,6 +7,7 @@ use common::tunnel;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 impl Tunnels {
@@ -23,6 +24,11 @@ impl Tunnels {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
+        // The agent's pings are read by the library itself, so with nothing going on it is the line that says whether
+        // there are any. Who sends something hears of it by pings of the hub's own.
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_read_timeout(Some(tunnel::KEEP_ALIVE.silent()));
+        stream.set_write_timeout(Some(tunnel::KEEP_ALIVE.silent()));
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -31,9 +37,9 @@ impl Tunnels {
             .max_header_list_size(tunnel::HEADERS_MAX)
             .keep_alive_interval(tunnel::KEEP_ALIVE.every)
             .keep_alive_timeout(tunnel::KEEP_ALIVE.within)
-            .keep_alive_while_idle(true);
+            .keep_alive_while_idle(false);
         let (cut, closed) = (CancellationToken::new(), CancellationToken::new());
-        let stream = Severable::new(stream, cut.clone(), closed.clone());
+        let stream = Severable::new(Box::pin(stream), cut.clone(), closed.clone());
         let _cuts = cut.drop_guard();
         let begun = builder.handshake(TokioIo::new(stream)).await;
         let (sender, serving) = begun.map_err(|error| error.to_string())?;
@@ -71,10 +77,9 @@ mod tests {
     use hyper::body::{Frame, Incoming};
     use hyper::service::service_fn;
     use std::convert::Infallible;
-    use std::pin::pin;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
-    use tokio::io::duplex;
+    use tokio::io::{AsyncWriteExt as _, duplex};
     use tokio::task::JoinHandle;
     use tokio::time::{sleep, timeout};
     use tokio_util::task::AbortOnDropHandle;
@@ -113,15 +118,8 @@ mod tests {
             let retires = retire.clone();
             let serves = tokio::spawn(async move {
                 let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                let mut connection = pin!(builder.serve_connection(TokioIo::new(far), service));
-                tokio::select! {
-                    biased;
-                    () = retires.cancelled() => {
-                        connection.as_mut().graceful_shutdown();
-                        let _ = connection.await;
-                    }
-                    _ = connection.as_mut() => {}
-                }
+                let keep_alive = tunnel::KEEP_ALIVE;
+                let _ = common::http2::serve(builder, keep_alive, far, service, retires).await;
             });
             let before = tunnels.of("m1").map_or(0, |tunnel| tunnel.number);
             let (holds, stop) = (tunnels.clone(), CancellationToken::new());
@@ -205,5 +203,18 @@ mod tests {
         assert!(broke.is_err());
         assert!(soon(old.held).await.expect("no panic").is_err());
         drop(ask(&tunnels).await);
+    }
+    /// What an agent says first, and nothing else.
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_is_silent_is_given_up() {
+        let (near, mut far) = duplex(64 * 1024);
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        far.write_all(&settings).await.expect("taken");
+        let tunnels = Tunnels::counted(UnderWay::default());
+        let held = tunnels.hold("m1", near, pending().boxed(), CancellationToken::new());
+        let within = tunnel::KEEP_ALIVE.silent() + Duration::from_secs(1);
+        let ended = timeout(within, held).await.expect("given up");
+        assert!(ended.is_err(), "{ended:?}");
+        assert!(tunnels.of("m1").is_err());
     }
 }
