@@ -31,6 +31,7 @@ use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Longest time the server is asked to keep a watch open.
 pub const WATCH_TIMEOUT: Duration = Duration::from_secs(200);
@@ -52,8 +53,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(45);
 /// Longest page that is read: several times the largest object that etcd takes. A longer one is asked for
 /// again with fewer objects; a server that minds no limit costs no more memory than this.
 const PAGE_MAX: usize = 16 * 1024 * 1024;
-/// By how much fewer.
-const PAGE_SHRINK: u32 = 4;
+/// By how much fewer; and a page has at most so many times as many objects as the one before.
+const PAGE_STEP: u32 = 4;
 /// Longest answer that is an error.
 const ERROR_MAX: usize = 64 * 1024;
 
@@ -79,6 +80,7 @@ where
         reopening: Backoff::new(RECONNECT_BASE, REOPEN_CAP),
         page_size: config_page_size,
         queue: VecDeque::new(),
+        ahead: None,
         phase: Phase::List(None),
         version: None,
         heard: None,
@@ -98,9 +100,11 @@ struct Watcher<K> {
     backoff: Backoff,
     /// Of watches that were ended in order.
     reopening: Backoff,
-    /// Objects that are asked for at once: fewer after a page that was too long.
+    /// Objects that are asked for at once: fewer after a page that was too long, and as many as fit.
     page_size: u32,
     queue: VecDeque<Event<K>>,
+    /// The next page, asked for while the objects of this one are taken.
+    ahead: Option<Ahead>,
     phase: Phase,
     /// Where the watch goes on.
     version: Option<String>,
@@ -109,6 +113,8 @@ struct Watcher<K> {
     /// Since when nothing is known.
     outage: Option<Instant>,
 }
+
+type Ahead = AbortOnDropHandle<Result<Bytes, Unread>>;
 
 enum Phase {
     /// Ask for the first page, or for the one with this token.
@@ -150,17 +156,17 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
     }
 
     async fn list(&mut self, token: Option<String>) {
-        let params = ListParams {
-            limit: Some(self.page_size),
-            continue_token: token.clone(),
-            label_selector: self.config.label_selector.clone(),
-            field_selector: self.config.field_selector.clone(),
-            ..ListParams::default()
+        let ahead = self.ahead.take().filter(|_| token.is_some());
+        let page = match ahead {
+            Some(asked) => asked
+                .await
+                .unwrap_or_else(|ended| Err(Unread::Problem(Problem::Other(ended.to_string())))),
+            None => self.page(token.clone()).await,
         };
-        let bytes = match self.get_page(&params).await {
+        let bytes = match page {
             Ok(bytes) => bytes,
             Err(Unread::TooLong) if self.page_size > 1 => {
-                self.page_size = (self.page_size / PAGE_SHRINK).max(1);
+                self.page_size = (self.page_size / PAGE_STEP).max(1);
                 self.phase = Phase::List(token);
                 return;
             }
@@ -185,6 +191,11 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         }
         self.queue.extend(page.items().map(|item| decode(item)));
         if let Some(next) = page.next() {
+            if let Some(wanted) = self.config.page_bytes {
+                self.page_size = next_page(self.page_size, page.len(), bytes.len(), wanted);
+                let asked = tokio::spawn(self.page(Some(next.clone())));
+                self.ahead = Some(AbortOnDropHandle::new(asked));
+            }
             self.phase = Phase::List(Some(next));
             return;
         }
@@ -205,7 +216,7 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
             limit: Some(1),
             ..ListParams::default()
         };
-        let result = match self.get_page(&params).await {
+        let result = match self.get_page(params).await {
             Ok(bytes) => Page::parse(&bytes)
                 .map(|page| page.version())
                 .map_err(|error| Problem::Decode(error.to_string())),
@@ -352,21 +363,48 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         }
     }
 
-    async fn get_page(&mut self, params: &ListParams) -> Result<Bytes, Unread> {
+    /// A page of the list, the first one without a token.
+    fn page(
+        &self,
+        token: Option<String>,
+    ) -> impl Future<Output = Result<Bytes, Unread>> + Send + use<K> {
+        self.get_page(ListParams {
+            limit: Some(self.page_size),
+            continue_token: token,
+            label_selector: self.config.label_selector.clone(),
+            field_selector: self.config.field_selector.clone(),
+            ..ListParams::default()
+        })
+    }
+
+    fn get_page(
+        &self,
+        params: ListParams,
+    ) -> impl Future<Output = Result<Bytes, Unread>> + Send + use<K> {
         let request = request::Request::new(self.collection.path());
         let built = if self.config.metadata_only {
-            request.list_metadata(params)
+            request.list_metadata(&params)
         } else {
-            request.list(params)
+            request.list(&params)
         };
-        let request = built.map_err(|error| Problem::Other(error.to_string()))?;
-        in_time(async {
-            let answer = send(&self.client, request).await?;
-            let body = Limited::new(answer.into_body(), PAGE_MAX).collect().await;
-            Ok(body.map_err(unread)?.to_bytes())
-        })
-        .await
+        let client = self.client.clone();
+        async move {
+            let request = built.map_err(|error| Problem::Other(error.to_string()))?;
+            in_time(async {
+                let answer = send(&client, request).await?;
+                let body = Limited::new(answer.into_body(), PAGE_MAX).collect().await;
+                Ok(body.map_err(unread)?.to_bytes())
+            })
+            .await
+        }
     }
+}
+
+/// How many objects the page after one has that was asked for `limit` of them.
+fn next_page(limit: u32, objects: usize, bytes: usize, wanted: u32) -> u32 {
+    let each = (bytes / objects.max(1)).max(1);
+    let fitting = u32::try_from(wanted as usize / each).unwrap_or(u32::MAX);
+    fitting.clamp(1, limit.saturating_mul(PAGE_STEP))
 }
 
 fn decode<K: DeserializeOwned>(object: &str) -> Event<K> {

@@ -315,7 +315,8 @@ impl Hub {
         parts.drop_at_end("repair", repair.run());
         let proof = show(in_force.clone(), self.policies.clone());
         parts.drop_at_end("proof of the policies", proof);
-        let registrar = Registrar::new(client(), clock.clone(), in_force);
+        let registrar =
+            Registrar::new(client(), clock.clone(), in_force, world.clusters_of.clone());
         let registrar = registrar.watching(&world);
         self.start(&mut parts, registrar.workers(CONCURRENT_REGISTRATIONS));
         let options = cluster::decide::Options {
@@ -323,7 +324,7 @@ impl Hub {
             failover_after: self.config.failover.after,
         };
         let events = Events::new(client(), clock.clone(), identity);
-        let clusters = Clusters::new(client(), clock.clone(), events, options).watching(&world);
+        let clusters = Clusters::watching(client(), clock.clone(), events, options, &world);
         self.start(
             &mut parts,
             clusters.workers(self.config.concurrent_clusters),

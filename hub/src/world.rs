@@ -34,7 +34,8 @@ pub use metrics::Sizes;
 pub use placements::Shared as SharedPlacement;
 pub use propagation::{Override, Policy, Propagation, Rebalancer};
 pub use records::{
-    Condition, Event, Lease, Marker, Owned, Status, WORK_ANNOTATIONS, WORK_LABELS, Work, digest,
+    Condition, Event, Lease, Marker, Owned, Space, Status, WORK_ANNOTATIONS, WORK_LABELS, Work,
+    digest,
 };
 pub use template::Template;
 pub use templates::{TemplateName, Templates};
@@ -57,18 +58,24 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use kube::{Client, Resource};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Objects of one page of a list.
-const PAGE: u32 = 500;
-/// The same of those that agents fill: full statuses of so many are some megabytes.
-const PAGE_OF_LARGE: u32 = 200;
+/// Objects of the first page of a list.
+const PAGE: u32 = 200;
+/// About so many bytes the others have: some hundreds of Works.
+const PAGE_BYTES: u32 = 2 * 1024 * 1024;
+
+/// How long a list waits at most for those that decisions need.
+const LAST_WITHIN: Duration = Duration::from_secs(30);
 
 /// Every collection that controllers look at; clones share it.
 #[derive(Clone)]
 pub struct World {
     /// Clusters.
     pub clusters: View<Cluster>,
+    /// Clusters by `spec.id`.
+    pub clusters_of: Index<Box<str>>,
     /// The Leases of agents.
     pub leases: View<Lease>,
     /// Works.
@@ -78,7 +85,7 @@ pub struct World {
     /// Events in execution namespaces.
     pub events: View<Event>,
     /// Execution namespaces.
-    pub namespaces: View<Marker>,
+    pub namespaces: View<Space>,
     /// Certificate requests for our signer.
     pub requests: View<Marker>,
     /// What carries the rights of agents, by kind.
@@ -91,32 +98,28 @@ impl World {
     /// A world in which nothing was seen yet, and what is known of kinds anyway. Listeners are added before
     /// [`World::run`].
     pub fn new(client: &Client, chance: &Chance, shipped: Arc<Customizations>) -> Self {
-        let large = || WatchConfig {
-            page_size: PAGE_OF_LARGE,
-            ..WatchConfig::new(chance)
-        };
-        let narrow = || WatchConfig {
-            page_size: PAGE,
-            ..large()
-        };
+        let pages = || pages(chance);
         let requests = WatchConfig {
             field_selector: Some(format!("spec.signerName={SIGNER}")),
             metadata_only: true,
-            ..narrow()
+            ..pages()
         };
         let namespaces = WatchConfig {
             label_selector: Some(format!("{SYSTEM}={MANAGED_VALUE}")),
             metadata_only: true,
-            ..narrow()
+            ..pages()
         };
         let leases = Collection::of::<CoreLease>(Some(CLUSTER_NAMESPACE));
-        let works: View<Work> = all::<common::api::work::Work, _>(client, "works", large());
+        let clusters: View<Cluster> =
+            all::<common::api::cluster::Cluster, _>(client, "clusters", pages());
+        let works: View<Work> = all::<common::api::work::Work, _>(client, "works", pages());
         Self {
-            clusters: all::<common::api::cluster::Cluster, _>(client, "clusters", large()),
-            leases: View::new(client.clone(), "leases", leases, narrow()),
+            clusters_of: clusters.index(|_, cluster| cluster.id.iter().cloned().collect()),
+            clusters,
+            leases: View::new(client.clone(), "leases", leases, pages()),
             works_of: works.index(|_, work| work.binding.iter().cloned().collect()),
             works,
-            events: all::<CoreEvent, _>(client, "events", narrow()),
+            events: all::<CoreEvent, _>(client, "events", pages()),
             namespaces: all::<Namespace, _>(client, "namespaces", namespaces),
             requests: all::<CertificateSigningRequest, _>(
                 client,
@@ -124,12 +127,12 @@ impl World {
                 requests,
             ),
             rights: [
-                owned::<ClusterRole>(client, "clusterroles", narrow()),
-                owned::<ClusterRoleBinding>(client, "clusterrolebindings", narrow()),
-                owned::<Role>(client, "roles", narrow()),
-                owned::<RoleBinding>(client, "rolebindings", narrow()),
+                owned::<ClusterRole>(client, "clusterroles", pages()),
+                owned::<ClusterRoleBinding>(client, "clusterrolebindings", pages()),
+                owned::<Role>(client, "roles", pages()),
+                owned::<RoleBinding>(client, "rolebindings", pages()),
             ],
-            propagation: Propagation::new(client, chance, &narrow(), shipped),
+            propagation: Propagation::new(client, chance, &pages(), shipped),
         }
     }
 
@@ -141,13 +144,22 @@ impl World {
         self.works.synced().await;
     }
 
+    /// What need not be known for a decision is listed when the rest is, or that takes long.
+    fn last(self, watch: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        async move {
+            let _ = tokio::time::timeout(LAST_WITHIN, self.synced()).await;
+            watch.await;
+        }
+        .boxed()
+    }
+
     /// Watches everything, for ever.
     pub async fn run(self, metrics: Metrics, chance: Chance) {
         let mut watches = vec![
             watched(&self.clusters, &metrics, &chance),
             watched(&self.leases, &metrics, &chance),
             watched(&self.works, &metrics, &chance),
-            watched(&self.events, &metrics, &chance),
+            self.clone().last(watched(&self.events, &metrics, &chance)),
             watched(&self.namespaces, &metrics, &chance),
             watched(&self.requests, &metrics, &chance),
         ];
@@ -175,6 +187,15 @@ pub fn watched<R: Record>(
         }
     };
     keep_up(name, metrics.clone(), chance.stream(name), again).boxed()
+}
+
+/// Everything of a collection, in pages that cost the API server little.
+fn pages(chance: &Chance) -> WatchConfig {
+    WatchConfig {
+        page_size: PAGE,
+        page_bytes: Some(PAGE_BYTES),
+        ..WatchConfig::new(chance)
+    }
 }
 
 /// All objects of a kind.

@@ -32,8 +32,11 @@ impl Collection {
 /// How it is watched.
 #[derive(Debug, Clone)]
 pub struct WatchConfig {
-    /// Objects of one page of the list.
+    /// Objects of one page of the list; of the first one, where `page_bytes` says how large the others are.
     pub page_size: u32,
+    /// About so many bytes a page has, as far as can be told from the one before. An API server looks at all objects
+    /// of a collection for each page of it, so that many small pages are much work to it.
+    pub page_bytes: Option<u32>,
     /// Only objects with these labels.
     pub label_selector: Option<String>,
     /// Only objects with these fields.
@@ -51,6 +54,7 @@ impl WatchConfig {
     pub fn new(chance: &Chance) -> Self {
         Self {
             page_size: 50,
+            page_bytes: None,
             label_selector: None,
             field_selector: None,
             metadata_only: false,

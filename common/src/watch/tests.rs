@@ -221,6 +221,47 @@ async fn a_page_that_is_too_long_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_page_has_as_many_objects_as_fit() {
+    let small = |first: u64| -> Vec<String> {
+        let names = (first..first + 10).map(|number| format!("o{number}"));
+        names.map(|name| object(&name, 5)).collect()
+    };
+    let page = |objects: &[String], next| {
+        let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
+        list(10, next, &objects)
+    };
+    let large = format!(
+        r#"{{"metadata":{{"name":"x","resourceVersion":"5"}},"data":{{"x":"{}"}}}}"#,
+        "x".repeat(3000)
+    );
+    let (client, asked) = scripted(vec![
+        page(&small(0), "a"),
+        page(&small(10), "b"),
+        page(&small(20), "c"),
+        page(&[large], "d"),
+        page(&small(30), ""),
+    ]);
+    let config = WatchConfig {
+        page_size: 10,
+        page_bytes: Some(6000),
+        ..WatchConfig::new(&Chance::seeded(1))
+    };
+    let events = watch::<ConfigMap>(client, Collection::of::<ConfigMap>(Some("ns")), config);
+    let events: Vec<String> = events.take(43).map(told).collect().await;
+    assert_eq!(events.last().map(String::as_str), Some("listed false"));
+    let asked = asked.lock().expect("no panic").clone();
+    let limits: Vec<u32> = asked
+        .iter()
+        .filter_map(|uri| uri.split("limit=").nth(1)?.split('&').next()?.parse().ok())
+        .collect();
+    // At most four times as many as before; then those of some sixty bytes that fit; one, after a large one.
+    assert_eq!(limits[..2], [10, 40]);
+    assert!((80..=110).contains(&limits[2]), "{limits:?}");
+    assert_eq!(limits[3], limits[2]);
+    assert_eq!(limits[4], 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_gap_is_told_and_resumed_without_loss() {
     let (client, asked) = scripted(vec![
         list(10, "", &[]),

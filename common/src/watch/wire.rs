@@ -77,6 +77,10 @@ impl<'a> Page<'a> {
         self.items.iter().flatten().map(|raw| raw.get())
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.items.as_ref().map_or(0, Vec::len)
+    }
+
     pub(super) fn next(&self) -> Option<String> {
         self.metadata.next.clone().filter(|token| !token.is_empty())
     }

@@ -1,11 +1,13 @@
 //! Gives every Cluster its execution namespace, finalizer and taints, and ends it in order.
 //!
 //! It is woken by changes of a Cluster that a decision depends on, not by every status an agent posts,
-//! and by the end of an execution namespace.
+//! and by the end of an execution namespace. What it writes is decided from what it reads then; nothing is read
+//! where what the hub holds anyway leaves nothing to do.
 
 mod apply;
 pub mod check;
 pub mod decide;
+mod held;
 mod leaving;
 pub mod observe;
 #[cfg(test)]
@@ -120,30 +122,26 @@ pub struct Clusters {
     events: Events,
     options: decide::Options,
     leaving: leaving::Leaving,
+    held: held::Held,
 }
 
 impl Clusters {
-    /// A controller that writes through `client`.
-    pub fn new(
+    /// A controller that writes through `client`, woken by what matters of a Cluster, and by its execution namespace.
+    pub fn watching(
         client: Client,
         clock: SharedClock,
         events: Events,
         options: decide::Options,
-    ) -> Self {
-        Self {
+        world: &World,
+    ) -> Controller<Self> {
+        let controller = Controller::new(Self {
             client,
             clock,
             events,
             options,
             leaving: leaving::Leaving::default(),
-        }
-    }
-}
-
-impl Clusters {
-    /// Woken by what matters of a Cluster, and by its execution namespace.
-    pub fn watching(self, world: &World) -> Controller<Self> {
-        let controller = Controller::new(self);
+            held: held::Held::of(world),
+        });
         let queue = controller.queue();
         world.clusters.listen(move |told| {
             if let Some(name) = changed(told) {
@@ -185,6 +183,13 @@ impl Reconcile for Clusters {
             tracing::warn!(cluster = %key, "a Cluster of this name cannot be served");
             return Ok(Requeue::Never);
         };
+        // A hub that starts looks at each of thousands, most of which want nothing.
+        if let Some(held) = self.held.of_living(&name).await {
+            self.leaving.waited(&name, Some(&held.cluster));
+            if decide::decide(self.clock.now(), self.options, &held).is_nothing() {
+                return Ok(Requeue::Never);
+            }
+        }
         let observed = observe::observe(&self.client, &name).await?;
         let cluster = observed.as_ref().map(|observed| &observed.cluster);
         let leaving_for = self.leaving.waited(&name, cluster);

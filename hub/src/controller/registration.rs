@@ -19,7 +19,7 @@ mod tests;
 
 use crate::approver::{Denial, Verdict};
 use crate::budget::Ledger;
-use crate::world::World;
+use crate::world::{Index, World};
 use crate::{epoch, permissions};
 use claims::{Claim, Claims};
 use common::controller::{Controller, Failure, Reconcile, Requeue};
@@ -111,18 +111,27 @@ pub struct Registrar {
     clock: SharedClock,
     /// Whether the admission policies are proven to be in force.
     admitting: signal::Receiver<bool>,
+    /// Names of Clusters by their id.
+    ids: Index<Box<str>>,
     claims: Claims,
     /// The requests of ours that were seen, by who made them.
     ledger: Mutex<Ledger>,
 }
 
 impl Registrar {
-    /// Makes the controller; while `admitting` is false, nobody new is registered.
-    pub fn new(client: Client, clock: SharedClock, admitting: signal::Receiver<bool>) -> Self {
+    /// Makes the controller; while `admitting` is false, nobody new is registered. `ids` are names of Clusters by
+    /// their id.
+    pub fn new(
+        client: Client,
+        clock: SharedClock,
+        admitting: signal::Receiver<bool>,
+        ids: Index<Box<str>>,
+    ) -> Self {
         Self {
             client,
             clock,
             admitting,
+            ids,
             claims: Claims::default(),
             ledger: Mutex::default(),
         }
@@ -226,7 +235,7 @@ impl Reconcile for Registrar {
                 Verdict::Renewal(subject) => self.claims.of(&subject.cluster, false).await,
                 Verdict::Deny(_) => Claim::default(),
             };
-            let observed = observe::observe(&self.client, &csr, granted).await?;
+            let observed = observe::observe(&self.client, &self.ids, &csr, granted).await?;
             let step = decide(self.clock.now(), &observed);
             match &step {
                 Step::Done => return Ok(Requeue::Never),

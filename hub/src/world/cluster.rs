@@ -21,6 +21,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 pub struct Cluster {
     /// What its own controller decides by.
     pub lifecycle: Lifecycle,
+    /// `spec.id`, unless empty.
+    pub id: Option<Box<str>>,
     /// Whether an agent is expected to report: one in the member, or one beside the hub that has registered.
     pub pull: bool,
     /// Its condition Ready.
@@ -29,6 +31,10 @@ pub struct Cluster {
     pub conditions: BTreeMap<Box<str>, Box<str>>,
     /// Its taints, as they are written.
     pub taints: Vec<Taint>,
+    /// The deprecated field, unless empty.
+    pub zone: Option<Box<str>>,
+    /// Its zones.
+    pub zones: Vec<Box<str>>,
     /// Who holds its rights; none for one that was never registered.
     pub grant: Option<Grant>,
     /// Whether the annotation is there that withholds them.
@@ -88,13 +94,19 @@ struct Object<'a> {
     status: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct Spec {
+    #[serde(default)]
+    id: Option<Box<str>>,
     #[serde(default)]
     sync_mode: Option<String>,
     #[serde(default)]
     taints: Value,
+    #[serde(default)]
+    zone: Option<Box<str>>,
+    #[serde(default)]
+    zones: Option<Vec<Box<str>>>,
 }
 
 impl Record for Cluster {
@@ -131,11 +143,19 @@ impl Record for Cluster {
             let text = |key: &str| condition[key].as_str().map(Into::into);
             Some((text("type")?, text("status")?))
         });
-        let (sync_mode, taints) =
-            spec.map_or_else(Default::default, |it| (it.sync_mode, it.taints));
+        let Spec {
+            id,
+            sync_mode,
+            taints,
+            zone,
+            zones,
+        } = spec.unwrap_or_default();
         Ok(Some(Self {
+            id: id.filter(|id| !id.is_empty()),
             conditions: statuses.collect(),
             taints: serde_json::from_value(taints).unwrap_or_default(),
+            zone: zone.filter(|zone| !zone.is_empty()),
+            zones: zones.unwrap_or_default(),
             lifecycle: Lifecycle {
                 uid: metadata.uid.into(),
                 generation: metadata.generation,

@@ -103,7 +103,14 @@ pub(super) struct Metadata {
     #[serde(default)]
     pub(super) finalizers: Option<Vec<String>>,
     #[serde(default)]
+    owner_references: Option<Vec<Owner>>,
+    #[serde(default)]
     pub(super) managed_fields: Option<Vec<Entry>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Owner {
+    uid: Box<str>,
 }
 
 impl Metadata {
@@ -296,6 +303,30 @@ impl Record for Lease {
         let Object { spec } = serde_json::from_str(object)?;
         let renewed = spec.and_then(|spec| spec.renew_time);
         Ok(Some(Self { renewed }))
+    }
+}
+
+/// A namespace that carries the label of execution namespaces.
+#[derive(Debug)]
+pub struct Space {
+    /// The UIDs of its owners.
+    pub owners: Vec<Box<str>>,
+    /// It is being deleted.
+    pub terminating: bool,
+}
+
+impl Record for Space {
+    const KIND: &'static str = "Namespace";
+
+    type Kept = Arc<Self>;
+
+    fn read(object: &str) -> serde_json::Result<Option<Self>> {
+        let Bare { metadata } = serde_json::from_str(object)?;
+        let owners = metadata.owner_references.unwrap_or_default();
+        Ok(Some(Self {
+            owners: owners.into_iter().map(|owner| owner.uid).collect(),
+            terminating: metadata.deletion_timestamp.is_some(),
+        }))
     }
 }
 

@@ -17,7 +17,6 @@ use common::errors::chain;
 use common::gvk::{GroupKind, Gvk};
 use common::mapper::{Resource, RestMapper};
 use common::signal;
-use common::watch::WatchConfig;
 use kube::Client;
 use kube::core::Version;
 use std::collections::btree_map::Entry;
@@ -234,7 +233,7 @@ impl Templates {
                 return false;
             }
         };
-        let config = WatchConfig::new(&self.0.chance);
+        let config = super::pages(&self.0.chance);
         let view = View::of_kind(self.0.client.clone(), "templates", &resource, config);
         let (all, of) = (self.listeners().clone(), kind.clone());
         view.listen(move |told| {

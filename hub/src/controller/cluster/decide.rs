@@ -39,6 +39,13 @@ pub struct Decision {
     pub requeue: Requeue,
 }
 
+impl Decision {
+    /// Whether all is as it should be, and stays so until something changes.
+    pub fn is_nothing(&self) -> bool {
+        self.effects.is_empty() && self.requeue == Requeue::Never
+    }
+}
+
 /// One change of the world.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {

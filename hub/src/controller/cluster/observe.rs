@@ -279,6 +279,7 @@ impl ClusterView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::{Object, Record};
     use serde_json::json;
 
     #[test]
@@ -298,6 +299,91 @@ mod tests {
         assert_eq!(state.zone.as_deref(), Some("z"));
         assert!(state.pull && !state.acknowledged && !state.quarantined);
         assert!(!state.acknowledges, "nobody registered it");
+    }
+
+    /// What is held of a Cluster that lives, and of its namespace, is what would be read.
+    #[test]
+    fn what_is_held_decides_as_what_is_read() {
+        let conditions = |ready: &str, terminating: &str| {
+            json!([{"type": "Ready", "status": ready},
+                {"type": EXECUTION_SPACE_TERMINATING, "status": terminating}])
+        };
+        let taint = json!({"key": "k", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"});
+        let settled = json!({
+            "metadata": {"name": "m1", "uid": "u", "resourceVersion": "7", "generation": 1,
+                "finalizers": ["karmada.io/cluster-controller"],
+                "annotations": {REGISTRATION_ID: "x"}},
+            "spec": {"syncMode": "Push", "zones": ["a", "b"], "taints": [taint]},
+            "status": {"conditions": conditions("True", "False")},
+        });
+        let with = |path: &str, value: Value| {
+            let mut changed = settled.clone();
+            *changed.pointer_mut(path).expect("there") = value;
+            changed
+        };
+        let clusters = [
+            settled.clone(),
+            with("/metadata/finalizers", json!(["x"])),
+            with("/metadata/annotations", json!({})),
+            with("/spec", json!({"syncMode": "Pull", "zone": "z"})),
+            with(
+                "/spec",
+                json!({"syncMode": "Pull", "zone": "", "taints": null}),
+            ),
+            with("/status/conditions", conditions("Unknown", "True")),
+            with("/status/conditions", json!([7])),
+            with("/status", json!(null)),
+        ];
+        let space = |owner: &str| {
+            json!({"metadata": {"labels": {SYSTEM: MANAGED_VALUE},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Cluster", "name": "m1", "uid": owner}]}})
+        };
+        let mut gone = space("u");
+        gone["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let name = ClusterName::parse("m1").expect("valid");
+        for cluster in &clusters {
+            for namespace in [Some(space("u")), Some(space("v")), Some(gone.clone()), None] {
+                let view: ClusterView = serde_json::from_value(cluster.clone()).expect("decodes");
+                let read = Observed {
+                    name: name.clone(),
+                    cluster: view.state(),
+                    namespace: namespace
+                        .as_ref()
+                        .map_or(NamespaceState::Absent, |namespace| {
+                            let metadata = namespace["metadata"].clone();
+                            namespace_state(&serde_json::from_value(metadata).expect("is"), "u")
+                        }),
+                    leftovers: Leftovers::default(),
+                };
+                let held_cluster = held(cluster);
+                let held_space = namespace.as_ref().map(held);
+                let mut known =
+                    super::super::held::observed(&name, &held_cluster, held_space.as_ref())
+                        .expect("it lives");
+                // Only an end asks for them.
+                known.cluster.acknowledges = read.cluster.acknowledges;
+                known.cluster.pull = read.cluster.pull;
+                assert_eq!(known, read, "{cluster} {namespace:?}");
+            }
+        }
+    }
+
+    fn held<R: Record>(object: &Value) -> Object<R> {
+        let text = object.to_string();
+        Object {
+            version: "7".into(),
+            bytes: 0,
+            record: R::read(&text).expect("an object").map(Into::into),
+        }
+    }
+
+    #[test]
+    fn a_cluster_that_ends_is_read() {
+        let cluster = held(&json!({
+            "metadata": {"name": "m1", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        }));
+        let name = ClusterName::parse("m1").expect("valid");
+        assert_eq!(super::super::held::observed(&name, &cluster, None), None);
     }
 
     #[test]

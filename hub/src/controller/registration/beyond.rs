@@ -52,7 +52,7 @@ fn answer(name: &str, user: &str, group: &str) -> Response<Full<Bytes>> {
 
 fn registrar(client: Client) -> Registrar {
     let (_, admitting) = signal::channel(true);
-    Registrar::new(client, Arc::new(SystemClock), admitting)
+    Registrar::new(client, Arc::new(SystemClock), admitting, Index::default())
 }
 
 fn deleted(asked: &Asked) -> Vec<String> {

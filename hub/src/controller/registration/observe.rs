@@ -1,13 +1,18 @@
 //! Reads what the decision on one certificate request needs, from the API server itself.
 //!
-//! Nothing comes from a cache: a name, an id and a token must be free now. Requests are taken one at a
+//! What decides comes from no cache: a name, an id and a token must be free now. Requests are taken one at a
 //! time, so what was read holds until the next write of this controller, but for operators, against
-//! whom every write carries what it was decided from.
+//! whom every write carries what it was decided from. Who has an id is asked where a name and an id are
+//! written, as an API server looks at every Cluster for it; before, so that a refusal costs no use of a token,
+//! where the controllers' own index knows of somebody.
 
 use super::Error;
-use crate::approver::{CsrView, NotOurCertificate, Verdict, issued_subject, judge};
+use crate::approver::{
+    CsrView, NotOurCertificate, RegistrationRequest, Verdict, issued_subject, judge,
+};
 use crate::permissions;
 use crate::token_secret::{TOKEN_NAMESPACE, Token};
+use crate::world::Index;
 use chrono::{DateTime, Utc};
 use common::api::cluster::Cluster;
 use common::identity::{AgentSubject, RegistrationId};
@@ -162,9 +167,10 @@ fn certificate_end(csr: &CertificateSigningRequest) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp(read.validity().not_after.timestamp(), 0)
 }
 
-/// Reads everything about a CSR that was judged ours.
+/// Reads everything about a CSR that was judged ours; `ids` are names of Clusters by their id.
 pub(super) async fn observe(
     client: &Client,
+    ids: &Index<Box<str>>,
     csr: &CertificateSigningRequest,
     granted: bool,
 ) -> Result<Observed, Error> {
@@ -201,10 +207,30 @@ pub(super) async fn observe(
         }
         return Ok(observed);
     }
-    observed.same_id = read_same_id(client, &request.cluster_id, &subject.cluster).await?;
+    let others = ids.names(&request.cluster_id.as_str().into());
+    let is_known_elsewhere = others
+        .iter()
+        .any(|other| *other.name != *subject.cluster.as_str());
+    if is_known_elsewhere || may_write_id(&observed, &request) {
+        observed.same_id = read_same_id(client, &request.cluster_id, &subject.cluster).await?;
+    }
     let namespace = permissions::foreign_bindings(client, &subject.cluster).await;
     observed.namespace = namespace.map_err(Error::Permissions)?;
     Ok(observed)
+}
+
+/// Whether the next step may write this name and id: the token is reserved, and they are not its own already.
+pub(super) fn may_write_id(observed: &Observed, request: &RegistrationRequest) -> bool {
+    let registration = &request.subject.registration;
+    let reserved = match &observed.token {
+        TokenFacts::Usable(token) => token.reservation(registration).is_some(),
+        TokenFacts::Missing | TokenFacts::Unusable(_) => false,
+    };
+    let is_its_own = observed.cluster.as_ref().is_some_and(|cluster| {
+        cluster.registration.as_ref() == Some(registration)
+            && cluster.id.as_ref() == Some(&request.cluster_id)
+    });
+    reserved && !is_its_own
 }
 
 async fn read_cluster(client: &Client, name: &ClusterName) -> Result<Option<ClusterFacts>, Error> {

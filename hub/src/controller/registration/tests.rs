@@ -1,5 +1,5 @@
 use super::decide::*;
-use super::observe::{ClusterFacts, Observed, Progress, TokenFacts};
+use super::observe::{ClusterFacts, Observed, Progress, TokenFacts, may_write_id};
 use crate::approver::{Denial, NotOurCertificate, RegistrationRequest, Verdict};
 use crate::token_secret::{Placement, Reservation, Token};
 use chrono::{DateTime, Duration, Utc};
@@ -382,6 +382,14 @@ fn run(mut world: Observed, crash: usize) -> Vec<&'static str> {
             Step::Recheck(_) => world.agents_alive = true,
             Step::Done => return steps,
             _ => {}
+        }
+        let writes_id = matches!(step, Step::CreateCluster { .. } | Step::TakeOver { .. });
+        let Verdict::Bootstrap(request) = &world.verdict else {
+            panic!("no registration")
+        };
+        if matches!(world.progress, Progress::Pending) {
+            let asked = may_write_id(&world, request);
+            assert_eq!(asked, writes_id, "who has the id, before {}", kind(&step));
         }
         steps.push(kind(&step));
         carry_out(&mut world, &step);
