@@ -16,7 +16,7 @@ use super::Output;
 use super::figures::compare;
 use super::figures::fill::Fill;
 use super::figures::report::{Report, Unit};
-use super::figures::server::{self, Server};
+use super::figures::server::{self, Ends, Server};
 use super::figures::writers;
 use super::up::Foundation;
 use crate::env::Scratch;
@@ -131,12 +131,19 @@ async fn measure(
             &format!("a cluster lost {what}, {} there", large.there()),
             &lost,
         );
-        let first = large.restart(&mut server).await?;
-        add(
-            &format!("kill to first decision {what}"),
-            first.as_secs_f64(),
-            Unit::Seconds,
-        );
+        let mut ends = vec![("kill", Ends::Killed)];
+        if kind == Foundation::Real {
+            // Another one need not wait for the Lease of one that ends in order.
+            ends.insert(0, ("orderly end", Ends::InOrder));
+        }
+        for (end, how) in ends {
+            let first = large.restart(&mut server, how).await?;
+            add(
+                &format!("{end} to first decision {what}"),
+                first.as_secs_f64(),
+                Unit::Seconds,
+            );
+        }
         sleep(REST).await;
         for (name, mib) in server.memory()? {
             let what = format!("memory {what}, started again, {name}");

@@ -1,6 +1,6 @@
 //! A server to measure: started on nothing, started again, and what its processes hold in memory.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use common::client::{ClientOptions, kubeconfig_client};
 use common::env::Env;
 use http::{Method, Request, Response};
@@ -18,6 +18,17 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 /// How often readiness is asked for: the figure is as exact as this.
 const LOOK: Duration = Duration::from_millis(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a hub may take to end in order.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
+
+/// How a hub ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::commands) enum Ends {
+    /// It is told to, and gives its Lease up.
+    InOrder,
+    /// It is killed.
+    Killed,
+}
 
 /// How people call it.
 pub(in crate::commands) fn name(kind: Foundation) -> &'static str {
@@ -75,7 +86,7 @@ impl Server {
         self.plane.apiserver.restart()?;
         while !self.is_ready().await {
             self.plane.apiserver.check()?;
-            anyhow::ensure!(
+            ensure!(
                 began.elapsed() < READY_WITHIN,
                 "not ready within {READY_WITHIN:?}"
             );
@@ -89,13 +100,16 @@ impl Server {
         Ok(took)
     }
 
-    /// Kills the process that decides and starts it again. Where that is no API server itself, its API server stays.
-    pub(in crate::commands) async fn decide_again(&mut self) -> Result<()> {
+    /// Ends the process that decides and starts it again. Where that is no API server itself, its API server stays.
+    pub(in crate::commands) async fn decide_again(&mut self, how: Ends) -> Result<()> {
         if self.plane.options.builtin {
+            ensure!(how == Ends::Killed, "a built-in hub is only killed");
             self.start_again().await?;
             return Ok(());
         }
-        self.fleet.hub.kill();
+        if how == Ends::InOrder {
+            self.fleet.hub.stop(STOP_WITHIN).await?;
+        }
         self.fleet.hub.restart()
     }
 

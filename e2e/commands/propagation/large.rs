@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::rounds::{Cost, Mark, Rounds, names};
 use crate::commands::figures::fill::cluster_name;
-use crate::commands::figures::server::{Server, send};
+use crate::commands::figures::server::{Ends, Server, send};
 
 /// Policies among which the templates are shared: each has its share of the clusters.
 const POLICIES: usize = 10;
@@ -82,11 +82,15 @@ impl Large {
         mark.cost(server, client, None, ended).await
     }
 
-    /// The hub dies and comes back: a template that is made then has its Works after so long.
-    pub(super) async fn restart(&self, server: &mut Server) -> Result<Duration> {
+    /// The hub ends and comes back: a template that is made then has its Works after so long.
+    pub(super) async fn restart(&self, server: &mut Server, how: Ends) -> Result<Duration> {
         let began = Instant::now();
-        server.decide_again().await?;
-        let mut rounds = Rounds::begin(server, "again").await?;
+        server.decide_again(how).await?;
+        let name = match how {
+            Ends::InOrder => "anew",
+            Ends::Killed => "again",
+        };
+        let mut rounds = Rounds::begin(server, name).await?;
         let namespace = rounds.namespace().await?;
         rounds
             .policy(&namespace, "all", &spec(0, &names(self.share, self.share)))
