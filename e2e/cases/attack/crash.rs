@@ -9,6 +9,7 @@ use common::time::SystemClock;
 use common::token::BootstrapToken;
 use hub::controller::registration::Registrar;
 use hub::permissions::{self, Registration};
+use hub::world::Index;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
@@ -52,7 +53,7 @@ fn cut_off_after(client: &Client, writes: usize) -> (Client, signal::Receiver<bo
 async fn run_and_kill(hub: &Hub, request: &str, writes: usize) -> Result<bool> {
     let (client, mut is_cut) = cut_off_after(&hub.admin, writes);
     let (_admit, admitting) = signal::channel(true);
-    let registrar = Registrar::new(client, Arc::new(SystemClock), admitting);
+    let registrar = Registrar::new(client, Arc::new(SystemClock), admitting, Index::default());
     let request: Arc<str> = request.into();
     tokio::select! {
         biased;
