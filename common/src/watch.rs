@@ -193,8 +193,8 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         if let Some(next) = page.next() {
             if let Some(wanted) = self.config.page_bytes {
                 self.page_size = next_page(self.page_size, page.len(), bytes.len(), wanted);
-                let asked = tokio::spawn(self.page(Some(next.clone())));
-                self.ahead = Some(AbortOnDropHandle::new(asked));
+                let page = self.page(Some(next.clone()));
+                self.ahead = Some(AbortOnDropHandle::new(tokio::spawn(page)));
             }
             self.phase = Phase::List(Some(next));
             return;
