@@ -5,14 +5,12 @@ mod board;
 mod crew;
 mod hub;
 mod member;
+mod ready;
 mod report;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
-use common::api::cluster::{Cluster, READY};
 use futures::future::try_join;
-use kube::Client;
-use kube::api::{Api, ListParams};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +24,7 @@ use crate::env::{Scratch, wait_for};
 use board::Board;
 pub(super) use crew::{Crew, room_for};
 pub(super) use hub::Hub;
+use ready::Ready;
 use report::{Report, Restart};
 
 /// For the slowest part on a machine that does other things as well.
@@ -77,7 +76,7 @@ pub(crate) async fn fleet(args: &FleetArgs) -> Result<()> {
     let hub = Hub::start(args.hub, args.kubeconfig.as_deref(), &args.pid, &scratch).await?;
     let mut fleet = Fleet {
         board: Arc::new(Board::new(args.agents as usize)),
-        admin: hub.client().await?,
+        ready: Ready::watching(hub.client().await?),
         names: Vec::new(),
         hub,
     };
@@ -94,7 +93,7 @@ pub(crate) async fn fleet(args: &FleetArgs) -> Result<()> {
 struct Fleet {
     hub: Hub,
     board: Arc<Board>,
-    admin: Client,
+    ready: Ready,
     names: Vec<String>,
 }
 
@@ -108,7 +107,7 @@ impl Fleet {
         self.names = crew.names();
         let crew = crew.work(&self.board).await?;
         wait_for("every Cluster to be Ready", WITHIN, async || {
-            let missing = self.not_ready().await?;
+            let missing = self.not_ready();
             ensure!(missing == 0, "{missing} are not");
             Ok(true)
         })
@@ -130,7 +129,7 @@ impl Fleet {
         let cpu_here = share(worked_here, processor_time(own)?);
         let memory = of_all(&self.hub.pids(), resident)?;
         let (latencies, failures) = self.board.forget();
-        let not_ready = self.not_ready().await?;
+        let not_ready = self.not_ready();
         let restart = match self.hub.can_restart() {
             true => Some(self.restart(count).await?),
             false => None,
@@ -156,20 +155,8 @@ impl Fleet {
     }
 
     /// How many Clusters of ours are not Ready.
-    async fn not_ready(&self) -> Result<usize> {
-        let clusters: Api<Cluster> = Api::all(self.admin.clone());
-        let all = clusters.list(&ListParams::default()).await;
-        let all = all.context("failed to list Clusters")?;
-        let ready = all.iter().filter(|cluster| {
-            let name = cluster.metadata.name.as_deref().unwrap_or_default();
-            let ready = cluster.condition(READY);
-            ready.is_some_and(|ready| ready.status == "True")
-                && self
-                    .names
-                    .binary_search_by(|ours| ours.as_str().cmp(name))
-                    .is_ok()
-        });
-        Ok(self.names.len() - ready.count())
+    fn not_ready(&self) -> usize {
+        self.ready.missing(&self.names)
     }
 
     /// Kills the hub, starts it again, and waits until everybody is back.
@@ -205,7 +192,7 @@ impl Fleet {
             watches: Latency::of(&after(self.board.watching_since(killed))),
             leases: Latency::of(&after(self.board.renewed_since(killed))),
             failed_renewals: failures,
-            not_ready: self.not_ready().await?,
+            not_ready: self.not_ready(),
             hub_mib: mib(of_all(&self.hub.pids(), resident)?),
         })
     }
