@@ -23,6 +23,7 @@ pub mod trust;
 pub use announce::{APISERVICE, withdraw_unavailable};
 
 use crate::access::{LISTS, LISTS_OF_USER, STREAMS_OF_USER, Tunnels, UnderWay};
+use crate::apiserver::http::listener::listen;
 use crate::config::Access;
 use crate::limit::InFlight;
 use crate::world::watched;
@@ -115,8 +116,7 @@ impl Aggregated {
         let (client, env) = (self.client.clone(), &self.env);
         let trusted = Trusted::read(client.clone(), self.access.client_ca.clone()).await?;
         let address = self.access.address;
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(|error| Error::Listen(address, error))?;
+        let listener = listen(address).map_err(|error| Error::Listen(address, error))?;
         let made = Made::new(&self.access.names(), env.clock.now());
         let made = made.map_err(Error::Certificate)?;
         let registered = Registered::new(client.clone(), &env.chance);

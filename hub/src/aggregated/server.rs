@@ -4,7 +4,7 @@ use super::registered::Registered;
 use super::replicas::Replicas;
 use super::trust::Trusted;
 use crate::access::{Body, TakenOver, Tunnels};
-use crate::apiserver::http::listener::Listener;
+use crate::apiserver::http::listener::{IN_A_ROW, Listener};
 use crate::apiserver::http::place;
 use crate::apiserver::http::server::{Tls, open_files};
 use crate::limit::InFlight;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, unconstrained, yield_now};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -85,12 +85,18 @@ impl Shown {
 
 impl Port {
     /// Serves until `stop`, then lets requests end.
-    pub(super) async fn serve(self: Arc<Self>, mut listener: TcpListener, stop: CancellationToken) {
+    pub(super) async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
+        // Under load a task has its turn seldom: all that wait are accepted then.
+        unconstrained(self.accept_all(listener, stop)).await;
+    }
+
+    async fn accept_all(self: Arc<Self>, mut listener: TcpListener, stop: CancellationToken) {
         let most = CONNECTIONS.min(open_files().saturating_sub(OTHER_FILES));
         let room = Arc::new(Semaphore::new(most));
         let handshakes = InFlight::of((most / HANDSHAKES_OF_ADDRESS).max(1));
         let agents = InFlight::of(OF_AGENT);
         let mut connections = JoinSet::new();
+        let mut in_a_row = 0;
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -106,6 +112,11 @@ impl Port {
                     continue;
                 }
             };
+            in_a_row += 1;
+            if in_a_row == IN_A_ROW {
+                in_a_row = 0;
+                yield_now().await;
+            }
             let Some(handshake) = handshakes.enter(&place(address)) else {
                 tracing::debug!(%address, "too many handshakes at once");
                 continue;

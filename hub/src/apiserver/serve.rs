@@ -10,6 +10,7 @@ pub use assembled::{Assembled, Foundation, Front};
 use super::audit::{Audit, Destination};
 use super::backup;
 use super::error::ApiError;
+use super::http::listener::listen;
 use super::http::router::Router;
 use super::keys::{self, Keys};
 use super::store::{self, Store};
@@ -21,7 +22,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
-use tokio::net::TcpListener;
 
 /// Why the API server cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -113,7 +113,7 @@ impl Running {
             address: options.listen,
             source,
         };
-        let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
+        let listener = listen(options.listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let foundation = Foundation {
             address: match options.address.as_str() {

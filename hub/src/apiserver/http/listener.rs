@@ -2,10 +2,28 @@
 
 use std::future::pending;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
+
+/// Connections that may wait to be accepted, if the system allows so many (`net.core.somaxconn`): who finds no place asks
+/// again after a second, then after three, and a fleet comes back at once.
+const BACKLOG: u32 = 4096;
+/// So many are accepted before others have a turn on this thread.
+pub const IN_A_ROW: usize = 1024;
+
+/// Listens on an address.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // A server that is started again finds connections of the one before that are not over.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// A source of connections.
 pub trait Listener: Send + 'static {
@@ -39,6 +57,36 @@ where
         match self.recv().await {
             Some(connection) => Ok(connection),
             None => pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future::join_all;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    /// More than a listener of the standard library lets wait.
+    const MANY: usize = 1000;
+
+    #[tokio::test]
+    async fn a_fleet_that_comes_at_once_waits_until_it_is_accepted() {
+        let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
+        let allowed: usize = allowed
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(MANY);
+        let mut listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let many = MANY.min(allowed);
+        let coming = join_all((0..many).map(|_| TcpStream::connect(address)));
+        let there = timeout(Duration::from_secs(60), coming).await;
+        let there = there.expect("nobody is turned away, though none is accepted yet");
+        for one in &there {
+            assert!(one.is_ok(), "{one:?}");
+            Listener::accept(&mut listener).await.expect("accepted");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Connections: who may come in, TLS, and their orderly end.
 
 use super::connection::{Connection, place};
-use super::listener::Listener;
+use super::listener::{IN_A_ROW, Listener};
 use super::router::Router;
 use super::speak::{Ended, Protocol};
 use crate::apiserver::authn::{Peer, Shown};
@@ -26,6 +26,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{unconstrained, yield_now};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -201,7 +202,12 @@ struct Doors {
 
 impl Server {
     /// Serves until `stop`, then lets requests end.
-    pub async fn run(self, mut listener: impl Listener, stop: CancellationToken) {
+    pub async fn run(self, listener: impl Listener, stop: CancellationToken) {
+        // Under load a task has its turn seldom: all that wait are accepted then.
+        unconstrained(self.accept_all(listener, stop)).await;
+    }
+
+    async fn accept_all(self, mut listener: impl Listener, stop: CancellationToken) {
         let server = Arc::new(self);
         let most = CONNECTIONS.min(open_files().saturating_sub(OTHER_FILES));
         let room = Arc::new(Semaphore::new(most));
@@ -212,6 +218,7 @@ impl Server {
         });
         let handshakes = InFlight::of((most / HANDSHAKES_OF_ADDRESS).max(1));
         let connections = TaskTracker::new();
+        let mut in_a_row = 0;
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -226,6 +233,11 @@ impl Server {
                     continue;
                 }
             };
+            in_a_row += 1;
+            if in_a_row == IN_A_ROW {
+                in_a_row = 0;
+                yield_now().await;
+            }
             let Some(handshake) = handshakes.enter(&place(address)) else {
                 tracing::debug!(%address, "too many handshakes at once");
                 continue;
