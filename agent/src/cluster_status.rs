@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tick::Ticker;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// The part's name in the agent's errors.
 const PART: &str = "status";
@@ -59,6 +59,11 @@ pub async fn run(context: AgentContext) {
     let mut orphans = context.orphans.subscribe();
     let mut failures = 0;
     loop {
+        tokio::select! {
+            biased;
+            () = context.shutdown.cancelled() => return,
+            () = after_renewal(&context) => {}
+        }
         let begun = Instant::now();
         let done = tokio::select! {
             biased;
@@ -96,6 +101,14 @@ pub async fn run(context: AgentContext) {
             Ok(()) = orphans.changed() => {}
         }
     }
+}
+
+/// Waits until the hub answers renewals of the Lease, but no longer than one lasts. Without them it says that the
+/// cluster is silent, whatever its status is; and one to which a whole fleet comes back has its hands full.
+async fn after_renewal(context: &AgentContext) {
+    let mut heard = context.heard.subscribe();
+    let answered = async { while !*heard.borrow_and_update() && heard.changed().await.is_ok() {} };
+    let _ = timeout(context.config.lease.duration, answered).await;
 }
 
 #[cfg(test)]

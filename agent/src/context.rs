@@ -47,6 +47,8 @@ pub struct AgentContext {
     pub shutdown: CancellationToken,
     /// Our Cluster as the last status patch returned it. The status tick sends, everybody may read.
     pub cluster_view: signal::Sender<Option<ClusterView>>,
+    /// Whether the hub answered the last renewal of the Lease: the heartbeat sends.
+    pub heard: signal::Sender<bool>,
     /// That the hub, verified, refuses us: the status tick sends, and clears it when it is answered.
     pub refused: signal::Sender<Option<Refusal>>,
     /// What of the registration is in force, for the Cluster's status; nothing with hand-made credentials.

@@ -11,7 +11,7 @@ mod pace;
 pub use pace::Pace;
 
 use crate::context::AgentContext;
-use common::client::ClientOptions;
+use common::client::{AnswerWithin, ClientOptions};
 use common::errors::chain;
 use common::labels::AGENT_FIELD_MANAGER;
 use common::liveness::{HEADER, value};
@@ -64,6 +64,16 @@ pub enum Error {
     /// The hub did not answer in time.
     #[error("the hub did not answer a renewal of the Lease within {0:?}")]
     Deadline(Duration),
+}
+
+impl Error {
+    /// Whether the hub had time to say no.
+    fn is_answer(&self) -> bool {
+        let (Self::Renew { source, .. } | Self::Make { source, .. }) = self else {
+            return false;
+        };
+        matches!(&**source, kube::Error::Api(status) if status.code < 500 && status.code != 429)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -152,13 +162,15 @@ async fn renewals(context: &AgentContext, connection: &Connection) {
                 context.errors.clear(PART);
                 metrics.seconds.observe(started.elapsed().as_secs_f64());
                 metrics.last.set(context.clock.now().timestamp());
+                heard(context, true);
                 pace.renewed(rng.random())
             }
             Err(error) => {
                 metrics.failures.inc();
                 tracing::warn!(error = %chain(&error), "the Lease was not renewed");
                 context.errors.report(PART, &chain(&error));
-                pace.failed(rng.random())
+                heard(context, error.is_answer());
+                pace.failed(started.elapsed(), rng.random())
             }
         };
         // Counted from the start of the attempt, so that a slow hub does not stretch the interval.
@@ -175,6 +187,15 @@ async fn renewals(context: &AgentContext, connection: &Connection) {
             () = sleep_until(started + wait) => {}
         }
     }
+}
+
+/// Tells the other parts whether the hub answers.
+fn heard(context: &AgentContext, is: bool) {
+    context.heard.send_if_modified(|heard| {
+        let other = *heard != is;
+        *heard = is;
+        other
+    });
 }
 
 async fn renew(
@@ -195,7 +216,7 @@ async fn renew(
                 fresh
             }
         };
-        send(&client, context).await
+        send(&client, context, deadline).await
     };
     // The client's own deadline comes first; this one holds for whatever it does not cover.
     let outcome = timeout(deadline.mul_f64(1.25), attempt).await;
@@ -210,7 +231,7 @@ fn leases() -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{CLUSTER_NAMESPACE}/leases")
 }
 
-async fn send(client: &Client, context: &AgentContext) -> Result<(), Error> {
+async fn send(client: &Client, context: &AgentContext, within: Duration) -> Result<(), Error> {
     let cluster = context.cluster.as_str();
     let parameters = PatchParams {
         field_manager: Some(AGENT_FIELD_MANAGER.to_owned()),
@@ -220,6 +241,7 @@ async fn send(client: &Client, context: &AgentContext) -> Result<(), Error> {
     let mut request = Request::new(leases())
         .patch(cluster, &parameters, &Patch::Merge(&body))
         .map_err(|e| Error::Build(Box::new(e)))?;
+    request.extensions_mut().insert(AnswerWithin(within));
     if let Some(next) = context.config.lease.liveness {
         request.headers_mut().insert(HEADER, value(next));
     }

@@ -96,6 +96,7 @@ pub(crate) async fn context(hub: Client, member: Client) -> AgentContext {
         metrics: Arc::default(),
         shutdown: CancellationToken::new(),
         cluster_view: signal::Sender::new(None),
+        heard: signal::Sender::new(true),
         refused: signal::Sender::new(None),
         orphans: signal::Sender::new(None),
         certified: signal::channel(Certified::default()).1,

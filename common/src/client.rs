@@ -131,6 +131,10 @@ impl ClientOptions {
     }
 }
 
+/// An extension of a request that has a deadline of its own in place of its client's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnswerWithin(pub Duration);
+
 /// Why a client cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

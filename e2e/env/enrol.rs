@@ -150,6 +150,7 @@ impl Enrolled {
             metrics: Arc::new(Mutex::new(Registry::default())),
             shutdown: stop.clone(),
             cluster_view: common::signal::Sender::new(None),
+            heard: common::signal::Sender::new(false),
             refused: common::signal::Sender::new(None),
             certified: in_force.certified.subscribe(),
             orphans: common::signal::Sender::new(None),

@@ -98,6 +98,7 @@ impl<'a> Term<'a> {
             metrics: process.metrics.clone(),
             shutdown: CancellationToken::new(),
             cluster_view: signal::Sender::new(view),
+            heard: signal::Sender::new(false),
             refused: signal::Sender::new(None),
             orphans: signal::Sender::new(None),
             certified,

@@ -179,6 +179,24 @@ async fn a_missed_deadline_is_told_and_takes_the_connection_with_it() {
 }
 
 #[tokio::test]
+async fn a_request_may_have_a_deadline_of_its_own() {
+    let ca = authority("hub");
+    let server = hub(&ca, true, deaf_first()).await;
+    let client = client(&target(&ca, &[&server.address]), LONG);
+    let own = Duration::from_millis(300);
+    let request = Request::get("/api/v1/namespaces/default/configmaps/x");
+    let mut request = request.body(Vec::new()).expect("a request");
+    request.extensions_mut().insert(AnswerWithin(own));
+    let answered: Result<ConfigMap, _> = client.request(request).await;
+    let problem = classify(&answered.expect_err("deaf"));
+    let Problem::Timeout(TimedOut { after, .. }) = &problem else {
+        unreachable!("{problem}")
+    };
+    assert_eq!(*after, own);
+    get(&client).await.expect("the next one has its client's");
+}
+
+#[tokio::test]
 async fn a_connection_that_is_dropped_silently_is_left_at_the_deadline() {
     let ca = authority("hub");
     let server = hub(&ca, true, answering()).await;

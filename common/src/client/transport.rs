@@ -4,7 +4,7 @@ use super::authorization::Authorization;
 use super::connect::Connector;
 use super::pool::{Answer, Pool};
 use super::problem::TimedOut;
-use super::{ClientOptions, RequestBody, user_agent};
+use super::{AnswerWithin, ClientOptions, RequestBody, user_agent};
 use crate::tls::CertificateSwap;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -109,14 +109,16 @@ impl tower::Service<Request<RequestBody>> for Transport {
         request
             .headers_mut()
             .insert(USER_AGENT, shared.user_agent.clone());
+        let own = request.extensions().get::<AnswerWithin>();
+        let timeout = own.map_or(shared.timeout, |within| within.0);
         let timed_out = TimedOut {
             method: request.method().to_string(),
             path: request.uri().path().to_owned(),
-            after: shared.timeout,
+            after: timeout,
         };
         let endless = is_endless(request.uri());
         Box::pin(async move {
-            let deadline = Instant::now() + shared.timeout;
+            let deadline = Instant::now() + timeout;
             let header = tokio::time::timeout_at(deadline, shared.authorization.header()).await;
             let Ok(header) = header else {
                 return Err(timed_out.into());

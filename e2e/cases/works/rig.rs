@@ -122,6 +122,7 @@ impl Running {
             metrics: Arc::default(),
             shutdown: stop.clone(),
             cluster_view: signal::Sender::new(None),
+            heard: signal::Sender::new(true),
             refused: signal::Sender::new(None),
             orphans: signal::Sender::new(None),
             certified: signal::channel(Certified::default()).1,

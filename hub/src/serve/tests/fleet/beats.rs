@@ -142,6 +142,7 @@ pub(super) async fn context(
         metrics: Arc::default(),
         shutdown: CancellationToken::new(),
         cluster_view: signal::Sender::new(None),
+        heard: signal::Sender::new(true),
         refused: signal::Sender::new(None),
         certified,
         orphans: signal::Sender::new(None),
