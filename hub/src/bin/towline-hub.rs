@@ -139,12 +139,17 @@ fn serve(args: ServeArgs) -> anyhow::Result<()> {
     })
 }
 
+/// Tasks that have their turn before the runtime looks whether anything came in, and lets those have theirs who gave it
+/// away. A request may take milliseconds: at the usual 61 each would wait a quarter of a second for the next look.
+const EVENTS_EVERY: u32 = 16;
+
 /// Runs something on a runtime of its own, and on its threads: one more that allocates costs memory.
 fn blocking<T: Send + 'static>(
     task: impl Future<Output = anyhow::Result<T>> + Send + 'static,
 ) -> anyhow::Result<T> {
     common::tls::install_provider();
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .event_interval(EVENTS_EVERY)
         .enable_all()
         .build()
         .context("failed to start the runtime")?;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::yield_now;
 
 /// Work from this many bytes on may be dear: bytes of the body, and of the objects that are read.
 pub(super) const DEAR: usize = 32 * 1024;
@@ -93,7 +94,16 @@ impl Lane {
         let mut seat = Seat::of(self, user);
         let places = seat.places.clone()?;
         seat.place = places.acquire_owned().await.ok();
-        let turn = self.all.clone().acquire_owned().await.ok()?;
+        let turn = match self.all.clone().try_acquire_owned() {
+            Ok(turn) => turn,
+            Err(_) => {
+                let turn = self.all.clone().acquire_owned().await.ok()?;
+                // Who gives a turn wakes who has waited for it, and the runtime lets that one run before all others: as
+                // long as there is a queue, next to nothing else would.
+                yield_now().await;
+                turn
+            }
+        };
         Some(Turn {
             _turn: turn,
             _seat: seat,
