@@ -186,7 +186,7 @@ impl Client {
     async fn until(&mut self, path: &str, token: Option<&str>, code: u16) {
         let asked = async {
             while self.ask(path, token).await.status().as_u16() != code {
-                tokio::task::yield_now().await;
+                yield_now().await;
             }
         };
         timeout(SOON, asked).await.expect("in time");
@@ -522,7 +522,7 @@ async fn clients_are_told_whose_certificates_are_taken() {
     assert_eq!(both.len(), 2);
     let until = async {
         while told().await != both {
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
     };
     timeout(SOON, until).await.expect("told");
