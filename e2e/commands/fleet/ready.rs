@@ -6,38 +6,11 @@ use common::chance::Chance;
 use common::watch::{Collection, Event, Undecodable, WatchConfig, watch};
 use futures::StreamExt as _;
 use kube::Client;
-use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
-
-/// What is read of a Cluster.
-#[derive(Deserialize)]
-struct Seen {
-    metadata: Meta,
-    #[serde(default)]
-    status: Status,
-}
-
-#[derive(Deserialize)]
-struct Meta {
-    name: String,
-}
-
-#[derive(Deserialize, Default)]
-struct Status {
-    #[serde(default)]
-    conditions: Vec<Condition>,
-}
-
-#[derive(Deserialize)]
-struct Condition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-}
 
 /// The names of those that are Ready.
 pub(super) struct Ready {
@@ -52,7 +25,7 @@ impl Ready {
         let to = Arc::clone(&names);
         let watching: JoinHandle<()> = tokio::spawn(async move {
             let config = WatchConfig::new(&Chance::from_os());
-            let mut events = pin!(watch::<Seen>(
+            let mut events = pin!(watch::<Cluster>(
                 client,
                 Collection::of::<Cluster>(None),
                 config
@@ -62,10 +35,12 @@ impl Ready {
                 match event {
                     Event::Init => names.clear(),
                     Event::Applied(cluster) => {
-                        let mut conditions = cluster.status.conditions.iter();
-                        match conditions.any(|it| it.kind == READY && it.status == "True") {
-                            true => names.insert(cluster.metadata.name),
-                            false => names.remove(&cluster.metadata.name),
+                        let ready = cluster.condition(READY);
+                        let ready = ready.is_some_and(|ready| ready.status == "True");
+                        let name = cluster.metadata.name.unwrap_or_default();
+                        match ready {
+                            true => names.insert(name),
+                            false => names.remove(&name),
                         };
                     }
                     Event::Deleted(key) | Event::Undecodable(Undecodable { key, .. }) => {
