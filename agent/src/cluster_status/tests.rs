@@ -181,6 +181,29 @@ async fn start() -> Running {
     }
 }
 
+/// Whether the hub is told anything within so many seconds, where it answers a renewal after one, or none at all.
+async fn told(heard: bool, after: u64) -> bool {
+    let hub = Hub::new();
+    let member = member(&Arc::new(AtomicU16::new(200)));
+    let context = testing::context(hub.client(), member).await;
+    context.heard.send_replace(false);
+    let running = tokio::spawn(run(context.clone()));
+    if heard {
+        seconds(1).await;
+        context.heard.send_replace(true);
+    }
+    seconds(after).await;
+    running.abort();
+    hub.with(|state| state.reads + state.writes.len() > 0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hub_is_told_nothing_before_it_answers_renewals_or_a_lease_is_over() {
+    assert!(told(true, 2).await);
+    assert!(!told(false, 39).await);
+    assert!(told(false, 42).await);
+}
+
 async fn seconds(count: u64) {
     tokio::time::sleep(Duration::from_secs(count)).await;
 }
