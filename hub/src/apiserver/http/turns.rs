@@ -98,8 +98,8 @@ impl Lane {
             Ok(turn) => turn,
             Err(_) => {
                 let turn = self.all.clone().acquire_owned().await.ok()?;
-                // Who gives a turn wakes who has waited for it, and the runtime lets that one run before all others: as
-                // long as there is a queue, next to nothing else would.
+                // Who gives a turn wakes who has waited for it, and the runtime lets that one run next: where requests
+                // queue, several of them would run for each task of another kind.
                 yield_now().await;
                 turn
             }
