@@ -105,6 +105,17 @@ impl Detector {
 
     fn listen(self: &Arc<Self>, queue: &Queue<TemplateName>) {
         let views = &self.world.propagation;
+        // Before anybody finds it changed: a binding of before would go with it.
+        let unsettled = self.unsettled.clone();
+        views.templates.listen_first(move |kind, told| {
+            if let Told::Changed(change) = told
+                && let Some(new) = change.after()
+                && wake::edit(change.before().map(|it| &it.identity), &new.identity).is_some()
+            {
+                let (kind, name) = (kind.clone(), change.name.clone());
+                unsettled.changed(&TemplateName { kind, name });
+            }
+        });
         let (me, to) = (Arc::clone(self), queue.clone());
         views.templates.listen(move |kind, told| {
             if let Told::Changed(change) = told {
@@ -165,15 +176,11 @@ impl Detector {
             queue.add(name);
             return;
         };
-        let edit = wake::edit(old, new);
-        if edit.is_some() {
-            self.unsettled.changed(&name);
-        }
         let Some(urgency) = wake::urgency(old, new, change.listed) else {
             return;
         };
         if urgency == Priority::Urgent {
-            self.note_edit(&name, edit);
+            self.note_edit(&name, wake::edit(old, new));
         }
         queue.add_with(name, urgency);
     }

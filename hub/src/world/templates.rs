@@ -15,6 +15,7 @@ use common::chance::Chance;
 use common::controller::Metrics;
 use common::errors::chain;
 use common::gvk::{GroupKind, Gvk};
+use common::lock::lock;
 use common::mapper::{Resource, RestMapper};
 use common::signal;
 use kube::Client;
@@ -22,7 +23,7 @@ use kube::core::Version;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -67,6 +68,7 @@ struct Shared {
     kinds: Mutex<BTreeMap<GroupKind, Kind>>,
     /// Kinds that are wanted and not served.
     unserved: Mutex<BTreeSet<GroupKind>>,
+    first: Mutex<Vec<Listener>>,
     listeners: Mutex<Vec<Listener>>,
     /// How many policies and bindings want a kind.
     wanted: signal::Sender<BTreeMap<Gvk, usize>>,
@@ -90,6 +92,7 @@ impl Templates {
             mapper: RestMapper::default(),
             kinds: Mutex::default(),
             unserved: Mutex::default(),
+            first: Mutex::default(),
             listeners: Mutex::default(),
             wanted: signal::Sender::default(),
             definitions: definitions.clone(),
@@ -104,9 +107,17 @@ impl Templates {
         templates
     }
 
-    /// Calls a listener for everything told of any kind from now on; as [`View::listen`].
+    /// Calls a listener for everything told of any kind from now on; as [`View::listen_first`].
+    pub fn listen_first(
+        &self,
+        listener: impl Fn(&GroupKind, &Told<Template>) + Send + Sync + 'static,
+    ) {
+        lock(&self.0.first).push(Arc::new(listener));
+    }
+
+    /// The same as [`View::listen`].
     pub fn listen(&self, listener: impl Fn(&GroupKind, &Told<Template>) + Send + Sync + 'static) {
-        self.listeners().push(Arc::new(listener));
+        lock(&self.0.listeners).push(Arc::new(listener));
     }
 
     /// Somebody wants other kinds than before.
@@ -235,7 +246,9 @@ impl Templates {
         };
         let config = super::pages(&self.0.chance);
         let view = View::of_kind(self.0.client.clone(), "templates", &resource, config);
-        let (all, of) = (self.listeners().clone(), kind.clone());
+        let (first, of) = (lock(&self.0.first).clone(), kind.clone());
+        view.listen_first(move |told| first.iter().for_each(|listener| listener(&of, told)));
+        let (all, of) = (lock(&self.0.listeners).clone(), kind.clone());
         view.listen(move |told| {
             if let Told::Lost(problem) = told {
                 tracing::debug!(kind = %of, ?problem, "nothing is heard of templates");
@@ -255,17 +268,11 @@ impl Templates {
     }
 
     fn kinds(&self) -> MutexGuard<'_, BTreeMap<GroupKind, Kind>> {
-        self.0.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.kinds)
     }
 
     fn unserved(&self) -> MutexGuard<'_, BTreeSet<GroupKind>> {
-        let unserved = self.0.unserved.lock();
-        unserved.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn listeners(&self) -> MutexGuard<'_, Vec<Listener>> {
-        let listeners = self.0.listeners.lock();
-        listeners.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.unserved)
     }
 }
 

@@ -50,6 +50,7 @@ struct Shared<R: Record> {
     config: WatchConfig,
     held: Mutex<Held<R>>,
     indexes: Mutex<Vec<Box<dyn Indexing<R>>>>,
+    first: Mutex<Vec<Listener<R>>>,
     listeners: Mutex<Vec<Listener<R>>>,
     subscribers: Mutex<Vec<mpsc::Sender<Told<R>>>>,
     progress: Progress,
@@ -84,6 +85,7 @@ impl<R: Record> View<R> {
             config,
             held: Mutex::default(),
             indexes: Mutex::default(),
+            first: Mutex::default(),
             listeners: Mutex::default(),
             subscribers: Mutex::default(),
             progress: Progress::default(),
@@ -101,6 +103,12 @@ impl<R: Record> View<R> {
         let view = Self::new(client, name, collection, config);
         view.held().kind = Some(resource.gvk.clone());
         view
+    }
+
+    /// Calls a listener for everything told from now on, before anybody finds it in the view. It must neither wait nor look
+    /// into the view.
+    pub fn listen_first(&self, listener: impl FnMut(&Told<R>) + Send + 'static) {
+        lock(&self.0.first).push(Box::new(listener));
     }
 
     /// Calls a listener for everything told from now on. It runs on the view's task and must not wait.
@@ -162,6 +170,9 @@ impl<R: Record> View<R> {
         let (told, complete, position) = {
             let mut held = self.held();
             let told = held.take(event, Instant::now());
+            for listener in lock(&self.0.first).iter_mut() {
+                told.iter().for_each(&mut *listener);
+            }
             (told, held.complete, held.position)
         };
         for told in told {

@@ -131,7 +131,7 @@ impl Reconcile for Sync {
         lock(&self.stuck).insert(key.clone());
         let done = match self.world.propagation.binding(key) {
             Some(held) if held.binding.deleting => self.end(key, &held.binding).await,
-            Some(held) => self.sync(key, &held).await,
+            Some(_) => self.sync(key).await,
             None => self.sweep(key).await,
         };
         if !matches!(done, Err(Error::Impossible(_))) {
@@ -185,18 +185,11 @@ impl Sync {
         self.delete_all(staying(&works)).await
     }
 
-    async fn sync(&self, key: &ObjectName, held: &world::Binding) -> Result<(), Error> {
-        let binding = &held.binding;
-        let Some(name) = TemplateName::of(&binding.spec.resource) else {
+    async fn sync(&self, key: &ObjectName) -> Result<(), Error> {
+        let Some((held, template)) = self.settled(key) else {
             return Ok(());
         };
-        // Of a kind that is not listed yet the list wakes it.
-        let Some(template) = self.template(binding) else {
-            return Ok(());
-        };
-        if self.unsettled.holds_up(&name, key) {
-            return Ok(());
-        }
+        let (held, binding) = (&*held, &held.binding);
         // What it is about changed since it was placed: the detector is about to say so.
         if template.identity.uid != binding.spec.resource.uid.clone().unwrap_or_default() {
             return Ok(());
@@ -274,6 +267,31 @@ impl Sync {
             self.tell(binding, &[Notice::normal("SyncWorkSucceed", message)]);
         }
         Ok(())
+    }
+
+    /// A binding and its template, the one as the detector left it when it had seen the other; none where something else
+    /// wakes the binding.
+    fn settled(&self, key: &ObjectName) -> Option<(Arc<world::Binding>, Arc<world::Template>)> {
+        let known = || {
+            let held = self.world.propagation.binding(key);
+            held.filter(|held| !held.binding.deleting)
+        };
+        let mut held = known()?;
+        loop {
+            // Of a kind that is not listed yet the list wakes it.
+            let template = self.template(&held.binding)?;
+            let name = TemplateName::of(&held.binding.spec.resource)?;
+            if self.unsettled.holds_up(&name, key) {
+                return None;
+            }
+            // Read in this order: a template that was settled meanwhile is not taken along with what it was before, and
+            // neither the other way round.
+            held = known()?;
+            let now = self.template(&held.binding)?;
+            if now.identity.resource_version == template.identity.resource_version {
+                return Some((held, template));
+            }
+        }
     }
 
     /// Whatever is told of these Works from now on is news.
