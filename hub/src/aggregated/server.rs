@@ -4,8 +4,7 @@ use super::registered::Registered;
 use super::replicas::Replicas;
 use super::trust::Trusted;
 use crate::access::{Body, TakenOver, Tunnels};
-use crate::apiserver::http::listener::{IN_A_ROW, Listener};
-use crate::apiserver::http::place;
+use crate::apiserver::http::accepting::Accepting;
 use crate::apiserver::http::server::{Tls, open_files};
 use crate::limit::InFlight;
 use chrono::{DateTime, Utc};
@@ -19,13 +18,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::Client;
 use rustls::pki_types::CertificateDer;
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::{JoinSet, unconstrained, yield_now};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -35,8 +31,6 @@ use tokio_util::sync::CancellationToken;
 const CONNECTIONS: usize = 20_000;
 /// Files that are no connections of this port.
 const OTHER_FILES: usize = 256;
-/// Which part of all connections may shake hands from one address: a fleet behind one comes back at once.
-const HANDSHAKES_OF_ADDRESS: usize = 8;
 /// Connections of one agent: those that it lost may not be noticed at once.
 const OF_AGENT: usize = 8;
 /// Longest chain of certificates that is looked at.
@@ -55,8 +49,6 @@ const KEEP_ALIVE: KeepAlive = KeepAlive {
 };
 /// How long connections may take to end.
 const END_WITHIN: Duration = Duration::from_secs(5);
-/// Pause when no connection can be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What every connection shares.
 pub(super) struct Port {
@@ -86,69 +78,26 @@ impl Shown {
 impl Port {
     /// Serves until `stop`, then lets requests end.
     pub(super) async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        // Under load a task has its turn seldom: all that wait are accepted then.
-        unconstrained(self.accept_all(listener, stop)).await;
-    }
-
-    async fn accept_all(self: Arc<Self>, mut listener: TcpListener, stop: CancellationToken) {
-        let most = CONNECTIONS.min(open_files().saturating_sub(OTHER_FILES));
-        let room = Arc::new(Semaphore::new(most));
-        let handshakes = InFlight::of((most / HANDSHAKES_OF_ADDRESS).max(1));
-        let agents = InFlight::of(OF_AGENT);
-        let mut connections = JoinSet::new();
-        let mut in_a_row = 0;
-        loop {
-            let accepted = tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                Some(_) = connections.join_next() => continue,
-                accepted = accept(&mut listener, &room) => accepted,
-            };
-            let (stream, address, permit) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "failed to accept a connection");
-                    sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            in_a_row += 1;
-            if in_a_row == IN_A_ROW {
-                in_a_row = 0;
-                yield_now().await;
-            }
-            let Some(handshake) = handshakes.enter(&place(address)) else {
-                tracing::debug!(%address, "too many handshakes at once");
-                continue;
-            };
-            let (port, stop, agents) = (self.clone(), stop.clone(), agents.clone());
-            connections.spawn(async move {
-                let shaken = port.shake_hands(stream).await;
+        let accepting = Accepting {
+            most: CONNECTIONS.min(open_files().saturating_sub(OTHER_FILES)),
+            end_within: END_WITHIN,
+        };
+        let (agents, end) = (InFlight::of(OF_AGENT), stop.clone());
+        let serve = move |stream, _, handshake| {
+            let (port, agents, end) = (self.clone(), agents.clone(), end.clone());
+            async move {
+                let (stream, shown) = port.shake_hands(stream).await?;
                 // Whoever is nobody counts as one who shakes hands until they have gone.
-                let ended = match shaken {
-                    Ok((stream, shown)) => {
-                        let of_tunnel = stream.get_ref().1.alpn_protocol() == Some(tunnel::ALPN);
-                        match of_tunnel {
-                            true => {
-                                drop(handshake);
-                                port.tunnel(stream, &shown, &agents, stop).await
-                            }
-                            false => port.requests(stream, shown, handshake, stop).await,
-                        }
+                match stream.get_ref().1.alpn_protocol() == Some(tunnel::ALPN) {
+                    true => {
+                        drop(handshake);
+                        port.tunnel(stream, &shown, &agents, end).await
                     }
-                    Err(error) => Err(error),
-                };
-                if let Err(error) = ended {
-                    tracing::debug!(error, %address, "a connection ended");
+                    false => port.requests(stream, shown, handshake, end).await,
                 }
-                drop(permit);
-            });
-        }
-        drop(listener);
-        let all = async { while connections.join_next().await.is_some() {} };
-        if timeout(END_WITHIN, all).await.is_err() {
-            tracing::warn!("some requests to members did not end in time and are cut off");
-        }
+            }
+        };
+        accepting.run(listener, stop, serve).await;
     }
 
     async fn shake_hands(
@@ -295,16 +244,6 @@ where
         ended = connection.as_mut() => return ended.map_err(|e| e.to_string()),
     }
     connection.await.map_err(|e| e.to_string())
-}
-
-async fn accept(
-    listener: &mut TcpListener,
-    room: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, IpAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let permit = room.clone().acquire_owned().await;
-    let permit = permit.expect("invariant: the semaphore is never closed");
-    let (stream, address) = Listener::accept(listener).await?;
-    Ok((stream, address, permit))
 }
 
 /// An answer of this port.

@@ -1,5 +1,6 @@
 //! Requests and answers: from a connection to the verb that carries a request out, and back.
 
+pub(crate) mod accepting;
 mod backup;
 mod body;
 mod connection;
@@ -25,7 +26,6 @@ mod watch;
 mod websocket;
 
 pub use crate::access::Cut;
-pub(crate) use connection::place;
 pub use link::Link;
 pub use requests::Requests;
 pub use speak::Protocol;

@@ -10,8 +10,6 @@ use tokio::sync::mpsc;
 /// Connections that may wait to be accepted, if the system allows so many (`net.core.somaxconn`): who finds no place asks
 /// again after a second, then after three, and a fleet comes back at once.
 const BACKLOG: u32 = 4096;
-/// So many are accepted before others have a turn on this thread.
-pub const IN_A_ROW: usize = 1024;
 
 /// Listens on an address.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {

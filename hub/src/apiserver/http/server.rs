@@ -1,7 +1,8 @@
 //! Connections: who may come in, TLS, and their orderly end.
 
+use super::accepting::Accepting;
 use super::connection::{Connection, place};
-use super::listener::{IN_A_ROW, Listener};
+use super::listener::Listener;
 use super::router::Router;
 use super::speak::{Ended, Protocol};
 use crate::apiserver::authn::{Peer, Shown};
@@ -20,18 +21,15 @@ use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureScheme as Scheme};
 use std::fmt;
 use std::future::pending;
-use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{unconstrained, yield_now};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 /// Connections at once; more wait.
 const CONNECTIONS: usize = 50_000;
@@ -44,8 +42,6 @@ const BRIEF: usize = 500;
 const BRIEF_FOR: Duration = Duration::from_secs(10);
 /// How many of them may come from one address, if nothing else is said: many sit behind one.
 pub const STRANGERS_OF_ADDRESS: usize = 250;
-/// Which part of all connections may shake hands from one address: a fleet behind one comes back at once.
-const HANDSHAKES_OF_ADDRESS: usize = 8;
 /// Longest chain of certificates that is looked at.
 const CHAIN_MAX: usize = 16 * 1024;
 /// How long a client may take to shake hands.
@@ -54,9 +50,6 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// A connection after its handshake, at one place however often it is handed on.
 type Shaken<S> = Box<TlsStream<S>>;
-
-/// Pause when no connection can be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What handshakes are made with, exchanged while the server serves: its certificate, and the authorities
 /// that clients are told, so that one with several certificates shows the right one. Clones share it.
@@ -203,65 +196,25 @@ struct Doors {
 impl Server {
     /// Serves until `stop`, then lets requests end.
     pub async fn run(self, listener: impl Listener, stop: CancellationToken) {
-        // Under load a task has its turn seldom: all that wait are accepted then.
-        unconstrained(self.accept_all(listener, stop)).await;
-    }
-
-    async fn accept_all(self, mut listener: impl Listener, stop: CancellationToken) {
-        let server = Arc::new(self);
-        let most = CONNECTIONS.min(open_files().saturating_sub(OTHER_FILES));
-        let room = Arc::new(Semaphore::new(most));
+        let accepting = Accepting {
+            most: CONNECTIONS.min(open_files().saturating_sub(OTHER_FILES)),
+            end_within: END_WITHIN,
+        };
         let doors = Arc::new(Doors {
-            strangers: Semaphore::new(STRANGERS.min(most / 2)),
-            brief: Semaphore::new(BRIEF.min(most / 8)),
-            of_address: InFlight::of(server.strangers_of_address),
+            strangers: Semaphore::new(STRANGERS.min(accepting.most / 2)),
+            brief: Semaphore::new(BRIEF.min(accepting.most / 8)),
+            of_address: InFlight::of(self.strangers_of_address),
         });
-        let handshakes = InFlight::of((most / HANDSHAKES_OF_ADDRESS).max(1));
-        let connections = TaskTracker::new();
-        let mut in_a_row = 0;
-        loop {
-            let accepted = tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                accepted = accept(&mut listener, &room) => accepted,
-            };
-            let (stream, address, permit) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "failed to accept a connection");
-                    sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            in_a_row += 1;
-            if in_a_row == IN_A_ROW {
-                in_a_row = 0;
-                yield_now().await;
-            }
-            let Some(handshake) = handshakes.enter(&place(address)) else {
-                tracing::debug!(%address, "too many handshakes at once");
-                continue;
-            };
-            let (server, stop) = (server.clone(), stop.clone());
-            let doors = doors.clone();
-            connections.spawn(async move {
+        let (server, end) = (Arc::new(self), stop.clone());
+        let serve = move |stream, address, handshake| {
+            let (server, doors, end) = (server.clone(), doors.clone(), end.clone());
+            async move {
                 let shaken = server.shake_hands(stream).await;
                 drop(handshake);
-                let ended = match shaken {
-                    Ok(stream) => server.serve(stream, address, &doors, stop).await,
-                    Err(error) => Err(error),
-                };
-                if let Err(error) = ended {
-                    tracing::debug!(error, %address, "a connection ended");
-                }
-                drop(permit);
-            });
-        }
-        drop(listener);
-        connections.close();
-        if timeout(END_WITHIN, connections.wait()).await.is_err() {
-            tracing::warn!("some connections did not end in time and are cut off");
-        }
+                server.serve(shaken?, address, &doors, end).await
+            }
+        };
+        accepting.run(listener, stop, serve).await;
     }
 
     async fn shake_hands<S>(&self, stream: S) -> Result<Shaken<S>, String>
@@ -348,16 +301,6 @@ pub(crate) fn open_files() -> usize {
     current.map_or(usize::MAX, |most| {
         usize::try_from(most).unwrap_or(usize::MAX)
     })
-}
-
-async fn accept<L: Listener>(
-    listener: &mut L,
-    room: &Arc<Semaphore>,
-) -> io::Result<(L::Stream, IpAddr, OwnedSemaphorePermit)> {
-    let permit = room.clone().acquire_owned().await;
-    let permit = permit.expect("invariant: the semaphore is never closed");
-    let (stream, address) = listener.accept().await?;
-    Ok((stream, address, permit))
 }
 
 #[cfg(test)]

@@ -20,11 +20,13 @@ use rustls::client::ResolvesClientCert;
 use rustls::pki_types::{PrivateKeyDer, ServerName, pem::PemObject as _};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream as ClientStream;
 
