@@ -60,6 +60,28 @@ async fn shows(client: &Client, path: &str, pointer: &str, want: &Value) -> Resu
     .await
 }
 
+/// Waits until a Cluster says that its member has the kinds of these tables.
+async fn has_all(hub: &Client, cluster: &str, tables: &[[Value; 2]]) -> Result<()> {
+    let path = format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}");
+    wait_for(&format!("the kinds of {cluster}"), SOON, async || {
+        let found = get(hub, &path).await?;
+        let groups = found["status"]["apiEnablements"].as_array();
+        let has = |object: &Value| {
+            let mut groups = groups.into_iter().flatten();
+            groups.any(|group| {
+                let mut kinds = group["resources"].as_array().into_iter().flatten();
+                group["groupVersion"] == object["apiVersion"]
+                    && kinds.any(|it| it["kind"] == object["kind"])
+            })
+        };
+        let lacks = tables.iter().find(|[_, object]| !has(object));
+        let lacks = lacks.map(|[_, object]| &object["kind"]);
+        ensure!(lacks.is_none(), "it lacks {lacks:?}");
+        Ok(true)
+    })
+    .await
+}
+
 /// The healths that a binding tells, by cluster.
 async fn healths(hub: &Client, binding: &str, want: [&str; 3]) -> Result<()> {
     wait_for(&format!("the healths of {binding}"), SOON, async || {
@@ -134,6 +156,11 @@ async fn kinds_of_operators_are_known_without_a_word() -> Result<()> {
     let mut agents = Vec::new();
     for (plane, name) in lab.members.iter().zip(MEMBERS) {
         agents.push(fleet.join(&plane.kubeconfig, name).await?);
+    }
+    // An API server may serve a kind before it says so. A cluster that does not have one yet gets nothing of it, and what is
+    // placed stays.
+    for name in MEMBERS {
+        has_all(&hub, name, &tables).await?;
     }
     let namespace = json!({"metadata": {"name": NAMESPACE}});
     create(&hub, "/api/v1/namespaces", &namespace).await?;
