@@ -274,3 +274,22 @@ impl<R: Record> View<R> {
         lock(&self.0.held)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::testing::unreachable;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn who_is_told_first_is_told_before_anybody_finds_the_change() {
+        let view = unreachable().works;
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (me, told) = (view.clone(), Arc::clone(&seen));
+        view.listen_first(move |_| lock(&told).push(me.0.held.try_lock().is_ok()));
+        let work = json!({"metadata": {"namespace": "karmada-es-m1", "name": "a", "resourceVersion": "1"}});
+        view.sent(&[work]).await;
+        assert_eq!(*lock(&seen), [false], "somebody may look already");
+        assert_eq!(view.len(), 1, "and finds it then");
+    }
+}
