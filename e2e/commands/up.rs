@@ -36,7 +36,7 @@ pub(crate) struct LabArgs {
     /// Kubernetes of the hub: 1.36 or 1.33
     #[arg(long, default_value = "1.36", value_name = "V")]
     pub(crate) hub_version: Version,
-    /// With `build`: everything that any test runs
+    /// With `build`: everything that tests run, at the newest version of Kubernetes
     #[arg(long, hide = true)]
     pub(crate) for_tests: bool,
     /// Build and run Towline as it is shipped, the profile `dist` (read by the script before this program runs)
@@ -75,8 +75,6 @@ impl LabArgs {
         }
         parts.push(Part::Kubectl);
         if self.for_tests {
-            let oldest = LabOptions::versions(1, Version::V1_33, Version::V1_30);
-            parts.extend(oldest.parts());
             parts.extend([Part::Informer, Part::Helm]);
             // Without root no test of a real node runs.
             if missing_for_a_real_node().is_empty() {

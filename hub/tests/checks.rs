@@ -19,17 +19,20 @@ impl Checks {
         let dir = tempfile::tempdir().expect("a folder");
         let at = |path: &str| dir.path().join(path);
         fs::create_dir_all(at("e2e")).expect("made");
-        fs::create_dir_all(at("bin")).expect("made");
         let checks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../e2e/test");
         fs::copy(checks, at("e2e/test")).expect("copied");
-        let script = format!("#!/bin/sh\necho \"$*\" >>calls\n{cargo}\n");
-        fs::write(at("bin/cargo"), script).expect("written");
-        let made = Command::new("chmod")
-            .arg("+x")
-            .arg(at("bin/cargo"))
-            .status();
+        let script = format!("echo \"$*\" >>calls\n{cargo}");
+        Self { dir }.program("bin/cargo", &script)
+    }
+
+    /// A program of the tree or of the machine.
+    fn program(self, path: &str, body: &str) -> Self {
+        let path = self.dir.path().join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("written");
+        let made = Command::new("chmod").arg("+x").arg(&path).status();
         assert!(made.expect("chmod runs").success());
-        Self { dir }
+        self
     }
 
     fn known(self, line: &str) -> Self {
@@ -114,4 +117,75 @@ fn what_holds_only_alone_fails_in_ci_unless_its_cause_is_known() {
         assert!(said.contains("UNSTEADY"), "{said}");
         assert!(said.contains(UNSTEADY), "{said}");
     }
+}
+
+/// The names that a run of lab tests was given, and those that it was told to leave out.
+fn chosen(call: &str) -> (Vec<&str>, Vec<&str>) {
+    let (_, given) = call.split_once(" -- ").expect("arguments of the tests");
+    let mut words = given.split_whitespace();
+    let (mut names, mut left_out) = (Vec::new(), Vec::new());
+    while let Some(word) = words.next() {
+        match word {
+            "--test-threads" => drop(words.next()),
+            "--skip" => left_out.extend(words.next()),
+            name => names.push(name),
+        }
+    }
+    (names, left_out)
+}
+
+/// Every step but those of the lab is a script that says nothing, and nobody is root.
+fn whole(args: &[&str]) -> (Output, String) {
+    let one = "case \"$*\" in *'--test e2e'*) echo 'test result: ok. 1 passed; 0 failed' ;; esac";
+    let checks = Checks::new(one)
+        .program("bin/id", "echo 1000")
+        .program("bin/go", ":")
+        .program("bin/cargo-deny", ":")
+        .program("e2e/planted", ":")
+        .program("e2e/sim", "echo \"sim $*\" >>calls")
+        .program("target/debug/examples/lab", "echo \"lab $*\" >>calls");
+    let output = checks.run(args, true);
+    let calls = checks.calls();
+    (output, calls)
+}
+
+#[test]
+fn a_commit_runs_each_lab_test_once() {
+    let (output, calls) = whole(&[]);
+    assert!(output.status.success(), "{}", said(&output));
+    let runs: Vec<&str> = calls
+        .lines()
+        .filter(|it| it.starts_with("test -p hub --test e2e"))
+        .collect();
+    let [real, builtin] = runs[..] else {
+        panic!("{calls}");
+    };
+    let (names, _) = chosen(real);
+    let (others, left_out) = chosen(builtin);
+    assert!(names.len() > 10, "{real}");
+    assert_eq!(left_out, names);
+    assert!(others.is_empty(), "{builtin}");
+    assert!(!calls.contains("1.30"), "{calls}");
+}
+
+#[test]
+fn the_whole_leaves_nothing_out_that_can_run() {
+    let (output, calls) = whole(&["--whole"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let runs: Vec<&str> = calls
+        .lines()
+        .filter(|it| it.starts_with("test -p hub --test e2e"))
+        .collect();
+    let [real, builtin] = runs[..] else {
+        panic!("{calls}");
+    };
+    // Without root there is no real node.
+    assert_eq!(chosen(real), (vec![], vec!["real_node"]));
+    let (names, left_out) = chosen(builtin);
+    assert!(names.is_empty(), "{builtin}");
+    assert!(left_out.contains(&"init_install::"), "{builtin}");
+    assert!(!left_out.contains(&"works::rows::"), "{builtin}");
+    assert!(calls.contains("--member-version 1.30"), "{calls}");
+    assert!(calls.contains("sim --cuts --share 1"), "{calls}");
+    assert!(!calls.contains("--unoptimised"), "{calls}");
 }
