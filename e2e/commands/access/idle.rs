@@ -11,8 +11,11 @@ use crate::env::{Scratch, ask, wait_for};
 
 /// For the slowest part.
 const WITHIN: Duration = Duration::from_secs(900);
-/// How long everything is left alone before it is looked at: the hub says first that nobody renews a Lease.
-const SETTLED: Duration = Duration::from_secs(120);
+/// How long the hub is left alone before it is looked at: it marks first who no longer renews a Lease, and five minutes
+/// later that nothing is to run there.
+const LOST: Duration = Duration::from_secs(450);
+/// The same after the tunnels were dialled.
+const SETTLED: Duration = Duration::from_secs(60);
 /// How long it is looked at.
 const REST: Duration = Duration::from_secs(60);
 /// How many register at a time: fewer than strangers of one address may be connected.
@@ -26,7 +29,8 @@ pub(super) async fn idle(count: usize) -> Result<()> {
     eprintln!("registering {count} agents …");
     let (crew, took) = Crew::register(&hub, &scratch, count, AT_ONCE).await?;
     println!("{count} agents registered in {:.0} s", took.as_secs_f64());
-    sleep(SETTLED).await;
+    crew.are_heard(AT_ONCE).await?;
+    sleep(LOST).await;
     let without = at_rest(&mut hub).await?;
     let before = of_all(&hub.pids(), resident)?;
     let own = resident(std::process::id())?;

@@ -38,6 +38,9 @@ const USES: usize = 50;
 const FILES_EACH: u64 = 2;
 const FILES_BESIDE: u64 = 500;
 
+/// How long an agent may take until it has renewed its Lease once.
+const HEARD_WITHIN: Duration = Duration::from_secs(120);
+
 /// Lets this process, and the hub that it starts, have as many files open as so many agents have connections.
 pub(in crate::commands) fn room_for(agents: usize) -> Result<()> {
     let wanted = agents as u64 * FILES_EACH + FILES_BESIDE;
@@ -137,18 +140,52 @@ impl Crew {
             .mul_f64(self.config.lease.renew_fraction);
         let count = self.agents.len().max(1);
         for (number, agent) in self.agents.iter().enumerate() {
-            let timed = |way| -> Arc<dyn Connect> {
-                Arc::new(Timed {
-                    way,
-                    board: board.clone(),
-                    number,
-                })
+            let told = {
+                let board = board.clone();
+                move |succeeded, took| match succeeded {
+                    true => board.renewed(number, took),
+                    false => board.failed(),
+                }
             };
+            let timed = |way| -> Arc<dyn Connect> { Arc::new(Told { way, told }) };
             let context = self.context(agent, timed).await?;
             let begin = interval.mul_f64(number as f64 / count as f64);
             tokio::spawn(live(context, number, board.clone(), begin));
         }
         Ok(self)
+    }
+
+    /// Has each renew its Lease once, some at a time: what the hub has to do for an agent that it never heard of is over
+    /// then.
+    pub(in crate::commands) async fn are_heard(&self, at_once: usize) -> Result<()> {
+        let heard = self.agents.iter().map(|agent| async move {
+            let renewed = CancellationToken::new();
+            let told = {
+                let renewed = renewed.clone();
+                move |succeeded, _| {
+                    if succeeded {
+                        renewed.cancel();
+                    }
+                }
+            };
+            let heard = |way| -> Arc<dyn Connect> { Arc::new(Told { way, told }) };
+            let context = self.context(agent, heard).await?;
+            let lives = async {
+                tokio::select! {
+                    biased;
+                    () = renewed.cancelled() => {}
+                    () = heartbeat::run(context) => {}
+                }
+            };
+            let cluster = &agent.registration.cluster;
+            tokio::time::timeout(HEARD_WITHIN, lives)
+                .await
+                .with_context(|| format!("{cluster} could not renew its Lease"))
+        });
+        stream::iter(heard)
+            .buffer_unordered(at_once.max(1))
+            .try_collect()
+            .await
     }
 
     /// Has all of them keep a tunnel to the hub, and do nothing else.
@@ -219,36 +256,34 @@ async fn live(context: AgentContext, number: usize, board: Arc<Board>, begin: Du
     }
 }
 
-/// The way to the hub, with a clock on the connection of the Lease.
-struct Timed {
+/// The way to the hub; whether each request about the Lease succeeded is told, and how long it took.
+struct Told<F> {
     way: Registered,
-    board: Arc<Board>,
-    number: usize,
+    told: F,
 }
 
-impl Connect for Timed {
+impl<F> Connect for Told<F>
+where
+    F: Fn(bool, Duration) + Clone + Send + Sync + 'static,
+{
     fn connect(
         &self,
         options: ClientOptions,
     ) -> BoxFuture<'static, Result<Client, Box<dyn Error + Send + Sync>>> {
         let made = self.way.connect(options.clone());
-        let (board, number) = (self.board.clone(), self.number);
+        let told = self.told.clone();
         Box::pin(async move {
             let client = made.await?;
             if options.purpose != "lease" {
                 return Ok(client);
             }
             let service = tower::service_fn(move |request: Request<Body>| {
-                let (client, board) = (client.clone(), board.clone());
+                let (client, told) = (client.clone(), told.clone());
                 async move {
                     let began = Instant::now();
                     let answer = client.send(request).await;
-                    match &answer {
-                        Ok(answer) if answer.status().is_success() => {
-                            board.renewed(number, began.elapsed());
-                        }
-                        Ok(_) | Err(_) => board.failed(),
-                    }
+                    let succeeded = answer.as_ref().is_ok_and(|it| it.status().is_success());
+                    told(succeeded, began.elapsed());
                     answer
                 }
             });
