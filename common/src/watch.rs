@@ -5,6 +5,7 @@
 //! neighbours, and it does not tell its consumer how long a gap was or whether anything was lost in it.
 //! Nothing beyond one page or one watch line is held.
 
+mod ask;
 mod event;
 mod lines;
 mod wire;
@@ -16,13 +17,14 @@ pub use event::{Collection, Event, Undecodable, WatchConfig};
 pub use wire::ObjectKey;
 
 use crate::backoff::{Backoff, jitter};
-use crate::client::{Problem, classify};
+use crate::client::Problem;
+use crate::watch::ask::{ANSWER_WITHIN, PAGE_MAX, Unread, in_time, send, unread};
 use crate::watch::lines::Lines;
 use crate::watch::wire::{Page, WireEvent};
 use bytes::Bytes;
 use futures::Stream;
-use http::{Request, Response, Version};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http::{Response, Version};
+use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use kube::core::params::{ListParams, WatchParams};
 use kube::core::request;
@@ -31,7 +33,6 @@ use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
-use tokio_util::task::AbortOnDropHandle;
 
 /// Longest time the server is asked to keep a watch open.
 pub const WATCH_TIMEOUT: Duration = Duration::from_secs(200);
@@ -47,16 +48,9 @@ const SHORT_LIVED: Duration = Duration::from_secs(5);
 const IDLE_HTTP1: Duration = Duration::from_secs(80);
 /// Over HTTP/2 the connection is pinged, so only a server that forgot the watch's end is waited for.
 const IDLE_GRACE: Duration = Duration::from_secs(15);
-/// How long a page is waited for. Clients made here have a shorter deadline of their own; one that has
-/// none must not silence its consumer for ever.
-const ANSWER_WITHIN: Duration = Duration::from_secs(45);
-/// Longest page that is read: several times the largest object that etcd takes. A longer one is asked for
-/// again with fewer objects; a server that minds no limit costs no more memory than this.
-const PAGE_MAX: usize = 16 * 1024 * 1024;
-/// By how much fewer; and a page has at most so many times as many objects as the one before.
+/// By how much fewer objects a page is asked for that was too long; and one has at most so many times as many as the one
+/// before.
 const PAGE_STEP: u32 = 4;
-/// Longest answer that is an error.
-const ERROR_MAX: usize = 64 * 1024;
 
 /// Watches a collection for ever. Nothing happens unless the stream is polled.
 pub fn watch<K>(
@@ -70,7 +64,8 @@ where
     let rng = config
         .chance
         .stream(&format!("watch of {}", collection.path()));
-    let config_page_size = config.page_size.max(1);
+    let page_size = config.page_size.max(1);
+    let streams = config.streams;
     let watcher = Watcher {
         client,
         collection,
@@ -78,10 +73,10 @@ where
         rng,
         backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
         reopening: Backoff::new(RECONNECT_BASE, REOPEN_CAP),
-        page_size: config_page_size,
+        page_size,
+        streams,
         queue: VecDeque::new(),
-        ahead: None,
-        phase: Phase::List(None),
+        phase: begin(streams),
         version: None,
         heard: None,
         outage: None,
@@ -102,9 +97,9 @@ struct Watcher<K> {
     reopening: Backoff,
     /// Objects that are asked for at once: fewer after a page that was too long, and as many as fit.
     page_size: u32,
+    /// The server sends a list as the beginning of a watch, as far as is known.
+    streams: bool,
     queue: VecDeque<Event<K>>,
-    /// The next page, asked for while the objects of this one are taken.
-    ahead: Option<Ahead>,
     phase: Phase,
     /// Where the watch goes on.
     version: Option<String>,
@@ -114,9 +109,9 @@ struct Watcher<K> {
     outage: Option<Instant>,
 }
 
-type Ahead = AbortOnDropHandle<Result<Bytes, Unread>>;
-
 enum Phase {
+    /// Ask for the list as the beginning of a watch.
+    Stream,
     /// Ask for the first page, or for the one with this token.
     List(Option<String>),
     /// Ask whether the server still knows our version, then open.
@@ -129,10 +124,20 @@ enum Phase {
     Wait(Duration, Box<Phase>),
 }
 
+/// How a list begins.
+fn begin(streams: bool) -> Phase {
+    match streams {
+        true => Phase::Stream,
+        false => Phase::List(None),
+    }
+}
+
 struct Reading {
     lines: Lines,
     opened: Instant,
     idle: Duration,
+    /// What comes is the list, until the mark at its end.
+    initial: bool,
 }
 
 impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
@@ -142,7 +147,9 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
                 return event;
             }
             // A step that is dropped half-way lists anew; the stream itself never drops one.
-            match std::mem::replace(&mut self.phase, Phase::List(None)) {
+            let anew = begin(self.streams);
+            match std::mem::replace(&mut self.phase, anew) {
+                Phase::Stream => self.stream().await,
                 Phase::List(token) => self.list(token).await,
                 Phase::Check => self.check().await,
                 Phase::Open => self.open().await,
@@ -156,13 +163,7 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
     }
 
     async fn list(&mut self, token: Option<String>) {
-        let ahead = self.ahead.take().filter(|_| token.is_some());
-        let page = match ahead {
-            Some(asked) => asked
-                .await
-                .unwrap_or_else(|ended| Err(Unread::Problem(Problem::Other(ended.to_string())))),
-            None => self.page(token.clone()).await,
-        };
+        let page = self.page(token.clone()).await;
         let bytes = match page {
             Ok(bytes) => bytes,
             Err(Unread::TooLong) if self.page_size > 1 => {
@@ -193,20 +194,47 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         if let Some(next) = page.next() {
             if let Some(wanted) = self.config.page_bytes {
                 self.page_size = next_page(self.page_size, page.len(), bytes.len(), wanted);
-                let page = self.page(Some(next.clone()));
-                self.ahead = Some(AbortOnDropHandle::new(tokio::spawn(page)));
             }
             self.phase = Phase::List(Some(next));
             return;
         }
-        self.version = Some(page.version());
+        self.listed(page.version());
+        self.phase = Phase::Open;
+    }
+
+    /// Everything that there was at a version was told.
+    fn listed(&mut self, version: String) {
+        self.version = Some(version);
         let now = Instant::now();
         let since = self.outage.take().or(self.heard);
         self.queue.push_back(Event::InitDone {
             gap: since.map(|since| now - since),
         });
         self.heard = Some(now);
-        self.phase = Phase::Open;
+    }
+
+    /// A server with the feature WatchList sends everything from memory, as of now, and goes on with what happens;
+    /// pages it may have to read from storage, one after the other. Where it does not, they have to do, and from then
+    /// on: also when this breaks off, for a list that takes longer than whatever ends it would never be whole.
+    async fn stream(&mut self) {
+        let (answer, timeout) = match self.ask_watch("", true).await {
+            Ok(answered) => answered,
+            Err(Problem::Api {
+                code: 400 | 422, ..
+            }) => {
+                self.streams = false;
+                self.phase = begin(self.streams);
+                return;
+            }
+            Err(problem) => return self.failed(problem, begin(self.streams)),
+        };
+        self.queue.push_back(Event::Init);
+        self.phase = Phase::Read(Reading {
+            idle: idle(&answer, timeout),
+            lines: Lines::new(answer.into_body()),
+            opened: Instant::now(),
+            initial: true,
+        });
     }
 
     /// After an outage the server may be one that was restored from a backup: a watch from a version
@@ -230,27 +258,9 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
     }
 
     async fn open(&mut self) {
-        let timeout = jitter(self.config.timeout.min(WATCH_TIMEOUT), &mut self.rng);
-        let params = WatchParams {
-            label_selector: self.config.label_selector.clone(),
-            field_selector: self.config.field_selector.clone(),
-            timeout: u32::try_from(timeout.as_secs().max(1)).ok(),
-            bookmarks: true,
-            send_initial_events: false,
-        };
-        let request = request::Request::new(self.collection.path());
         let version = self.version.clone().unwrap_or_default();
-        let built = if self.config.metadata_only {
-            request.watch_metadata(&params, &version)
-        } else {
-            request.watch(&params, &version)
-        };
-        let answer = match built {
-            Ok(request) => send(&self.client, request).await,
-            Err(error) => Err(Problem::Other(error.to_string())),
-        };
-        let answer = match answer {
-            Ok(answer) => answer,
+        let (answer, timeout) = match self.ask_watch(&version, false).await {
+            Ok(answered) => answered,
             Err(problem) if is_gone(&problem) => return self.relist(),
             Err(problem) => return self.failed(problem, Phase::Check),
         };
@@ -259,29 +269,63 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
             self.queue.push_back(Event::Resumed { gap: now - since });
         }
         self.heard = Some(now);
-        let idle = if answer.version() == Version::HTTP_2 {
-            timeout + IDLE_GRACE
-        } else {
-            IDLE_HTTP1.min(timeout + IDLE_GRACE)
-        };
         self.phase = Phase::Read(Reading {
+            idle: idle(&answer, timeout),
             lines: Lines::new(answer.into_body()),
             opened: now,
-            idle,
+            initial: false,
         });
     }
 
+    /// Asks for a watch, and says how long the server was asked to keep it.
+    fn ask_watch(
+        &mut self,
+        version: &str,
+        initial: bool,
+    ) -> impl Future<Output = Result<(Response<Body>, Duration), Problem>> + Send + use<K> {
+        let timeout = jitter(self.config.timeout.min(WATCH_TIMEOUT), &mut self.rng);
+        let params = WatchParams {
+            label_selector: self.config.label_selector.clone(),
+            field_selector: self.config.field_selector.clone(),
+            timeout: u32::try_from(timeout.as_secs().max(1)).ok(),
+            bookmarks: true,
+            send_initial_events: initial,
+        };
+        let request = request::Request::new(self.collection.path());
+        let built = if self.config.metadata_only {
+            request.watch_metadata(&params, version)
+        } else {
+            request.watch(&params, version)
+        };
+        let client = self.client.clone();
+        async move {
+            let request = built.map_err(|error| Problem::Other(error.to_string()))?;
+            Ok((send(&client, request).await?, timeout))
+        }
+    }
+
     async fn read(&mut self, mut reading: Reading) {
-        let line = match tokio::time::timeout(reading.idle, reading.lines.next()).await {
+        let idle = match reading.initial {
+            true => ANSWER_WITHIN,
+            false => reading.idle,
+        };
+        let line = match tokio::time::timeout(idle, reading.lines.next()).await {
             Ok(Ok(Some(line))) => line,
+            Ok(Ok(None)) if reading.initial => {
+                let problem = Problem::Other("a list ended before its end".to_owned());
+                return self.broke(problem, &reading);
+            }
             Ok(Ok(None)) => return self.ended(&reading),
-            Ok(Err(problem)) => return self.failed(problem, Phase::Check),
+            Ok(Err(problem)) => return self.broke(problem, &reading),
             Err(_) => {
-                let idle = crate::duration::format(reading.idle);
+                let idle = crate::duration::format(idle);
                 let problem = Problem::Other(format!("nothing was heard on a watch for {idle}"));
-                return self.failed(problem, Phase::Check);
+                return self.broke(problem, &reading);
             }
         };
+        if reading.initial {
+            return self.take_initial(&line, reading);
+        }
         self.heard = Some(Instant::now());
         match WireEvent::parse(&line) {
             Ok(WireEvent::Applied(object)) => {
@@ -299,16 +343,43 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
             }
             Ok(WireEvent::Bookmark(object)) => self.moved_to(&ObjectKey::of(object)),
             Ok(WireEvent::Error(problem)) if is_gone(&problem) => return self.relist(),
-            Ok(WireEvent::Error(problem)) => return self.failed(problem, Phase::Check),
-            Err(error) => {
-                return self.failed(Problem::Decode(error.to_string()), Phase::Check);
-            }
+            Ok(WireEvent::Error(problem)) => return self.broke(problem, &reading),
+            Err(error) => return self.broke(Problem::Decode(error.to_string()), &reading),
         }
         if reading.opened.elapsed() >= SHORT_LIVED {
             self.backoff.reset();
             self.reopening.reset();
         }
         self.phase = Phase::Read(reading);
+    }
+
+    /// What is listed comes in no order of versions, and with what happens meanwhile.
+    fn take_initial(&mut self, line: &[u8], mut reading: Reading) {
+        match WireEvent::parse(line) {
+            Ok(WireEvent::Applied(object)) => self.queue.push_back(decode(object)),
+            Ok(WireEvent::Deleted(object)) => {
+                self.queue.push_back(Event::Deleted(ObjectKey::of(object)));
+            }
+            Ok(WireEvent::Bookmark(object)) => {
+                if wire::ends_list(object) {
+                    self.listed(ObjectKey::of(object).resource_version);
+                    reading.initial = false;
+                }
+            }
+            Ok(WireEvent::Error(problem)) => return self.broke(problem, &reading),
+            Err(error) => return self.broke(Problem::Decode(error.to_string()), &reading),
+        }
+        self.phase = Phase::Read(reading);
+    }
+
+    /// A watch is of no use any more.
+    fn broke(&mut self, problem: Problem, reading: &Reading) {
+        if reading.initial {
+            self.streams = false;
+            self.failed(problem, Phase::List(None));
+        } else {
+            self.failed(problem, Phase::Check);
+        }
     }
 
     /// The server ended the watch, as it does at its timeout.
@@ -352,7 +423,7 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         let first = self.backoff.failures() == 0;
         let delay = self.backoff.next(&mut self.rng);
         let delay = if first { Duration::ZERO } else { delay };
-        self.phase = Phase::Wait(delay, Box::new(Phase::List(None)));
+        self.phase = Phase::Wait(delay, Box::new(begin(self.streams)));
     }
 
     fn moved_to(&mut self, key: &ObjectKey) {
@@ -400,6 +471,15 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
     }
 }
 
+/// How long nothing may be heard on a watch.
+fn idle(answer: &Response<Body>, timeout: Duration) -> Duration {
+    let longest = timeout + IDLE_GRACE;
+    match answer.version() {
+        Version::HTTP_2 => longest,
+        _ => IDLE_HTTP1.min(longest),
+    }
+}
+
 /// How many objects the page after one has that was asked for `limit` of them.
 fn next_page(limit: u32, objects: usize, bytes: usize, wanted: u32) -> u32 {
     let each = (bytes / objects.max(1)).max(1);
@@ -437,63 +517,4 @@ fn is_behind(theirs: &str, ours: Option<&str>) -> bool {
         (Ok(theirs), Some(Ok(ours))) => theirs < ours,
         _ => false,
     }
-}
-
-/// Why a page is not there.
-enum Unread {
-    /// It is longer than [`PAGE_MAX`].
-    TooLong,
-    /// Anything else.
-    Problem(Problem),
-}
-
-impl From<Problem> for Unread {
-    fn from(problem: Problem) -> Self {
-        Self::Problem(problem)
-    }
-}
-
-impl From<Unread> for Problem {
-    fn from(unread: Unread) -> Self {
-        match unread {
-            Unread::TooLong => Self::Decode(format!(
-                "a list of one object is longer than {} MiB: the server minds no limit",
-                PAGE_MAX / (1024 * 1024)
-            )),
-            Unread::Problem(problem) => problem,
-        }
-    }
-}
-
-fn unread(error: Box<dyn std::error::Error + Send + Sync>) -> Unread {
-    if error.is::<LengthLimitError>() {
-        return Unread::TooLong;
-    }
-    Unread::Problem(match error.downcast::<kube::Error>() {
-        Ok(error) => classify(&error),
-        Err(error) => Problem::Other(error.to_string()),
-    })
-}
-
-async fn in_time<T, E: From<Problem>>(answer: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-    tokio::time::timeout(ANSWER_WITHIN, answer)
-        .await
-        .unwrap_or_else(|_| {
-            let waited = crate::duration::format(ANSWER_WITHIN);
-            Err(Problem::Other(format!("no answer within {waited}")).into())
-        })
-}
-
-async fn send(client: &kube::Client, request: Request<Vec<u8>>) -> Result<Response<Body>, Problem> {
-    let answer = client
-        .send(request.map(Body::from))
-        .await
-        .map_err(|error| classify(&error))?;
-    if answer.status().is_success() {
-        return Ok(answer);
-    }
-    let code = answer.status().as_u16();
-    let body = Limited::new(answer.into_body(), ERROR_MAX).collect().await;
-    let text = body.map(|b| b.to_bytes()).unwrap_or_default();
-    Err(wire::status_problem(&text, code))
 }

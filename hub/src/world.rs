@@ -66,8 +66,8 @@ const PAGE: u32 = 200;
 /// About so many bytes the others have: some hundreds of Works.
 const PAGE_BYTES: u32 = 2 * 1024 * 1024;
 
-/// How long a list waits at most for those that decisions need.
-const LAST_WITHIN: Duration = Duration::from_secs(30);
+/// How long a list waits at most for those that are needed sooner.
+const LATER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Every collection that controllers look at; clones share it.
 #[derive(Clone)]
@@ -136,30 +136,33 @@ impl World {
         }
     }
 
-    /// Waits until all was listed once that propagation decides by, but the templates. Each of its controllers waits
-    /// for all of it: what one finds at a start would only keep the lists waiting that the others need.
-    pub async fn synced(&self) {
+    /// Waits until all was listed once, but the templates, by which these get their bindings and bindings their
+    /// clusters. Who decides that waits for all of it: what one finds at a start would only keep the lists waiting that
+    /// the others need.
+    pub async fn placing_synced(&self) {
         self.propagation.synced().await;
         self.clusters.synced().await;
-        self.works.synced().await;
     }
 
-    /// What need not be known for a decision is listed when the rest is, or that takes long.
-    fn last(self, watch: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
-        async move {
-            let _ = tokio::time::timeout(LAST_WITHIN, self.synced()).await;
-            watch.await;
-        }
-        .boxed()
+    /// The same of all by which Works are written, and told of.
+    pub async fn synced(&self) {
+        self.placing_synced().await;
+        self.works.synced().await;
     }
 
     /// Watches everything, for ever.
     pub async fn run(self, metrics: Metrics, chance: Chance) {
+        let (placing, all) = (self.clone(), self.clone());
+        // Works are most of what there is: where templates go is decided again before they are known.
+        let works = watched(&self.works, &metrics, &chance);
+        let works = later(async move { placing.placing_synced().await }, works);
+        let events = watched(&self.events, &metrics, &chance);
+        let events = later(async move { all.synced().await }, events);
         let mut watches = vec![
             watched(&self.clusters, &metrics, &chance),
             watched(&self.leases, &metrics, &chance),
-            watched(&self.works, &metrics, &chance),
-            self.clone().last(watched(&self.events, &metrics, &chance)),
+            works,
+            events,
             watched(&self.namespaces, &metrics, &chance),
             watched(&self.requests, &metrics, &chance),
         ];
@@ -170,6 +173,18 @@ impl World {
         let watches: JoinSet<()> = watches.into_iter().collect();
         watches.join_all().await;
     }
+}
+
+/// A watch that begins when others were listed, or that takes long.
+fn later(
+    others: impl Future<Output = ()> + Send + 'static,
+    watch: BoxFuture<'static, ()>,
+) -> BoxFuture<'static, ()> {
+    async move {
+        let _ = tokio::time::timeout(LATER_WITHIN, others).await;
+        watch.await;
+    }
+    .boxed()
 }
 
 /// Watches one collection, for ever.
@@ -189,9 +204,10 @@ pub fn watched<R: Record>(
     keep_up(name, metrics.clone(), chance.stream(name), again).boxed()
 }
 
-/// Everything of a collection, in pages that cost the API server little.
+/// Everything of a collection, at little cost to the API server.
 fn pages(chance: &Chance) -> WatchConfig {
     WatchConfig {
+        streams: true,
         page_size: PAGE,
         page_bytes: Some(PAGE_BYTES),
         ..WatchConfig::new(chance)

@@ -1,8 +1,11 @@
 //! The watcher over a scripted service in process, under paused time.
 
+mod streams;
+
 use super::*;
 use crate::chance::Chance;
 use futures::StreamExt as _;
+use http::Request;
 use http_body_util::{Full, StreamBody};
 use hyper::body::Frame;
 use k8s_openapi::api::core::v1::ConfigMap;

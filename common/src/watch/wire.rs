@@ -4,7 +4,11 @@ use crate::client::Problem;
 use kube::core::Status;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// The annotation of the bookmark at the end of a list that is the beginning of a watch.
+const INITIAL_END: &str = "k8s.io/initial-events-end";
 
 /// Which object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -117,6 +121,22 @@ impl<'a> WireEvent<'a> {
             _ => Self::Applied(object),
         })
     }
+}
+
+/// Whether a bookmark says that everything was told that there was when the watch began.
+pub(super) fn ends_list(bookmark: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Bookmark<'a> {
+        #[serde(borrow)]
+        metadata: Meta<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Meta<'a> {
+        #[serde(borrow, default)]
+        annotations: BTreeMap<&'a str, &'a str>,
+    }
+    serde_json::from_str::<Bookmark<'_>>(bookmark)
+        .is_ok_and(|it| it.metadata.annotations.get(INITIAL_END) == Some(&"true"))
 }
 
 /// Reads a `Status`; `code` is what HTTP said, for bodies that are none.

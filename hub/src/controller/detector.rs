@@ -350,7 +350,7 @@ impl Reconcile for Detector {
     type Error = Error;
 
     async fn reconcile(&self, key: &TemplateName) -> Result<Requeue, Error> {
-        self.world.synced().await;
+        self.world.placing_synced().await;
         let change = self.unsettled.begin(key);
         let edited = self.edited().remove(key);
         let done = self.settle(key, edited).await;

@@ -178,7 +178,7 @@ impl Reconcile for Scheduler {
     type Error = Error;
 
     async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
-        self.world.synced().await;
+        self.world.placing_synced().await;
         let Some(held) = self.world.propagation.binding(key) else {
             self.forget(key);
             return Ok(Requeue::Never);

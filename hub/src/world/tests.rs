@@ -1,7 +1,10 @@
 use super::testing::unreachable;
 use super::{ObjectName, Told};
+use common::lock::lock;
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
 
 fn work(name: &str, version: u32) -> Value {
     json!({"metadata": {"namespace": "karmada-es-m1", "name": name, "resourceVersion": version.to_string()},
@@ -56,6 +59,29 @@ async fn every_change_is_told_with_what_was_before_and_what_went_unseen_too() {
         world.works.bytes(),
         u64::try_from(bytes[0] + bytes[1]).expect("small")
     );
+}
+
+/// How long somebody looks for what cannot be found yet.
+const LOOKS: Duration = Duration::from_millis(100);
+
+#[tokio::test]
+async fn who_is_told_first_is_told_before_anybody_finds_the_change() {
+    let world = unreachable();
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let (view, seen) = (world.works.clone(), Arc::clone(&found));
+    world.works.listen_first(move |told| {
+        if let Told::Changed(change) = told {
+            let (view, name) = (view.clone(), change.name.clone());
+            let (says, hears) = mpsc::channel();
+            thread::spawn(move || says.send(view.get(&name).is_some()));
+            let heard = hears.recv_timeout(LOOKS).ok();
+            lock(&seen).push(heard);
+        }
+    });
+    world.works.sent(&[work("a", 1)]).await;
+    assert_eq!(*lock(&found), [None]);
+    let name = ObjectName::new(Some("karmada-es-m1"), "a");
+    assert!(world.works.get(&name).is_some(), "and finds it then");
 }
 
 #[tokio::test]

@@ -235,6 +235,10 @@ impl World {
     }
 
     fn collection(&self, resource: &'static str, query: &HashMap<String, String>) -> Answer {
+        if query.contains_key("sendInitialEvents") {
+            // As Kubernetes 1.33.
+            return status(422, "sendInitialEvents is forbidden");
+        }
         if query.contains_key("watch") {
             let from = query
                 .get("resourceVersion")
