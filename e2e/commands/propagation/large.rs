@@ -2,9 +2,12 @@
 
 use anyhow::{Result, ensure};
 use http::Method;
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, interval};
 
 use super::rounds::{Cost, Mark, Rounds, names};
 use crate::commands::figures::fill::cluster_name;
@@ -15,6 +18,17 @@ const POLICIES: usize = 10;
 /// Clusters that a template is on.
 const EACH: usize = 3;
 const GROUP: &str = "group";
+/// How long a decision is waited for, and how often it is looked for.
+const DECIDED_WITHIN: Duration = Duration::from_secs(300);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long after its end a hub came back to what it does.
+pub(super) struct Restart {
+    /// A new template's clusters were chosen.
+    pub(super) decided: Duration,
+    /// It had its Works.
+    pub(super) written: Duration,
+}
 
 /// What the hub was filled with.
 pub(super) struct Large {
@@ -82,8 +96,8 @@ impl Large {
         mark.cost(server, client, None, ended).await
     }
 
-    /// The hub ends and comes back: a template that is made then has its Works after so long.
-    pub(super) async fn restart(&self, server: &mut Server, how: Ends) -> Result<Duration> {
+    /// The hub ends and comes back, and a template is made then.
+    pub(super) async fn restart(&self, server: &mut Server, how: Ends) -> Result<Restart> {
         let began = Instant::now();
         server.decide_again(how).await?;
         let name = match how {
@@ -98,10 +112,37 @@ impl Large {
         rounds
             .maps(&namespace, 1, &|_| json!({GROUP: "g0"}))
             .await?;
+        let decided = decided(rounds.client(), &namespace).await?;
         let there = rounds
             .board()
             .wait(&namespace, "there", EACH, |it| !it.leaving);
-        Ok(there.await? - began)
+        Ok(Restart {
+            decided: decided - began,
+            written: there.await? - began,
+        })
+    }
+}
+
+/// Waits until the only binding of a namespace says which clusters its template is for.
+async fn decided(client: &Client, namespace: &str) -> Result<Instant> {
+    let deadline = Instant::now() + DECIDED_WITHIN;
+    let kind = GroupVersionKind::gvk("work.karmada.io", "v1alpha2", "ResourceBinding");
+    let kind = ApiResource::from_gvk(&kind);
+    let bindings: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
+    let mut looks = interval(LOOK);
+    loop {
+        looks.tick().await;
+        let found = bindings.list(&ListParams::default()).await?.items;
+        let mut clusters = found
+            .iter()
+            .filter_map(|it| it.data["spec"]["clusters"].as_array());
+        if clusters.any(|it| it.len() == EACH) {
+            return Ok(Instant::now());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "nothing was decided within {DECIDED_WITHIN:?}"
+        );
     }
 }
 
