@@ -351,6 +351,14 @@ mod tests {
             .map_err(|e| e.to_string())
     }
 
+    /// The configuration is logged at each start.
+    #[test]
+    fn what_is_logged_of_it_is_short() {
+        let logged = format!("{:?}", config(&[]).expect("valid"));
+        assert!(logged.contains("Customizations("), "{logged}");
+        assert!(logged.len() < 4096, "{} bytes", logged.len());
+    }
+
     #[test]
     fn defaults_are_the_references() {
         let c = config(&[]).expect("valid");

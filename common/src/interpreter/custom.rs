@@ -16,6 +16,7 @@ use crate::api::interpreter::{CustomizationRules, CustomizationSpec};
 use crate::gvk::Gvk;
 use crate::lua::{CompileError, Limits, Program};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// What one call may use up: some tens of milliseconds of a processor.
@@ -128,8 +129,15 @@ impl Rules {
 }
 
 /// All customizations, by the kinds that they are for.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Customizations(BTreeMap<Gvk, Arc<Rules>>);
+
+/// How many; their scripts would be hundreds of kilobytes in a log.
+impl fmt::Debug for Customizations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Customizations({} kinds)", self.0.len())
+    }
+}
 
 impl Customizations {
     /// Of customizations by their names. Where several have a script for the same operation on the same kind, the first
