@@ -163,8 +163,7 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
     }
 
     async fn list(&mut self, token: Option<String>) {
-        let page = self.page(token.clone()).await;
-        let bytes = match page {
+        let bytes = match self.page(token.clone()).await {
             Ok(bytes) => bytes,
             Err(Unread::TooLong) if self.page_size > 1 => {
                 self.page_size = (self.page_size / PAGE_STEP).max(1);
@@ -278,11 +277,11 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
     }
 
     /// Asks for a watch, and says how long the server was asked to keep it.
-    fn ask_watch(
+    async fn ask_watch(
         &mut self,
         version: &str,
         initial: bool,
-    ) -> impl Future<Output = Result<(Response<Body>, Duration), Problem>> + Send + use<K> {
+    ) -> Result<(Response<Body>, Duration), Problem> {
         let timeout = jitter(self.config.timeout.min(WATCH_TIMEOUT), &mut self.rng);
         let params = WatchParams {
             label_selector: self.config.label_selector.clone(),
@@ -297,11 +296,8 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         } else {
             request.watch(&params, version)
         };
-        let client = self.client.clone();
-        async move {
-            let request = built.map_err(|error| Problem::Other(error.to_string()))?;
-            Ok((send(&client, request).await?, timeout))
-        }
+        let request = built.map_err(|error| Problem::Other(error.to_string()))?;
+        Ok((send(&self.client, request).await?, timeout))
     }
 
     async fn read(&mut self, mut reading: Reading) {

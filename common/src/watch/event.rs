@@ -37,8 +37,8 @@ pub struct WatchConfig {
     /// About so many bytes a page has, as far as can be told from the one before. An API server looks at all objects
     /// of a collection for each page of it, so that many small pages are much work to it.
     pub page_bytes: Option<u32>,
-    /// The list is asked for as the beginning of a watch, where the server does that: little work to it, however large
-    /// the collection is. Where it does not, by pages.
+    /// The list is asked for as the beginning of a watch, where the server does that: it then comes from the server's
+    /// memory, also where pages of it would be read from storage. Where it does not, by pages.
     pub streams: bool,
     /// Only objects with these labels.
     pub label_selector: Option<String>,
