@@ -8,6 +8,7 @@
 mod ask;
 mod event;
 mod lines;
+mod pages;
 mod wire;
 
 #[cfg(test)]
@@ -18,15 +19,13 @@ pub use wire::ObjectKey;
 
 use crate::backoff::{Backoff, jitter};
 use crate::client::Problem;
-use crate::watch::ask::{ANSWER_WITHIN, PAGE_MAX, Unread, in_time, send, unread};
+use crate::watch::ask::{ANSWER_WITHIN, send};
 use crate::watch::lines::Lines;
-use crate::watch::wire::{Page, WireEvent};
-use bytes::Bytes;
+use crate::watch::wire::WireEvent;
 use futures::Stream;
 use http::{Response, Version};
-use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
-use kube::core::params::{ListParams, WatchParams};
+use kube::core::params::WatchParams;
 use kube::core::request;
 use rand::rngs::StdRng;
 use serde::de::DeserializeOwned;
@@ -48,9 +47,6 @@ const SHORT_LIVED: Duration = Duration::from_secs(5);
 const IDLE_HTTP1: Duration = Duration::from_secs(80);
 /// Over HTTP/2 the connection is pinged, so only a server that forgot the watch's end is waited for.
 const IDLE_GRACE: Duration = Duration::from_secs(15);
-/// By how much fewer objects a page is asked for that was too long; and one has at most so many times as many as the one
-/// before.
-const PAGE_STEP: u32 = 4;
 
 /// Watches a collection for ever. Nothing happens unless the stream is polled.
 pub fn watch<K>(
@@ -162,52 +158,14 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         }
     }
 
-    async fn list(&mut self, token: Option<String>) {
-        let bytes = match self.page(token.clone()).await {
-            Ok(bytes) => bytes,
-            Err(Unread::TooLong) if self.page_size > 1 => {
-                self.page_size = (self.page_size / PAGE_STEP).max(1);
-                self.phase = Phase::List(token);
-                return;
-            }
-            Err(Unread::Problem(problem)) if token.is_some() && problem.code() == Some(410) => {
-                // The pages no longer belong together: from the beginning.
-                self.phase = Phase::Wait(
-                    self.backoff.next(&mut self.rng),
-                    Box::new(Phase::List(None)),
-                );
-                return;
-            }
-            Err(unread) => return self.failed(unread.into(), Phase::List(token)),
-        };
-        let page = match Page::parse(&bytes) {
-            Ok(page) => page,
-            Err(error) => {
-                return self.failed(Problem::Decode(error.to_string()), Phase::List(token));
-            }
-        };
-        if token.is_none() {
-            self.queue.push_back(Event::Init);
-        }
-        self.queue.extend(page.items().map(|item| decode(item)));
-        if let Some(next) = page.next() {
-            if let Some(wanted) = self.config.page_bytes {
-                self.page_size = next_page(self.page_size, page.len(), bytes.len(), wanted);
-            }
-            self.phase = Phase::List(Some(next));
-            return;
-        }
-        self.listed(page.version());
-        self.phase = Phase::Open;
-    }
-
     /// Everything that there was at a version was told.
     fn listed(&mut self, version: String) {
-        self.version = Some(version);
+        self.version = Some(version.clone());
         let now = Instant::now();
         let since = self.outage.take().or(self.heard);
         self.queue.push_back(Event::InitDone {
             gap: since.map(|since| now - since),
+            version,
         });
         self.heard = Some(now);
     }
@@ -234,26 +192,6 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
             opened: Instant::now(),
             initial: true,
         });
-    }
-
-    /// After an outage the server may be one that was restored from a backup: a watch from a version
-    /// it has not reached yet would stay silent until it has.
-    async fn check(&mut self) {
-        let params = ListParams {
-            limit: Some(1),
-            ..ListParams::default()
-        };
-        let result = match self.get_page(params).await {
-            Ok(bytes) => Page::parse(&bytes)
-                .map(|page| page.version())
-                .map_err(|error| Problem::Decode(error.to_string())),
-            Err(unread) => Err(unread.into()),
-        };
-        match result {
-            Ok(theirs) if is_behind(&theirs, self.version.as_deref()) => self.relist(),
-            Ok(_) => self.phase = Phase::Open,
-            Err(problem) => self.failed(problem, Phase::Check),
-        }
     }
 
     async fn open(&mut self) {
@@ -429,42 +367,6 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
             self.version = Some(key.resource_version.clone());
         }
     }
-
-    /// A page of the list, the first one without a token.
-    fn page(
-        &self,
-        token: Option<String>,
-    ) -> impl Future<Output = Result<Bytes, Unread>> + Send + use<K> {
-        self.get_page(ListParams {
-            limit: Some(self.page_size),
-            continue_token: token,
-            label_selector: self.config.label_selector.clone(),
-            field_selector: self.config.field_selector.clone(),
-            ..ListParams::default()
-        })
-    }
-
-    fn get_page(
-        &self,
-        params: ListParams,
-    ) -> impl Future<Output = Result<Bytes, Unread>> + Send + use<K> {
-        let request = request::Request::new(self.collection.path());
-        let built = if self.config.metadata_only {
-            request.list_metadata(&params)
-        } else {
-            request.list(&params)
-        };
-        let client = self.client.clone();
-        async move {
-            let request = built.map_err(|error| Problem::Other(error.to_string()))?;
-            in_time(async {
-                let answer = send(&client, request).await?;
-                let body = Limited::new(answer.into_body(), PAGE_MAX).collect().await;
-                Ok(body.map_err(unread)?.to_bytes())
-            })
-            .await
-        }
-    }
 }
 
 /// How long nothing may be heard on a watch.
@@ -474,13 +376,6 @@ fn idle(answer: &Response<Body>, timeout: Duration) -> Duration {
         Version::HTTP_2 => longest,
         _ => IDLE_HTTP1.min(longest),
     }
-}
-
-/// How many objects the page after one has that was asked for `limit` of them.
-fn next_page(limit: u32, objects: usize, bytes: usize, wanted: u32) -> u32 {
-    let each = (bytes / objects.max(1)).max(1);
-    let fitting = u32::try_from(wanted as usize / each).unwrap_or(u32::MAX);
-    fitting.clamp(1, limit.saturating_mul(PAGE_STEP))
 }
 
 fn decode<K: DeserializeOwned>(object: &str) -> Event<K> {

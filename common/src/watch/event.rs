@@ -93,6 +93,8 @@ pub enum Event<K> {
     InitDone {
         /// For how long nothing was known.
         gap: Option<Duration>,
+        /// At which version of the collection it is complete.
+        version: String,
     },
     /// Nothing is known for now; comes again for every failed attempt.
     Disconnected {

@@ -4,6 +4,7 @@ mod streams;
 
 use super::*;
 use crate::chance::Chance;
+use bytes::Bytes;
 use futures::StreamExt as _;
 use http::Request;
 use http_body_util::{Full, StreamBody};
@@ -108,7 +109,7 @@ fn told(event: Event<ConfigMap>) -> String {
         Event::Applied(map) => format!("+{}", map.metadata.name.unwrap_or_default()),
         Event::Undecodable(broken) => format!("?{}", broken.key.name),
         Event::Deleted(key) => format!("-{}", key.name),
-        Event::InitDone { gap } => format!("listed {}", gap.is_some()),
+        Event::InitDone { gap, .. } => format!("listed {}", gap.is_some()),
         Event::Disconnected { .. } => "disconnected".to_owned(),
         Event::Resumed { .. } => "resumed".to_owned(),
     }

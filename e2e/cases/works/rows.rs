@@ -211,13 +211,9 @@ async fn a20_status_only(rig: &Rig, run: &Running) -> Result<()> {
         s["manifestStatuses"][0]["status"]["conditions"][0]["type"] == "FileSystemResizePending"
     })
     .await?;
-    let writes = run
-        .member
-        .written()
-        .iter()
-        .filter(|line| line.contains("persistentvolumeclaims/a20"))
-        .count();
-    ensure!(writes == 1, "{writes} writes");
+    let mut writes = run.member.written();
+    writes.retain(|line| line.contains("persistentvolumeclaims/a20"));
+    ensure!(writes.len() == 1, "{writes:?}");
     Ok(())
 }
 

@@ -367,7 +367,7 @@ fn seen(event: Event<Metadata>, kind: &str, namespace: Option<&str>) -> Option<S
             one(object.metadata.name.unwrap_or_default(), Some(mark))
         }
         Event::Undecodable(Undecodable { key, .. }) | Event::Deleted(key) => one(key.name, None),
-        Event::InitDone { gap } => Some(Seen::Any {
+        Event::InitDone { gap, .. } => Some(Seen::Any {
             kind: kind.to_owned(),
             namespace: namespace.map(str::to_owned),
             gap: gap.is_some(),

@@ -264,7 +264,10 @@ mod tests {
     fn clusters_that_were_joined_are_known() {
         let mut joined = Joined::default();
         let names = |joined: &Joined| joined.now.iter().cloned().collect::<Vec<_>>();
-        let done = || Event::InitDone { gap: None };
+        let done = || Event::InitDone {
+            gap: None,
+            version: "1".to_owned(),
+        };
         for event in [
             Event::Init,
             cluster("m1", false),

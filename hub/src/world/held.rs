@@ -209,7 +209,7 @@ impl<R: Record> Held<R> {
             // Whatever is JSON is an object of `Raw`; the watch has said what is not.
             Event::Undecodable(object) => vec![self.put(&object.key, None, 0)],
             Event::Deleted(key) => self.left_out(&key),
-            Event::InitDone { gap } => {
+            Event::InitDone { gap, .. } => {
                 self.listing = false;
                 self.complete = true;
                 let missing = std::mem::take(&mut self.missing);

@@ -196,7 +196,11 @@ impl<R: Record> View<R> {
     pub(crate) async fn listed(&self, objects: &[serde_json::Value]) {
         self.take(Event::Init).await;
         self.sent(objects).await;
-        self.take(Event::InitDone { gap: None }).await;
+        self.take(Event::InitDone {
+            gap: None,
+            version: "1".to_owned(),
+        })
+        .await;
     }
 
     async fn tell(&self, told: Told<R>) {

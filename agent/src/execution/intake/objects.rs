@@ -90,9 +90,14 @@ impl ObjectSource {
                     };
                     self.live_gone(&key, Some(&gone.uid));
                 }
-                Event::InitDone { .. } => {
+                Event::InitDone { gap, version } => {
                     if let Some(seen) = listing.take() {
-                        self.sweep(&resource, &seen);
+                        // Of what this server made after its first list the watch has yet to tell.
+                        let newest = match gap {
+                            None => version.parse().unwrap_or(u64::MAX),
+                            Some(_) => u64::MAX,
+                        };
+                        self.sweep(&resource, &seen, newest);
                     }
                     self.member.kinds.synced(&resource.gvk);
                 }
@@ -102,7 +107,7 @@ impl ObjectSource {
                         Some(404) => {
                             // Not served any more; a Work that names the kind brings it back.
                             self.member.forget(&resource.gvk);
-                            self.sweep(&resource, &BTreeSet::new());
+                            self.sweep(&resource, &BTreeSet::new(), u64::MAX);
                             return;
                         }
                         // Without the right to watch, Works are judged by live reads.
@@ -196,8 +201,8 @@ impl ObjectSource {
         }
     }
 
-    /// After a list: what was known and is not in it is gone.
-    fn sweep(&self, resource: &Resource, seen: &BTreeSet<Arc<ObjectKey>>) {
+    /// After a list: what was known and is not in it is gone, unless it is newer than this version.
+    fn sweep(&self, resource: &Resource, seen: &BTreeSet<Arc<ObjectKey>>, newest: u64) {
         let gone: Vec<Arc<ObjectKey>> = {
             let mut state = self.state.lock();
             let kind = state.kind(&resource.gvk);
@@ -205,7 +210,10 @@ impl ObjectSource {
                 .objects
                 .iter()
                 .filter(|(key, record)| {
-                    key.kind == kind && record.live.is_some() && !seen.contains(*key)
+                    let live = record.live.as_ref();
+                    key.kind == kind
+                        && live.is_some_and(|live| live.version <= newest)
+                        && !seen.contains(*key)
                 })
                 .map(|(key, _)| key.clone())
                 .collect()
@@ -274,9 +282,12 @@ mod tests {
         // A list that lacks it says the same.
         source.live_seen(&maps(), &object).await;
         took();
-        source.sweep(&maps(), &BTreeSet::from([key.clone()]));
+        let version = LiveMeta::read(&object).version;
+        source.sweep(&maps(), &BTreeSet::from([key.clone()]), u64::MAX);
         assert_eq!(took(), [""; 0]);
-        source.sweep(&maps(), &BTreeSet::new());
+        source.sweep(&maps(), &BTreeSet::new(), version - 1);
+        assert_eq!(took(), [""; 0], "the list is older than the object");
+        source.sweep(&maps(), &BTreeSet::new(), version);
         assert_eq!(took(), ["w"]);
         assert!(parts.state.lock().live(&key).is_none());
     }

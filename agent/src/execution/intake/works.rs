@@ -260,7 +260,10 @@ mod tests {
         let source = source(&parts);
         source.handle(Event::Init);
         source.handle(Event::Applied(wire("old", "1", &[map("a")])));
-        source.handle(Event::InitDone { gap: None });
+        source.handle(Event::InitDone {
+            gap: None,
+            version: "1".to_owned(),
+        });
         source.handle(Event::Applied(wire("new", "2", &[map("b")])));
         // An echo is no news.
         source.handle(Event::Applied(wire("new", "2", &[map("b")])));
