@@ -36,10 +36,11 @@ use common::names::SYSTEM_NAMESPACE;
 use common::signal;
 use kube::Client;
 use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// Deadline of a request; watches have their own.
@@ -447,7 +448,9 @@ async fn show(mut in_force: signal::Receiver<bool>, check: Check) {
 
 /// The parts of a term: they all end together.
 struct Parts {
-    tasks: JoinSet<&'static str>,
+    tasks: JoinSet<()>,
+    /// Those that go on.
+    names: BTreeMap<task::Id, &'static str>,
     stop: CancellationToken,
 }
 
@@ -455,16 +458,15 @@ impl Parts {
     fn new(stop: CancellationToken) -> Self {
         Self {
             tasks: JoinSet::new(),
+            names: BTreeMap::new(),
             stop,
         }
     }
 
     /// A part that hears the stop itself and finishes what is under way.
     fn spawn(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(async move {
-            part.await;
-            name
-        });
+        let task = self.tasks.spawn(part);
+        self.names.insert(task.id(), name);
     }
 
     /// A part that only reads, or whose writes may be cut off anywhere.
@@ -479,19 +481,29 @@ impl Parts {
         });
     }
 
+    /// Waits for the end of one.
+    async fn ended(&mut self) -> Option<&'static str> {
+        let id = match self.tasks.join_next_with_id().await? {
+            Ok((id, ())) => id,
+            Err(panicked) => panicked.id(),
+        };
+        self.names.remove(&id).or(Some("part"))
+    }
+
     /// Waits for the end of all parts; one that ends before the stop ends the rest, and is an error.
     async fn end(mut self) -> Result<(), Error> {
         let mut failed = None;
         let stop = self.stop.clone();
-        if let Some(first) = self.tasks.join_next().await
+        if let Some(first) = self.ended().await
             && !stop.is_cancelled()
         {
-            failed = Some(Error::Part(first.unwrap_or("part that panicked")));
+            failed = Some(Error::Part(first));
         }
         stop.cancel();
-        let rest = async { while self.tasks.join_next().await.is_some() {} };
+        let rest = async { while self.ended().await.is_some() {} };
         if tokio::time::timeout(END_WITHIN, rest).await.is_err() {
-            tracing::warn!("some work did not end in time and is cut off");
+            let parts: Vec<_> = self.names.values().collect();
+            tracing::warn!(?parts, "some work did not end in time and is cut off");
         }
         failed.map_or(Ok(()), Err)
     }

@@ -68,6 +68,8 @@ const PAGE_BYTES: u32 = 2 * 1024 * 1024;
 
 /// How long a list waits at most for those that are needed sooner.
 const LATER_WITHIN: Duration = Duration::from_secs(30);
+/// How long that of Works waits at most for those of templates.
+const TEMPLATES_WITHIN: Duration = Duration::from_secs(10);
 
 /// Every collection that controllers look at; clones share it.
 #[derive(Clone)]
@@ -155,7 +157,13 @@ impl World {
         let (placing, all) = (self.clone(), self.clone());
         // Works are most of what there is: where templates go is decided again before they are known.
         let works = watched(&self.works, &metrics, &chance);
-        let works = later(async move { placing.placing_synced().await }, works);
+        let before_works = async move {
+            placing.placing_synced().await;
+            let templates = placing.propagation.templates.synced();
+            // Works of other kinds do not wait for one that cannot be listed.
+            let _ = tokio::time::timeout(TEMPLATES_WITHIN, templates).await;
+        };
+        let works = later(before_works, works);
         let events = watched(&self.events, &metrics, &chance);
         let events = later(async move { all.synced().await }, events);
         let mut watches = vec![

@@ -2,6 +2,7 @@
 
 use super::binding::Binding;
 use super::held::{ObjectName, Told};
+use super::index::Index;
 use super::interpreter::Kinds;
 use super::templates::{TemplateName, Templates};
 use super::view::{Record, View};
@@ -138,6 +139,8 @@ pub struct Propagation {
     pub bindings: View<Binding>,
     /// Bindings of the others.
     pub cluster_bindings: View<Binding>,
+    /// Both by the kind of their template.
+    of_kind: [Index<GroupKind>; 2],
     /// What asks for templates to be placed afresh.
     pub rebalancers: View<Rebalancer>,
     /// What is known of kinds.
@@ -159,6 +162,15 @@ impl Propagation {
         };
         let definitions = all::<CustomResourceDefinition, _>(client, "definitions", metadata);
         let config = || config.clone();
+        let bindings = all::<ResourceBinding, _>(client, "resourcebindings", config());
+        let cluster_bindings =
+            all::<ClusterResourceBinding, _>(client, "clusterresourcebindings", config());
+        let of_kind = [&bindings, &cluster_bindings].map(|view: &View<Binding>| {
+            view.index(|_, held| {
+                let template = TemplateName::of(&held.binding.spec.resource);
+                template.into_iter().map(|it| it.kind).collect()
+            })
+        });
         Self {
             policies: all::<PropagationPolicy, _>(client, "propagationpolicies", config()),
             cluster_policies: all::<ClusterPropagationPolicy, _>(
@@ -173,12 +185,9 @@ impl Propagation {
                 config(),
             ),
             taint_policies: all::<ClusterTaintPolicy, _>(client, "clustertaintpolicies", config()),
-            bindings: all::<ResourceBinding, _>(client, "resourcebindings", config()),
-            cluster_bindings: all::<ClusterResourceBinding, _>(
-                client,
-                "clusterresourcebindings",
-                config(),
-            ),
+            bindings,
+            cluster_bindings,
+            of_kind,
             rebalancers: all::<WorkloadRebalancer, _>(client, "workloadrebalancers", config()),
             kinds: Kinds::new(
                 all::<ResourceInterpreterCustomization, _>(
@@ -227,15 +236,8 @@ impl Propagation {
 
     /// The bindings whose templates are of a kind.
     fn bindings_of_kind(&self, kind: &GroupKind) -> Vec<ObjectName> {
-        let mut found = Vec::new();
-        for view in [&self.bindings, &self.cluster_bindings] {
-            view.for_each(|name, held| {
-                let resource = held.record.as_ref().map(|it| &it.binding.spec.resource);
-                let template = resource.and_then(TemplateName::of);
-                found.extend(template.filter(|it| it.kind == *kind).map(|_| name.clone()));
-            });
-        }
-        found
+        let found = self.of_kind.iter().map(|index| index.names(kind));
+        found.flatten().collect()
     }
 
     /// Waits until all but the templates was listed once.

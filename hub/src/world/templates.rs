@@ -72,6 +72,8 @@ struct Shared {
     listeners: Mutex<Vec<Listener>>,
     /// How many policies and bindings want a kind.
     wanted: signal::Sender<BTreeMap<Gvk, usize>>,
+    /// Counts the times that all which is wanted was looked at, and is watched where it is served.
+    begun: signal::Sender<u64>,
     /// Changes whenever a kind may have come.
     definitions: View<Marker>,
     defined: signal::Sender<u64>,
@@ -95,6 +97,7 @@ impl Templates {
             first: Mutex::default(),
             listeners: Mutex::default(),
             wanted: signal::Sender::default(),
+            begun: signal::Sender::default(),
             definitions: definitions.clone(),
             defined: signal::Sender::default(),
         }));
@@ -163,6 +166,27 @@ impl Templates {
         self.unserved().contains(kind) || self.view(kind).is_some_and(|view| view.is_synced())
     }
 
+    /// Waits until the templates of each kind that is wanted now were listed once.
+    pub async fn synced(&self) {
+        let mut begun = self.0.begun.subscribe();
+        loop {
+            begun.mark_unchanged();
+            let wanted = preferred(self.0.wanted.borrow().keys());
+            let missing = wanted.keys().filter(|kind| !self.is_synced(kind));
+            let views: Option<Vec<_>> = missing.map(|kind| self.view(kind)).collect();
+            match views {
+                Some(views) if views.is_empty() => return,
+                Some(views) => {
+                    for view in views {
+                        view.synced().await;
+                    }
+                }
+                None if begun.changed().await.is_err() => return,
+                None => {}
+            }
+        }
+    }
+
     /// Waits until a write of a template was seen that was answered with this resourceVersion; not where the kind is not
     /// watched.
     pub async fn caught_up(&self, kind: &GroupKind, version: u64) {
@@ -191,6 +215,7 @@ impl Templates {
             for kind in kinds.into_values() {
                 failed |= !self.begin(&kind, &mut tasks, &metrics, &chance).await;
             }
+            self.0.begun.send_modify(|count| *count += 1);
             let again = if failed {
                 backoff.next(&mut rng)
             } else {
@@ -297,7 +322,10 @@ fn preferred<'a>(wanted: impl Iterator<Item = &'a Gvk>) -> BTreeMap<GroupKind, G
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{nobody, unreachable};
     use super::*;
+    use common::watch::WatchConfig;
+    use futures::FutureExt as _;
 
     fn gvk(api_version: &str) -> Gvk {
         Gvk::new(api_version, "Thing").expect("a kind")
@@ -316,5 +344,39 @@ mod tests {
         assert_eq!(chosen, [gvk("x.org/v1"), gvk("y.org/v1alpha1")]);
         let backwards = preferred(wanted.iter().rev());
         assert!(backwards.into_values().eq(chosen));
+    }
+
+    /// A kind that is watched, by a watch that a test speaks for.
+    fn begin(templates: &Templates, gvk: &Gvk) -> View<Template> {
+        let resource = Arc::new(Resource {
+            gvk: gvk.clone(),
+            plural: "things".into(),
+            namespaced: true,
+        });
+        let config = WatchConfig::new(&templates.0.chance);
+        let view = View::of_kind(nobody(), "templates", &resource, config);
+        let kind = Kind {
+            resource,
+            view: view.clone(),
+            task: tokio::spawn(std::future::ready(())).abort_handle(),
+        };
+        templates.kinds().insert(gvk.group_kind(), kind);
+        view
+    }
+
+    #[tokio::test]
+    async fn templates_are_known_when_each_kind_that_is_served_was_listed() {
+        let templates = unreachable().propagation.templates;
+        templates.synced().await;
+        let wanted = ["x.org/v1", "y.org/v1"].map(gvk);
+        templates.want(&BTreeSet::new(), &wanted.clone().into());
+        let mut synced = Box::pin(templates.synced());
+        assert_eq!(synced.as_mut().now_or_never(), None, "nobody looked");
+        let view = begin(&templates, &wanted[0]);
+        templates.unserved().insert(wanted[1].group_kind());
+        templates.0.begun.send_modify(|count| *count += 1);
+        assert_eq!(synced.as_mut().now_or_never(), None, "nothing was listed");
+        view.listed(&[]).await;
+        synced.await;
     }
 }
