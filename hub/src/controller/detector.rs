@@ -127,7 +127,7 @@ impl Detector {
             policies.on_change(move |change| {
                 let (old, new) = (change.before(), change.after());
                 let (old, new) = (old.map(|it| &*it.policy), new.map(|it| &*it.policy));
-                me.policy_changed(old, new, &to);
+                me.policy_changed(old, new, &to, wake::haste(change.listed));
             });
         }
         let (templates, to) = (views.templates.clone(), queue.clone());
@@ -141,7 +141,8 @@ impl Detector {
             let (me, to) = (Arc::clone(self), queue.clone());
             bindings.on_change(move |change| {
                 let (old, new) = (change.before(), change.after());
-                me.binding_changed(old.map(|it| &it.binding), new.map(|it| &it.binding), &to);
+                let (old, new) = (old.map(|it| &it.binding), new.map(|it| &it.binding));
+                me.binding_changed(old, new, &to, wake::haste(change.listed));
             });
         }
         let (me, to) = (Arc::clone(self), queue.clone());
@@ -190,6 +191,7 @@ impl Detector {
         old: Option<&Policy>,
         new: Option<&Policy>,
         queue: &Queue<TemplateName>,
+        haste: Priority,
     ) {
         let kinds = |policy: Option<&Policy>| -> BTreeSet<Gvk> {
             let selectors = policy.iter().flat_map(|it| &it.spec.resource_selectors);
@@ -200,10 +202,10 @@ impl Detector {
         };
         let templates = &self.world.propagation.templates;
         templates.want(&kinds(old), &kinds(new));
-        self.wake(&wake::woken(old, new), queue);
+        self.wake(&wake::woken(old, new), queue, haste);
     }
 
-    fn wake(&self, woken: &wake::Woken, queue: &Queue<TemplateName>) {
+    fn wake(&self, woken: &wake::Woken, queue: &Queue<TemplateName>, haste: Priority) {
         let templates = &self.world.propagation.templates;
         for selected in &woken.selected {
             let kind = GroupKind {
@@ -216,7 +218,7 @@ impl Detector {
                 if fits(&selected.namespace, &name.namespace) && fits(&selected.name, &name.name) {
                     let kind = kind.clone();
                     let name = name.clone();
-                    queue.add(TemplateName { kind, name });
+                    queue.add_with(TemplateName { kind, name }, haste);
                 }
             });
         }
@@ -224,7 +226,7 @@ impl Detector {
             self.holdings
                 .of(policy)
                 .into_iter()
-                .for_each(|name| queue.add(name));
+                .for_each(|name| queue.add_with(name, haste));
         }
     }
 
@@ -233,6 +235,7 @@ impl Detector {
         old: Option<&Binding>,
         new: Option<&Binding>,
         queue: &Queue<TemplateName>,
+        haste: Priority,
     ) {
         let kinds = |binding: Option<&Binding>| -> BTreeSet<Gvk> {
             let known = binding.into_iter();
@@ -269,21 +272,22 @@ impl Detector {
         }
         for binding in old.into_iter().chain(new) {
             let name = TemplateName::of(&binding.spec.resource);
-            name.into_iter().for_each(|name| queue.add(name));
+            name.into_iter()
+                .for_each(|name| queue.add_with(name, haste));
             for key in sought::keys_of_binding(binding) {
-                self.wake_sought(&key, queue);
+                self.wake_sought(&key, queue, haste);
             }
         }
     }
 
-    fn wake_sought(&self, key: &Sought, queue: &Queue<TemplateName>) {
+    fn wake_sought(&self, key: &Sought, queue: &Queue<TemplateName>, haste: Priority) {
         let kind = GroupKind {
             group: key.group.clone(),
             kind: key.kind.clone(),
         };
         if let Some(name) = &key.name {
             let name = ObjectName::new(Some(&key.namespace), name);
-            queue.add(TemplateName { kind, name });
+            queue.add_with(TemplateName { kind, name }, haste);
             return;
         }
         let templates = &self.world.propagation.templates;
@@ -291,7 +295,7 @@ impl Detector {
             if *name.namespace == *key.namespace {
                 let kind = kind.clone();
                 let name = name.clone();
-                queue.add(TemplateName { kind, name });
+                queue.add_with(TemplateName { kind, name }, haste);
             }
         });
     }
@@ -300,12 +304,12 @@ impl Detector {
         if let Told::Changed(change) = told
             && change.old.is_none() != change.new.is_none()
         {
-            self.override_changed(&change.name, queue);
+            self.override_changed(&change.name, queue, wake::haste(change.listed));
         }
     }
 
     /// What waits for an override is woken by it, and so is whoever lost one.
-    fn override_changed(&self, name: &ObjectName, queue: &Queue<TemplateName>) {
+    fn override_changed(&self, name: &ObjectName, queue: &Queue<TemplateName>, haste: Priority) {
         let namespace = Some(name.namespace.to_string()).filter(|it| !it.is_empty());
         let name = PolicyName {
             namespace,
@@ -322,7 +326,7 @@ impl Detector {
             waiting.extend(policy.filter(|it| wake::overrides_of(it).contains(&name)));
         });
         for policy in waiting {
-            self.wake(&wake::woken(None, Some(&policy)), queue);
+            self.wake(&wake::woken(None, Some(&policy)), queue, haste);
         }
     }
 

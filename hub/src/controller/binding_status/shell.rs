@@ -12,7 +12,7 @@ use common::controller::{Controller, Reconcile, Requeue};
 use common::gvk::Gvk;
 use common::lock::lock;
 use common::names::EXECUTION_PREFIX;
-use common::queue::Queue;
+use common::queue::{Priority, Queue};
 use common::rest::{Call, MERGE_PATCH};
 use common::time::SharedClock;
 use kube::Client;
@@ -87,9 +87,9 @@ impl Answers {
         }
         let queue = controller.queue();
         // What was looked at before its template was known is not written on it yet.
-        views.on_templates_listed(move |binding| queue.add(binding));
+        views.on_templates_listed(move |binding| queue.add_with(binding, Priority::Backlog));
         let queue = controller.queue();
-        views.on_kinds_changed(move |binding| queue.add(binding));
+        views.on_kinds_changed(move |binding| queue.add_with(binding, Priority::Backlog));
         let (me, queue) = (answers, controller.queue());
         world.works.on_change(move |change| {
             me.work_changed(change, &queue);

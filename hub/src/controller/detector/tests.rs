@@ -1,5 +1,6 @@
 mod content;
 mod holders;
+mod order;
 mod properties;
 mod rules;
 mod skipped;

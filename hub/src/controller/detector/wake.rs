@@ -141,6 +141,16 @@ pub fn urgency(old: Option<&Template>, new: &Template, listed: bool) -> Option<P
     }
 }
 
+/// How soon the templates are looked at that another object is about. What a list names at a start was seen to by the
+/// hub before, but for what happened in between.
+pub fn haste(listed: bool) -> Priority {
+    if listed {
+        Priority::Backlog
+    } else {
+        Priority::Normal
+    }
+}
+
 fn is_content(key: &str) -> bool {
     !key.contains(".karmada.io") || key == SKIP_NAMESPACE
 }
