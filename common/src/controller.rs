@@ -69,6 +69,10 @@ pub trait Reconcile: Send + Sync + 'static {
     type Key: Key + Display;
     /// What can go wrong.
     type Error: Failure;
+    /// Waits for what has to be known before the first key. The end of the controller ends the wait.
+    fn ready(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
     /// Makes the world as it should be for one key.
     fn reconcile(
         &self,
@@ -80,6 +84,10 @@ impl<R: Reconcile> Reconcile for Arc<R> {
     const NAME: &'static str = R::NAME;
     type Key = R::Key;
     type Error = R::Error;
+
+    async fn ready(&self) {
+        R::ready(self).await;
+    }
 
     async fn reconcile(&self, key: &R::Key) -> Result<Requeue, R::Error> {
         R::reconcile(self, key).await
@@ -154,6 +162,11 @@ impl<R: Reconcile> Controller<R> {
             backoffs: BTreeMap::new(),
             rng: chance.stream(R::NAME),
         };
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = shell.reconciler.ready() => {}
+        }
         loop {
             tokio::select! {
                 // Order matters: an end is heard first, and results free places before keys take them.

@@ -88,6 +88,35 @@ async fn an_end_waits_for_what_is_under_way() {
     assert_eq!(probe.0.calls.lock().expect("lock").len(), 1);
 }
 
+/// Waits for something that never comes.
+struct Unready;
+
+impl Reconcile for Unready {
+    const NAME: &'static str = "unready";
+    type Key = &'static str;
+    type Error = Broken;
+
+    async fn ready(&self) {
+        std::future::pending::<()>().await;
+    }
+
+    async fn reconcile(&self, _: &&'static str) -> Result<Requeue, Broken> {
+        unreachable!("it is not ready")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_does_not_wait_for_what_is_not_known_yet() {
+    let controller = Controller::new(Unready);
+    controller.queue().add("a");
+    let shutdown = CancellationToken::new();
+    let running =
+        tokio::spawn(controller.run(Metrics::unread(), Chance::seeded(1), shutdown.clone()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    shutdown.cancel();
+    running.await.expect("ends");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_source_that_ends_or_panics_is_called_again() {
     let probe = Probe::default();

@@ -353,8 +353,11 @@ impl Reconcile for Detector {
     type Key = TemplateName;
     type Error = Error;
 
-    async fn reconcile(&self, key: &TemplateName) -> Result<Requeue, Error> {
+    async fn ready(&self) {
         self.world.placing_synced().await;
+    }
+
+    async fn reconcile(&self, key: &TemplateName) -> Result<Requeue, Error> {
         let change = self.unsettled.begin(key);
         let edited = self.edited().remove(key);
         let done = self.settle(key, edited).await;

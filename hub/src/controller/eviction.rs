@@ -285,8 +285,11 @@ impl Reconcile for Evictions {
     type Key = ObjectName;
     type Error = Error;
 
-    async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
+    async fn ready(&self) {
         self.world.synced().await;
+    }
+
+    async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
         let Some(held) = self.world.propagation.binding(key) else {
             return Ok(Requeue::Never);
         };

@@ -233,11 +233,14 @@ impl Reconcile for Namespaces {
     type Key = Arc<str>;
     type Error = Error;
 
+    async fn ready(&self) {
+        self.world.synced().await;
+    }
+
     async fn reconcile(&self, key: &Arc<str>) -> Result<Requeue, Error> {
         if decide::is_reserved(key) || self.skips.namespace(key) {
             return Ok(Requeue::Never);
         }
-        self.world.synced().await;
         let kind = GroupKind {
             group: String::new(),
             kind: "Namespace".to_owned(),

@@ -152,9 +152,12 @@ impl Reconcile for Rebalancers {
     type Key = ObjectName;
     type Error = Error;
 
+    async fn ready(&self) {
+        self.world.propagation.synced().await;
+    }
+
     async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
         let views = &self.world.propagation;
-        views.synced().await;
         let Some(held) = views.rebalancers.get(key).and_then(|it| it.record) else {
             return Ok(Requeue::Never);
         };

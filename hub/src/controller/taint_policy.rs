@@ -77,10 +77,13 @@ impl Reconcile for TaintPolicies {
     type Key = ObjectName;
     type Error = Error;
 
+    async fn ready(&self) {
+        self.world.clusters.synced().await;
+        self.world.propagation.taint_policies.synced().await;
+    }
+
     async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
         let views = &self.world.propagation;
-        self.world.clusters.synced().await;
-        views.taint_policies.synced().await;
         let Some(held) = self.world.clusters.get(key) else {
             return Ok(Requeue::Never);
         };

@@ -125,8 +125,11 @@ impl Reconcile for Sync {
     type Key = ObjectName;
     type Error = Error;
 
-    async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
+    async fn ready(&self) {
         self.world.synced().await;
+    }
+
+    async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
         // From before anything is read: a cluster that changes meanwhile wakes it too.
         lock(&self.stuck).insert(key.clone());
         let done = match self.world.propagation.binding(key) {

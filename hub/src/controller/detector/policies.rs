@@ -81,9 +81,12 @@ impl Reconcile for Policies {
     type Key = ObjectName;
     type Error = Error;
 
+    async fn ready(&self) {
+        self.world.propagation.synced().await;
+    }
+
     async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
         let views = &self.world.propagation;
-        views.synced().await;
         let namespaced = !key.namespace.is_empty();
         let view = if namespaced {
             &views.policies
