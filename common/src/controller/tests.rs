@@ -114,7 +114,8 @@ async fn an_end_does_not_wait_for_what_is_not_known_yet() {
         tokio::spawn(controller.run(Metrics::unread(), Chance::seeded(1), shutdown.clone()));
     tokio::time::sleep(Duration::from_secs(1)).await;
     shutdown.cancel();
-    running.await.expect("ends");
+    let ended = tokio::time::timeout(Duration::from_secs(60), running).await;
+    ended.expect("in time").expect("ends");
 }
 
 #[tokio::test(start_paused = true)]
