@@ -7,6 +7,8 @@ use crate::execution::testing::{
     Asked, Handles, lines, map, marked, refusal, scripted, scripts, wire,
 };
 use common::gvk::Gvk;
+use common::labels::KEPT_FROM;
+use serde_json::json;
 
 const CREATE: &str = "PATCH /api/v1/namespaces/n/configmaps/a?fieldManager=towline&force=false";
 const READ: &str = "GET /api/v1/namespaces/n/configmaps/a";

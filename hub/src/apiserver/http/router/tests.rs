@@ -1,7 +1,9 @@
 //! A whole server, asked in process.
 
 mod audited;
+mod counted;
 mod floods;
+mod rights;
 mod signs;
 mod stages;
 mod tenant;
@@ -92,6 +94,24 @@ fn somebody(user: &str, groups: &[&str]) -> Peer {
 const NONE: Value = Value::Null;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
+/// Gives a group these rights, and waits until one of it may do what it asks.
+async fn allow(rig: &Rig, group: &str, rules: Value, peer: &Peer, path: &str) {
+    let role = json!({"metadata": {"name": group}, "rules": rules});
+    let binding = json!({
+        "metadata": {"name": group},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": group},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
+    });
+    let mut changes = rig.running.router.parts().authorizer.changes();
+    for (plural, object) in [("clusterroles", &role), ("clusterrolebindings", &binding)] {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/{plural}");
+        assert_eq!(rig.ask(&Peer::Itself, "POST", &path, object).await.0, 201);
+    }
+    while rig.ask(peer, "GET", path, &NONE).await.0 != 200 {
+        changes.changed().await.expect("follows");
+    }
+}
+
 #[tokio::test]
 async fn who_may_not_is_refused_before_anything_is_read() {
     let rig = Rig::begin().await;
@@ -160,51 +180,6 @@ async fn bodies_have_a_limit_and_a_type() {
 }
 
 #[tokio::test]
-async fn an_agent_without_rights_loses_its_watch_and_nobody_grants_what_they_lack() {
-    let rig = Rig::begin().await;
-    let rbac = "/apis/rbac.authorization.k8s.io/v1";
-    let role = json!({
-        "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1",
-        "metadata": {"name": "reader"},
-        "rules": [{"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["configmaps"]},
-                  {"verbs": ["create"], "apiGroups": ["rbac.authorization.k8s.io"],
-                   "resources": ["clusterrolebindings"]}],
-    });
-    let binding = json!({
-        "kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1",
-        "metadata": {"name": "reader"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "towline:cluster:m1:x"},
-                     {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}],
-    });
-    let mut changes = rig.running.router.parts().authorizer.changes();
-    for (plural, object) in [("clusterroles", &role), ("clusterrolebindings", &binding)] {
-        let path = format!("{rbac}/{plural}");
-        assert_eq!(rig.ask(&Peer::Itself, "POST", &path, object).await.0, 201);
-    }
-    let agent = somebody("system:karmada:agent:m1", &["towline:cluster:m1:x"]);
-    // The authorizer follows the store; it is soon there.
-    while rig.ask(&agent, "GET", MAPS, &NONE).await.0 != 200 {
-        changes.changed().await.expect("follows");
-    }
-    let watch = format!("{MAPS}?watch=1");
-    let opened = rig.send(&agent, ("GET", &watch), &[], "").await;
-    assert_eq!(opened.status(), 200);
-    let mut admin = binding.clone();
-    admin["metadata"]["name"] = json!("mine");
-    admin["roleRef"]["name"] = json!("cluster-admin");
-    let path = format!("{rbac}/clusterrolebindings");
-    let bob = somebody("bob", &[]);
-    assert_eq!(rig.ask(&bob, "POST", &path, &admin).await.0, 403);
-    let gone = format!("{path}/reader");
-    assert_eq!(rig.ask(&Peer::Itself, "DELETE", &gone, &NONE).await.0, 200);
-    // Ends by itself, or the test never does.
-    opened.into_body().collect().await.expect("an end");
-    assert_eq!(rig.ask(&agent, "GET", &watch, &NONE).await.0, 403);
-    rig.running.end().await;
-}
-
-#[tokio::test]
 async fn watches_of_one_user_are_counted_until_they_end() {
     let rig = Rig::begin().await;
     let rules =
@@ -248,106 +223,6 @@ async fn watches_of_one_user_are_counted_until_they_end() {
     assert_eq!(rig.send(&eve, ("GET", old), &[], "").await.status(), 200);
     assert_eq!(rig.ask(&Peer::Itself, "POST", old, &NONE).await.0, 405);
     drop(open);
-    rig.running.end().await;
-}
-
-#[tokio::test]
-async fn requests_are_counted_by_kind_and_nobody_can_invent_a_counter() {
-    let rig = Rig::begin().await;
-    let map = json!({"metadata": {"name": "counted"}});
-    assert_eq!(rig.ask(&Peer::Itself, "POST", MAPS, &map).await.0, 201);
-    assert_eq!(rig.ask(&Peer::Itself, "POST", MAPS, &map).await.0, 409);
-    for invented in [
-        "/api/v1/invented",
-        "/apis/invented.example/v1/things",
-        "/api/v1/namespaces/default/invented",
-    ] {
-        assert_eq!(rig.ask(&Peer::Itself, "GET", invented, &NONE).await.0, 404);
-    }
-    let page = rig.send(&Peer::Itself, ("GET", "/metrics"), &[], "").await;
-    let page = page.into_body().collect().await.expect("a page").to_bytes();
-    let page = String::from_utf8(page.to_vec()).expect("text");
-    for code in [201, 409] {
-        let counted = page.lines().any(|line| {
-            line.starts_with("apiserver_request_total{")
-                && line.ends_with("} 1")
-                && line.contains(&format!("code=\"{code}\""))
-                && line.contains("verb=\"POST\"")
-                && line.contains("resource=\"configmaps\"")
-        });
-        assert!(counted, "{code}: {page}");
-    }
-    let timed = page.lines().any(|line| {
-        line.starts_with("apiserver_request_duration_seconds_count{")
-            && line.ends_with("} 2")
-            && line.contains("verb=\"POST\"")
-            && line.contains("resource=\"configmaps\"")
-            && line.contains("scope=\"resource\"")
-    });
-    assert!(timed, "{page}");
-    assert!(!page.contains("invented"), "{page}");
-    rig.running.end().await;
-}
-
-/// Gives a group these rights, and waits until one of it may do what it asks.
-async fn allow(rig: &Rig, group: &str, rules: Value, peer: &Peer, path: &str) {
-    let role = json!({"metadata": {"name": group}, "rules": rules});
-    let binding = json!({
-        "metadata": {"name": group},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": group},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
-    });
-    let mut changes = rig.running.router.parts().authorizer.changes();
-    for (plural, object) in [("clusterroles", &role), ("clusterrolebindings", &binding)] {
-        let path = format!("/apis/rbac.authorization.k8s.io/v1/{plural}");
-        assert_eq!(rig.ask(&Peer::Itself, "POST", &path, object).await.0, 201);
-    }
-    while rig.ask(peer, "GET", path, &NONE).await.0 != 200 {
-        changes.changed().await.expect("follows");
-    }
-}
-
-#[tokio::test]
-async fn a_right_on_one_name_selects_nothing_else() {
-    let rig = Rig::begin().await;
-    for name in ["mine", "theirs"] {
-        let map = json!({"metadata": {"name": name}});
-        assert_eq!(rig.ask(&Peer::Itself, "POST", MAPS, &map).await.0, 201);
-    }
-    let bob = somebody("bob", &["namers"]);
-    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["mine"],
-        "verbs": ["list", "watch", "deletecollection"]}]);
-    let mine = format!("{MAPS}?fieldSelector=metadata.name%3Dmine");
-    allow(&rig, "namers", rules, &bob, &mine).await;
-    let (_, list) = rig.ask(&bob, "GET", &mine, &NONE).await;
-    assert_eq!(list["items"].as_array().map(Vec::len), Some(1));
-    for more in ["&fieldSelector=", "&fieldSelector=metadata.name%3Dtheirs"] {
-        let path = format!("{mine}{more}");
-        let (code, list) = rig.ask(&bob, "GET", &path, &NONE).await;
-        assert_eq!(
-            (code, &list["items"][0]["metadata"]["name"]),
-            (200, &json!("mine"))
-        );
-        assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{path}");
-        assert_eq!(
-            rig.ask(&bob, "DELETE", &path, &json!({"dryRun": ["All"]}))
-                .await
-                .1["items"],
-            list["items"]
-        );
-    }
-    for selector in [
-        "fieldSelector=&fieldSelector=metadata.name%3Dmine",
-        "fieldSelector=metadata.namespace!%3Dx%5C,metadata.name%3Dmine",
-        "fieldSelector=metadata.namespace!%3Dx%5C%5C%5C,metadata.name%3Dmine",
-        "fieldSelector=metadata.name!%3Dmine",
-    ] {
-        for (method, also) in [("GET", ""), ("GET", "&watch=1"), ("DELETE", "")] {
-            let path = format!("{MAPS}?{selector}{also}");
-            let (code, said) = rig.ask(&bob, method, &path, &NONE).await;
-            assert_eq!(code, 403, "{method} {path}: {said}");
-        }
-    }
     rig.running.end().await;
 }
 
@@ -569,76 +444,5 @@ async fn the_hubs_own_proof_of_its_rules_is_not_in_the_log() {
     assert_eq!(ask(&Peer::Itself, "evelyn").await, 1, "anybody else's is");
     let admin = somebody("admin", &[crate::apiserver::caller::MASTERS]);
     assert_eq!(ask(&admin, proof).await, 1, "nobody hides behind that name");
-    rig.running.end().await;
-}
-
-/// Regenerate with `UPDATE_DOCS=1 cargo test -p hub -p agent reference_of_metrics`.
-#[tokio::test]
-async fn the_reference_of_metrics_is_what_there_is() {
-    let rig = Rig::begin().await;
-    assert_eq!(rig.ask(&Peer::Itself, "GET", MAPS, &NONE).await.0, 200);
-    let registry = &rig.running.router.parts().admin.registry;
-    crate::run::sample_metrics(registry);
-    let _under_way = rig.running.router.tunnels.sample();
-    let all = {
-        let registry = registry.lock().expect("not poisoned");
-        common::exposition::describe(&registry).expect("describes")
-    };
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
-    let found = std::fs::read_to_string(path).expect("docs/metrics.md");
-    let table = common::exposition::table(&all);
-    let now = common::exposition::with_section(&found, "hub", &table);
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(path, &now).expect("written");
-    } else {
-        assert!(
-            found == now,
-            "docs/metrics.md is not what the hub has; run UPDATE_DOCS=1 cargo test -p hub -p agent reference_of_metrics"
-        );
-    }
-    rig.running.end().await;
-}
-
-#[tokio::test]
-async fn metrics_come_in_the_form_that_is_asked_for() {
-    let rig = Rig::begin().await;
-    let open = "application/openmetrics-text; version=1.0.0";
-    for (path, accept, form) in [
-        ("/metrics", "", "text/plain; version=0.0.4; charset=utf-8"),
-        (
-            "/metrics",
-            "*/*",
-            "text/plain; version=0.0.4; charset=utf-8",
-        ),
-        (
-            "/metrics",
-            open,
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        ),
-        (
-            "/metrics/slis",
-            "",
-            "text/plain; version=0.0.4; charset=utf-8",
-        ),
-    ] {
-        rig.ask(&Peer::Itself, "GET", "/readyz", &NONE).await;
-        let page = rig
-            .send(&Peer::Itself, ("GET", path), &[("accept", accept)], "")
-            .await;
-        assert_eq!(page.status(), 200, "{path}");
-        assert_eq!(page.headers()[CONTENT_TYPE], form, "{path} {accept}");
-        let page = page.into_body().collect().await.expect("a page").to_bytes();
-        let page = String::from_utf8(page.to_vec()).expect("text");
-        assert_eq!(
-            page.ends_with("# EOF\n"),
-            form.contains("openmetrics"),
-            "{path}"
-        );
-        let named = match path {
-            "/metrics" => "towline_hub_store_size_bytes{file=\"database\"}",
-            _ => "kubernetes_healthcheck{name=\"store\",type=\"readyz\"}",
-        };
-        assert!(page.contains(named), "{page}");
-    }
     rig.running.end().await;
 }

@@ -1,0 +1,186 @@
+//! Registrations that are denied, and what is said.
+
+use super::*;
+
+#[test]
+fn a_token_that_may_not_be_used_is_said_so() {
+    use DenialReason::{TokenForAnotherCluster, TokenSpent};
+    let other = used_by(&request("m1", b"k2", "id-1"));
+    let cases = [
+        (
+            "deleted while the hub was down",
+            Observed {
+                token: TokenFacts::Missing,
+                ..fresh()
+            },
+            TokenSpent,
+            "does not exist any more",
+        ),
+        (
+            "unreadable",
+            Observed {
+                token: TokenFacts::Unusable("its x cannot be read".into()),
+                ..fresh()
+            },
+            TokenSpent,
+            "its x cannot be read",
+        ),
+        (
+            "expired",
+            with_token(|t| t.expires = Some(now())),
+            TokenSpent,
+            "has expired",
+        ),
+        (
+            "made after the request",
+            with_token(|t| t.created = now()),
+            TokenSpent,
+            "by the hub's clock; make a new one",
+        ),
+        (
+            "spent",
+            with_token(|t| t.reservations.push(other.clone())),
+            TokenSpent,
+            "is spent",
+        ),
+        (
+            "no uses at all",
+            with_token(|t| t.uses = 0),
+            TokenSpent,
+            "is spent",
+        ),
+        (
+            "used by this key under another name",
+            with_token(|t| {
+                t.uses = 2;
+                t.reservations.push(used_by(&request("m2", b"k1", "id-1")));
+            }),
+            TokenSpent,
+            "as cluster \"m2\"",
+        ),
+        (
+            "used by this key in another member",
+            with_token(|t| {
+                t.uses = 2;
+                t.reservations.push(used_by(&request("m1", b"k1", "id-2")));
+            }),
+            TokenSpent,
+            "\"id-2\"",
+        ),
+        (
+            "bound to another name",
+            with_token(|t| t.cluster = Some(name("m10"))),
+            TokenForAnotherCluster,
+            "is for cluster \"m10\", not \"m1\"",
+        ),
+    ];
+    for (case, observed, reason, text) in cases {
+        assert_denied(case, &observed, reason, text);
+    }
+}
+
+#[test]
+fn a_name_or_id_that_is_taken_is_said_so() {
+    use DenialReason::{ClusterIdTaken, ClusterNameTaken};
+    let taken = "the cluster ID id-1 or the cluster name m1 has been registered";
+    let held = cluster("m1", Some(b"k0"), Some("id-1"));
+    let bound = |replace: bool| {
+        with_token(move |t| {
+            t.cluster = Some(name("m1"));
+            t.replace = replace;
+        })
+    };
+    let with = |observed: Observed, held: &ClusterFacts| Observed {
+        cluster: Some(held.clone()),
+        namespace: Some(Vec::new()),
+        ..observed
+    };
+    let other_id = ClusterFacts {
+        id: Some("id-9".into()),
+        ..held.clone()
+    };
+    let deleting = ClusterFacts {
+        deleting: true,
+        ..held.clone()
+    };
+    let by_hand = ClusterFacts {
+        registration: None,
+        ..held.clone()
+    };
+    let unbound_replace = with_token(|t| t.replace = true);
+    let stranger = Observed {
+        namespace: Some(vec!["theirs".into()]),
+        ..fresh()
+    };
+    let same_key_other_id = cluster("m1", Some(b"k1"), Some("id-9"));
+    let cases = [
+        (
+            "unbound token",
+            with(fresh(), &held),
+            ClusterNameTaken,
+            taken,
+        ),
+        (
+            "bound token",
+            with(bound(false), &held),
+            ClusterNameTaken,
+            "--cluster m1 --replace",
+        ),
+        (
+            "--replace without --cluster",
+            with(unbound_replace, &held),
+            ClusterNameTaken,
+            taken,
+        ),
+        (
+            "a Cluster made by hand",
+            with(fresh(), &by_hand),
+            ClusterNameTaken,
+            taken,
+        ),
+        (
+            "another member",
+            with(bound(true), &other_id),
+            ClusterIdTaken,
+            "another cluster ID",
+        ),
+        (
+            "same key, other id",
+            with(fresh(), &same_key_other_id),
+            ClusterIdTaken,
+            taken,
+        ),
+        (
+            "being deleted",
+            with(bound(true), &deleting),
+            ClusterNameTaken,
+            "being deleted",
+        ),
+        (
+            "a namespace of others",
+            stranger,
+            ClusterNameTaken,
+            "(theirs)",
+        ),
+        (
+            "the id under another name",
+            Observed {
+                same_id: Some(name("m2")),
+                ..fresh()
+            },
+            ClusterIdTaken,
+            taken,
+        ),
+    ];
+    for (case, observed, reason, text) in cases {
+        assert_denied(case, &observed, reason, text);
+    }
+    let duplicate = Observed {
+        same_id: Some(name("m2")),
+        ..fresh()
+    };
+    let Step::Deny { holder, .. } = decide(now(), &duplicate) else {
+        panic!("denied above")
+    };
+    assert_eq!(holder, Some(name("m2")), "the holder is told");
+}
