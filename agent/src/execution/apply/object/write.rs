@@ -100,7 +100,7 @@ impl ObjectApplier {
     }
 
     /// Makes the fields of an earlier deliverer ours, so that those which the manifest lacks go.
-    pub(super) async fn take_over(
+    async fn take_over(
         &self,
         task: &Task<'_>,
         uid: &str,
@@ -151,7 +151,7 @@ impl ObjectApplier {
     }
 
     /// Adds what a list lacks that nobody has alone.
-    pub(super) async fn merge(&self, task: &Task<'_>, object: &Value) -> Result<(), Error> {
+    async fn merge(&self, task: &Task<'_>, object: &Value) -> Result<(), Error> {
         let (full, paths) = (&task.desired.full, &task.desired.paths);
         if let Some(merged) = retain::merged(full, object, paths)
             && let Some(kept) = retain::retained_object(full, &merged, paths)
@@ -163,7 +163,7 @@ impl ObjectApplier {
     }
 
     /// Hands retained fields that we own to the manager that keeps them.
-    pub(super) async fn hand_on(&self, task: &Task<'_>, object: &Value) -> Result<(), Error> {
+    async fn hand_on(&self, task: &Task<'_>, object: &Value) -> Result<(), Error> {
         let paths = &task.desired.paths;
         if !retain::owned(&LiveMeta::read(object).fields, paths) {
             return Ok(());
@@ -180,7 +180,7 @@ impl ObjectApplier {
     }
 
     /// Hands retained fields on, and takes note of the object.
-    pub(super) async fn settle(
+    async fn settle(
         &self,
         task: &Task<'_>,
         object: Value,
