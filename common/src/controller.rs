@@ -19,7 +19,7 @@ use crate::queue::{Key, Queue};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use rand::rngs::StdRng;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::future::Future;
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -159,7 +159,7 @@ impl<R: Reconcile> Controller<R> {
             metrics,
             running: JoinSet::new(),
             keys: HashMap::new(),
-            backoffs: BTreeMap::new(),
+            backoffs: HashMap::new(),
             rng: chance.stream(R::NAME),
         };
         tokio::select! {
@@ -218,7 +218,7 @@ struct Shell<R: Reconcile> {
     running: JoinSet<Result<Requeue, R::Error>>,
     keys: HashMap<Id, (R::Key, Instant)>,
     /// Only keys that failed last time.
-    backoffs: BTreeMap<R::Key, Backoff>,
+    backoffs: HashMap<R::Key, Backoff>,
     rng: StdRng,
 }
 

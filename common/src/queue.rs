@@ -16,6 +16,7 @@
 mod state;
 
 use state::State;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -24,9 +25,9 @@ use tokio::time::{Instant, sleep_until};
 pub use state::STEP_BACK;
 
 /// What a key of a queue is.
-pub trait Key: Ord + Clone + Send + Sync + 'static {}
+pub trait Key: Eq + Hash + Clone + Send + Sync + 'static {}
 
-impl<K: Ord + Clone + Send + Sync + 'static> Key for K {}
+impl<K: Eq + Hash + Clone + Send + Sync + 'static> Key for K {}
 
 /// How soon a key should have its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

@@ -89,6 +89,7 @@ pub async fn run(
         leading: state.readiness.add("leader-election"),
         policies: state.readiness.add("admission-policies"),
         signs: None,
+        begins: None,
         config,
         env,
     };
@@ -120,9 +121,17 @@ impl InProcess {
             leading: state.readiness.add("leader-election"),
             policies: state.readiness.add("admission-policies"),
             signs: None,
+            begins: None,
             config,
             env,
         })
+    }
+
+    /// Has `begins` say when the start is over: all was listed.
+    #[must_use]
+    pub fn telling(mut self, begins: signal::Sender<bool>) -> Self {
+        self.0.begins = Some(begins);
+        self
     }
 
     /// Where the server's signs of life are, which count if the configuration says so.
@@ -196,6 +205,8 @@ struct Hub {
     policies: Check,
     /// What agents show between renewals, where the API server is in this process.
     signs: Option<Signs>,
+    /// Whether this hub reads everything just now, for that API server.
+    begins: Option<signal::Sender<bool>>,
 }
 
 impl Hub {
@@ -345,6 +356,14 @@ impl Hub {
         );
         let monitor = monitor.hearing(self.signs.as_ref());
         parts.spawn("monitor", monitor.run(stop));
+        if let Some(begins) = self.begins.clone() {
+            let all = world.clone();
+            parts.drop_at_end("word of the start", async move {
+                all.synced().await;
+                begins.send_replace(false);
+                std::future::pending::<()>().await;
+            });
+        }
         // Last: every listener is there.
         let metrics = self.metrics.controllers.clone();
         parts.drop_at_end("world", world.run(metrics, chance));

@@ -33,6 +33,7 @@ use common::admin::AdminState;
 use common::client::HostPort;
 use common::duration;
 use common::env::Env;
+use common::signal;
 use common::telemetry::TelemetryArgs;
 use kube::Client;
 use push::Push;
@@ -182,6 +183,7 @@ pub async fn serve(
     config.grace.signs = args.liveness.into_config()?;
     let addresses = Addresses::new(args.server.listen, &args.server.advertise);
     let admin = AdminState::default();
+    let (begins, busy) = signal::channel(true);
     let options = Options {
         data_dir: args.server.data_dir.clone(),
         listen: args.server.listen,
@@ -191,6 +193,7 @@ pub async fn serve(
         key_file: args.server.encryption_key_file,
         audit_log: args.server.audit_log,
         strangers_of_address: args.server.connections_per_address,
+        busy: Some(busy),
     };
     let running = Running::begin(options, admin.clone(), env.clone()).await?;
     // The port may have been chosen by the system.
@@ -213,7 +216,9 @@ pub async fn serve(
         admin_life: lifetime(args.server.admin_certificate_lifetime),
         admin,
     };
-    let ended = hub.live(config, &running, &shutdown, began, tell).await;
+    let ended = hub
+        .live(config, begins, &running, &shutdown, began, tell)
+        .await;
     running.end().await;
     ended
 }
@@ -245,6 +250,7 @@ impl Hub {
     async fn live(
         &self,
         config: Config,
+        begins: signal::Sender<bool>,
         running: &Running,
         shutdown: &CancellationToken,
         began: Instant,
@@ -252,7 +258,7 @@ impl Hub {
     ) -> Result<(), Error> {
         let client = self.router.client();
         let controllers = InProcess::new(config, client.clone(), &self.admin, self.env.clone());
-        let controllers = controllers.hearing(self.router.signs());
+        let controllers = controllers.hearing(self.router.signs()).telling(begins);
         let mut authorities = running.authorities.clone();
         let mut tell = Some(tell);
         loop {

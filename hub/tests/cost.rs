@@ -58,6 +58,7 @@ impl Rig {
             key_file: None,
             audit_log: None,
             strangers_of_address: 50,
+            busy: None,
         };
         let running =
             Running::begin(options, AdminState::default(), common::env::Env::system()).await;

@@ -2,9 +2,12 @@
 
 use crate::client::Problem;
 use kube::core::Status;
-use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer as _};
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 /// The annotation of the bookmark at the end of a list that is the beginning of a watch.
@@ -24,12 +27,26 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// Reads it from an object's JSON; empty where that cannot be read.
+    /// Reads it from an object's JSON, up to the end of its metadata; empty where that cannot be read.
     pub fn of(object: &str) -> Self {
-        #[derive(Deserialize)]
-        struct Object {
-            metadata: Meta,
-        }
+        let mut found = Self::default();
+        // What follows the metadata is most of the object: that it was not read is an error here, and no matter.
+        let _ = serde_json::Deserializer::from_str(object).deserialize_map(Finding(&mut found));
+        found
+    }
+}
+
+/// Reads an object as far as its metadata.
+struct Finding<'a>(&'a mut ObjectKey);
+
+impl<'de> Visitor<'de> for Finding<'_> {
+    type Value = ();
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("an object with metadata")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Meta {
@@ -42,15 +59,21 @@ impl ObjectKey {
             #[serde(default)]
             resource_version: String,
         }
-        serde_json::from_str::<Object>(object).map_or_else(
-            |_| Self::default(),
-            |Object { metadata }| Self {
+        while let Some(field) = fields.next_key::<Cow<'_, str>>()? {
+            if field != "metadata" {
+                fields.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let metadata: Meta = fields.next_value()?;
+            *self.0 = ObjectKey {
                 namespace: metadata.namespace,
                 name: metadata.name,
                 uid: metadata.uid,
                 resource_version: metadata.resource_version,
-            },
-        )
+            };
+            break;
+        }
+        Ok(())
     }
 }
 

@@ -27,6 +27,7 @@ use crate::apiserver::store::Stored;
 use bytes::Bytes;
 use common::chance::Chance;
 use common::controller::{Controller, Failure, Metrics, Reconcile};
+use common::signal;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -34,6 +35,9 @@ use tokio_util::sync::CancellationToken;
 
 /// The CA certificates that clients verify this server with, in PEM, as they are now.
 pub type CaBundle = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Whether others read everything just now, as controllers do that begin: what can wait does.
+pub type Busy = signal::Receiver<bool>;
 
 /// Serves what the stored CustomResourceDefinitions define; before the first request.
 pub fn load_crds(registry: &Registry) {
@@ -45,6 +49,7 @@ pub async fn run(
     registry: Registry,
     ca: CaBundle,
     address: String,
+    busy: Option<Busy>,
     metrics: Metrics,
     stop: CancellationToken,
 ) {
@@ -56,7 +61,7 @@ pub async fn run(
     };
     all.spawn(crds::controller(&registry));
     all.spawn(namespaces::controller(&registry));
-    all.spawn(garbage::controller(&registry));
+    all.spawn(garbage::controller(&registry, busy));
     all.spawn(aggregation::controller(&registry));
     all.spawn(signer::controller(&registry));
     all.spawn(expiry::controller(&registry));

@@ -9,6 +9,7 @@ pub use assembled::{Assembled, Foundation, Front};
 
 use super::audit::{Audit, Destination};
 use super::backup;
+use super::control::Busy;
 use super::error::ApiError;
 use super::http::listener::listen;
 use super::http::router::Router;
@@ -89,6 +90,8 @@ pub struct Options {
     pub audit_log: Option<PathBuf>,
     /// Connections from one address that have shown no certificate that holds.
     pub strangers_of_address: usize,
+    /// Whether those who will use it are busy with their start; nobody is unless given.
+    pub busy: Option<Busy>,
 }
 
 /// An API server that listens.
@@ -161,6 +164,7 @@ async fn open(options: &Options, admin: AdminState, env: Env) -> Result<Foundati
         audit,
         data_dir: dir,
         address: options.address.clone(),
+        busy: options.busy.clone(),
         admin,
         env,
     })

@@ -113,6 +113,7 @@ impl Day {
             key_file: None,
             audit_log: None,
             strangers_of_address: STRANGERS_OF_ADDRESS,
+            busy: None,
         };
         let env = common::env::Env::seeded(Arc::new(clock.clone()), 1);
         let running = Running::begin(options, AdminState::default(), env).await;

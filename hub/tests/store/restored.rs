@@ -44,6 +44,7 @@ async fn begin(data: &Path, now: DateTime<Utc>) -> Running {
         key_file: None,
         audit_log: None,
         strangers_of_address: STRANGERS_OF_ADDRESS,
+        busy: None,
     };
     let clock = Arc::new(SimClock::starting_at(now));
     let env = common::env::Env::seeded(clock, 1);

@@ -45,6 +45,7 @@ fn options(data: &Path, key_file: Option<&Path>) -> Options {
         key_file: key_file.map(Path::to_owned),
         audit_log: None,
         strangers_of_address: STRANGERS_OF_ADDRESS,
+        busy: None,
     }
 }
 

@@ -42,7 +42,7 @@ pub async fn ensure_namespaces(registry: &Registry) -> Result<(), ApiError> {
 }
 
 /// What is kept so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Part {
     Namespaces,
     Authority,

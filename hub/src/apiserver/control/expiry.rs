@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_secs(60);
 const AFTER: TimeDelta = TimeDelta::seconds(40);
 
 /// A kind of what ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Ending {
     Events,
     Pods,

@@ -6,7 +6,7 @@ mod decide;
 mod graph;
 
 use super::node::Node;
-use super::{Failed, context};
+use super::{Busy, Failed, context};
 use crate::apiserver::error::ApiError;
 use crate::apiserver::metadata::{FOREGROUND, ORPHAN};
 use crate::apiserver::registry::Registry;
@@ -26,6 +26,7 @@ use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::yield_now;
+use tokio::time::timeout;
 
 const MANAGER: &str = "kube-controller-manager";
 /// An object is looked at so long after news of it: who writes an owner after what it owns has a moment.
@@ -33,22 +34,31 @@ const AFTER: Duration = Duration::from_millis(200);
 
 type News = Result<(Arc<str>, Event), Ended>;
 
+/// Nobody is busy with a start for longer than this.
+const BUSY_FOR: Duration = Duration::from_secs(60);
+
 /// Collects garbage; its keys are where objects lie.
 pub(super) struct Collector {
     registry: Registry,
     graph: Mutex<Graph>,
 }
 
-pub(super) fn controller(registry: &Registry) -> Controller<Arc<Collector>> {
+/// Begins once `busy` is over.
+pub(super) fn controller(registry: &Registry, busy: Option<Busy>) -> Controller<Arc<Collector>> {
     let collector = Arc::new(Collector {
         registry: registry.clone(),
         graph: Mutex::default(),
     });
     let heard = Arc::clone(&collector);
-    Controller::new(collector).source(move |queue| source(Arc::clone(&heard), queue))
+    Controller::new(collector).source(move |queue| source(Arc::clone(&heard), busy.clone(), queue))
 }
 
-async fn source(collector: Arc<Collector>, queue: Queue<Node>) {
+async fn source(collector: Arc<Collector>, busy: Option<Busy>, queue: Queue<Node>) {
+    if let Some(mut busy) = busy {
+        // Whoever was busy may have ended.
+        let over = busy.wait_for(|busy| !busy);
+        let _ = timeout(BUSY_FOR, over).await;
+    }
     // A round ends when a kind comes or goes, or history was missed: everything is looked at anew.
     while collector.round(&queue).await {}
     pending::<()>().await;
@@ -127,7 +137,9 @@ impl Collector {
             let store = self.registry.store();
             let snapshot = store.snapshot(&kind);
             let watcher = store.watch(&kind, Scope::All, snapshot.revision).ok()?;
-            for stored in snapshot.table.iter() {
+            // What has no owner, and does not go, is nothing to a graph that is empty.
+            let concerned = |stored: &&Arc<Stored>| stored.owned() || stored.deleting();
+            for stored in snapshot.table.iter().filter(concerned) {
                 see(&mut graph, &kind, stored, queue);
             }
             all.push(events(kind, watcher));

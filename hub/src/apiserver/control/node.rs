@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The place of an object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Node {
     pub(super) kind: Arc<str>,
     pub(super) key: Key,

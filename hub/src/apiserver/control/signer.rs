@@ -32,7 +32,7 @@ const MANAGER: &str = "kube-controller-manager";
 const EVERY: Duration = Duration::from_secs(10);
 
 /// What is looked after.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Part {
     /// The signatures.
     ClusterInfo,

@@ -38,6 +38,8 @@ pub struct Foundation {
     pub data_dir: PathBuf,
     /// `host:port` as discovery says it.
     pub address: String,
+    /// Whether those who will use it are busy with their start; nobody is unless given.
+    pub busy: Option<control::Busy>,
     /// Health and metrics.
     pub admin: AdminState,
     /// Time of day and chance.
@@ -77,6 +79,7 @@ impl Assembled {
             audit,
             data_dir,
             address,
+            busy,
             admin,
             env,
         } = foundation;
@@ -128,6 +131,7 @@ impl Assembled {
             registry,
             bundle,
             address,
+            busy,
             metrics.clone(),
             stop.clone(),
         ));

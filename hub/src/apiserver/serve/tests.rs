@@ -68,6 +68,7 @@ impl Host {
             audit: Audit::default(),
             data_dir: dir.path().to_owned(),
             address: "hub:6443".to_owned(),
+            busy: None,
             admin: AdminState::default(),
             env,
         };

@@ -230,6 +230,7 @@ impl Member {
             names: ["127.0.0.1", "localhost"].map(str::to_owned).into(),
             certificate_lifetime: chrono::Duration::days(90),
             strangers_of_address: STRANGERS_OF_ADDRESS,
+            busy: None,
             address: String::new(),
             key_file: None,
             audit_log: None,

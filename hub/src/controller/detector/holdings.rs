@@ -2,12 +2,15 @@
 
 use crate::propagation::PolicyName;
 use crate::world::TemplateName;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Templates by the policy that their claim names; clones share them.
+/// Templates by the policy that their claim names.
+type Held = HashMap<PolicyName, HashSet<TemplateName>>;
+
+/// What each policy holds; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Holdings(Arc<Mutex<BTreeMap<PolicyName, BTreeSet<TemplateName>>>>);
+pub struct Holdings(Arc<Mutex<Held>>);
 
 impl Holdings {
     pub(super) fn changed(
@@ -33,14 +36,12 @@ impl Holdings {
         }
     }
 
-    /// The templates that a policy holds.
+    /// The templates that a policy holds, in order.
     pub fn of(&self, policy: &PolicyName) -> Vec<TemplateName> {
-        self.lock()
-            .get(policy)
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect()
+        let held = self.lock().get(policy).cloned();
+        let mut held: Vec<TemplateName> = held.into_iter().flatten().collect();
+        held.sort_unstable();
+        held
     }
 
     /// Whether any template shows a policy.
@@ -48,7 +49,7 @@ impl Holdings {
         self.lock().contains_key(policy)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PolicyName, BTreeSet<TemplateName>>> {
+    fn lock(&self) -> MutexGuard<'_, Held> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

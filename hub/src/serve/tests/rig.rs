@@ -133,6 +133,7 @@ impl Served {
             audit: Audit::default(),
             data_dir: dir.to_owned(),
             address: address.to_owned(),
+            busy: None,
             admin: admin.clone(),
             env: env.clone(),
         });

@@ -1,10 +1,12 @@
 //! Owners and what they own, over a store.
 
-use super::controller;
+use super::{AFTER, controller};
 use crate::apiserver::control::testing::start;
 use crate::apiserver::registry::testing::Rig;
+use common::signal;
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::time::timeout;
 
 fn owned(name: &str, owner: &Value, blocks: bool) -> Value {
     json!({"metadata": {"name": name, "ownerReferences": [{
@@ -27,7 +29,7 @@ async fn until(rig: &Rig, name: &str, holds: impl Fn(Option<&Value>) -> bool) {
 #[tokio::test]
 async fn what_is_owned_goes_after_its_owner() {
     let rig = Rig::new().await;
-    let task = start(&rig, controller(&rig.registry));
+    let task = start(&rig, controller(&rig.registry, None));
     let maps = "v1/ns:configmaps";
     let a = rig.create(maps, json!({"metadata": {"name": "a"}})).await;
     let b = rig.create(maps, owned("b", &a, false)).await;
@@ -47,9 +49,37 @@ async fn what_is_owned_goes_after_its_owner() {
 }
 
 #[tokio::test]
+async fn what_is_found_at_a_start_waits_until_nobody_is_busy() {
+    let rig = Rig::new().await;
+    let gone = json!({"metadata": {"name": "a", "uid": "of-nobody"}});
+    rig.create("v1/ns:configmaps", owned("b", &gone, false))
+        .await;
+    let (begins, busy) = signal::channel(true);
+    let task = start(&rig, controller(&rig.registry, Some(busy)));
+    let early = timeout(AFTER * 3, until(&rig, "b", |object| object.is_none())).await;
+    assert!(early.is_err(), "it went while others were busy");
+    begins.send_replace(false);
+    until(&rig, "b", |object| object.is_none()).await;
+    task.abort();
+}
+
+#[tokio::test]
+async fn nobody_waits_for_who_was_busy_and_ended() {
+    let rig = Rig::new().await;
+    let gone = json!({"metadata": {"name": "a", "uid": "of-nobody"}});
+    rig.create("v1/ns:configmaps", owned("b", &gone, false))
+        .await;
+    let (begins, busy) = signal::channel(true);
+    drop(begins);
+    let task = start(&rig, controller(&rig.registry, Some(busy)));
+    until(&rig, "b", |object| object.is_none()).await;
+    task.abort();
+}
+
+#[tokio::test]
 async fn orphans_lose_their_owner() {
     let rig = Rig::new().await;
-    let task = start(&rig, controller(&rig.registry));
+    let task = start(&rig, controller(&rig.registry, None));
     let maps = "v1/ns:configmaps";
     let a = rig.create(maps, json!({"metadata": {"name": "a"}})).await;
     rig.create(maps, owned("b", &a, true)).await;
@@ -66,7 +96,7 @@ async fn orphans_lose_their_owner() {
 #[tokio::test]
 async fn in_the_foreground_the_owner_goes_last() {
     let rig = Rig::new().await;
-    let task = start(&rig, controller(&rig.registry));
+    let task = start(&rig, controller(&rig.registry, None));
     let maps = "v1/ns:configmaps";
     let a = rig.create(maps, json!({"metadata": {"name": "a"}})).await;
     let mut held = owned("b", &a, true);
@@ -93,7 +123,7 @@ async fn in_the_foreground_the_owner_goes_last() {
 #[tokio::test]
 async fn who_own_each_other_go_together() {
     let rig = Rig::new().await;
-    let task = start(&rig, controller(&rig.registry));
+    let task = start(&rig, controller(&rig.registry, None));
     let maps = "v1/ns:configmaps";
     for alone in [true, false] {
         let a = rig.create(maps, json!({"metadata": {"name": "a"}})).await;

@@ -39,6 +39,7 @@ impl Rig {
             key_file: None,
             audit_log: None,
             strangers_of_address: 50,
+            busy: None,
         };
         let env = common::env::Env::system();
         let running = Running::begin(options, AdminState::default(), env).await;

@@ -68,6 +68,7 @@ impl Rig {
             key_file: None,
             audit_log: None,
             strangers_of_address,
+            busy: None,
         };
         let clock = Arc::new(Forward::default());
         let env = common::env::Env::seeded(clock.clone(), 1);
