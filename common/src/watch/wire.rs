@@ -178,3 +178,31 @@ pub(super) fn status_problem(body: &[u8], code: u16) -> Problem {
         retry_after: (retry > 0).then(|| Duration::from_secs(u64::from(retry))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_no_further_than_the_metadata() {
+        let key = |object: &str| {
+            let key = ObjectKey::of(object);
+            (key.namespace, key.name, key.uid, key.resource_version)
+        };
+        let (none, whole) = (
+            (None, String::new(), String::new(), String::new()),
+            (Some("n".into()), "a".into(), "u".into(), "7".into()),
+        );
+        let metadata = r#"{"labels":{"metadata":"x"},"namespace":"n","name":"a","uid":"u","resourceVersion":"7"}"#;
+        for object in [
+            format!(r#"{{"metadata":{metadata}}}"#),
+            format!(r#"{{"spec":{{"metadata":{{"name":"b"}}}},"metadata":{metadata},"status":1}}"#),
+            format!(r#"{{"kind":"A","meta\u0064ata":{metadata},"spec":{{"cut":"of"#),
+        ] {
+            assert_eq!(key(&object), whole, "{object}");
+        }
+        for object in ["", "[]", "{}", r#"{"metadata":{"name":1}}"#, r#"{"spec":{"#] {
+            assert_eq!(key(object), none, "{object}");
+        }
+    }
+}

@@ -15,6 +15,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
 
 /// What may wait for a subscriber; then the view waits for it.
@@ -163,6 +164,8 @@ impl<R: Record> View<R> {
         let mut events = pin!(events);
         while let Some(event) = events.next().await {
             self.take(event).await;
+            // A list may be all there, and is read without a pause then: others have their turn meanwhile.
+            consume_budget().await;
         }
     }
 
