@@ -15,8 +15,11 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+/// So many events of a collection wait, taken apart, to be taken in.
+const AHEAD: usize = 64;
 
 /// What may wait for a subscriber; then the view waits for it.
 const SUBSCRIPTION: usize = 64;
@@ -152,7 +155,8 @@ impl<R: Record> View<R> {
         lock(&self.0.indexes).push(index.filled_by(under));
     }
 
-    /// Watches for ever.
+    /// Watches for ever. One task takes apart what comes and another takes it in: a list of tens of thousands is what a
+    /// start waits for, and may be all there. Both give others their turn, by what lies between them.
     pub async fn run(&self) {
         let Shared {
             client,
@@ -161,11 +165,17 @@ impl<R: Record> View<R> {
             ..
         } = &*self.0;
         let events = watch::<Raw>(client.clone(), collection.clone(), config.clone());
-        let mut events = pin!(events);
-        while let Some(event) = events.next().await {
+        let (sender, mut receiver) = mpsc::channel(AHEAD);
+        let _reading = AbortOnDropHandle::new(tokio::spawn(async move {
+            let mut events = pin!(events);
+            while let Some(event) = events.next().await {
+                if sender.send(event).await.is_err() {
+                    return;
+                }
+            }
+        }));
+        while let Some(event) = receiver.recv().await {
             self.take(event).await;
-            // A list may be all there, and is read without a pause then: others have their turn meanwhile.
-            consume_budget().await;
         }
     }
 
