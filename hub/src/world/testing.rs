@@ -17,7 +17,16 @@ pub(crate) fn nobody() -> Client {
     Client::new(service, "default")
 }
 
-/// A world over that one.
+/// A client of an API server that has all it says there at once: one body for every request.
+pub(crate) fn at_once(body: String) -> Client {
+    let service = tower::service_fn(move |_: http::Request<Body>| {
+        let body = Body::from(body.clone().into_bytes());
+        async { Ok::<_, std::io::Error>(http::Response::new(body)) }
+    });
+    Client::new(service, "default")
+}
+
+/// A world over the first.
 pub(crate) fn unreachable() -> World {
     World::new(&nobody(), &Chance::seeded(1), Arc::default())
 }

@@ -1,8 +1,11 @@
-use super::testing::unreachable;
-use super::{ObjectName, Told};
+use super::testing::{at_once, unreachable};
+use super::{ObjectName, Told, World};
+use common::chance::Chance;
 use common::lock::lock;
 use serde_json::{Value, json};
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
@@ -114,4 +117,38 @@ async fn who_wrote_waits_until_the_view_has_seen_it() {
     assert!(!waits.is_finished());
     world.works.sent(&[work("a", 7)]).await;
     waits.await.expect("ends");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_there_at_once_gives_others_their_turn() {
+    const MANY: u32 = 10_000;
+    let line = |object: Value| json!({"type": "ADDED", "object": object}).to_string() + "\n";
+    let mut list: String = (1..=MANY)
+        .map(|it| line(work(&format!("w-{it}"), it)))
+        .collect();
+    let end = json!({"metadata": {"resourceVersion": MANY.to_string(),
+        "annotations": {"k8s.io/initial-events-end": "true"}}});
+    list += &(json!({"type": "BOOKMARK", "object": end}).to_string() + "\n");
+    let world = World::new(&at_once(list), &Chance::seeded(1), Arc::default());
+    let works = world.works.clone();
+    let listing = tokio::spawn(async move { works.run().await });
+    let works = world.works.clone();
+    let other = tokio::spawn(async move {
+        let mut turns = 0;
+        // Behind whoever waits by then; `yield_now` lets some dozens of turns pass.
+        let looks = poll_fn(|context| {
+            turns += 1;
+            context.waker().wake_by_ref();
+            match works.is_synced() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        });
+        looks.await;
+        turns
+    });
+    let turns = other.await.expect("ends");
+    listing.abort();
+    assert_eq!(world.works.len(), MANY as usize);
+    assert!(turns > 50, "others had {turns} turns while it was read");
 }
