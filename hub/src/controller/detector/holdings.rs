@@ -38,8 +38,10 @@ impl Holdings {
 
     /// The templates that a policy holds, in order.
     pub fn of(&self, policy: &PolicyName) -> Vec<TemplateName> {
-        let held = self.lock().get(policy).cloned();
-        let mut held: Vec<TemplateName> = held.into_iter().flatten().collect();
+        let all = self.lock();
+        let held = all.get(policy).into_iter().flatten();
+        let mut held: Vec<TemplateName> = held.cloned().collect();
+        drop(all);
         held.sort_unstable();
         held
     }

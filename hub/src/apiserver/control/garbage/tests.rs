@@ -48,12 +48,18 @@ async fn what_is_owned_goes_after_its_owner() {
     task.abort();
 }
 
-#[tokio::test]
-async fn what_is_found_at_a_start_waits_until_nobody_is_busy() {
+/// An object `b` whose owner never was.
+async fn with_garbage() -> Rig {
     let rig = Rig::new().await;
     let gone = json!({"metadata": {"name": "a", "uid": "of-nobody"}});
     rig.create("v1/ns:configmaps", owned("b", &gone, false))
         .await;
+    rig
+}
+
+#[tokio::test]
+async fn what_is_found_at_a_start_waits_until_nobody_is_busy() {
+    let rig = with_garbage().await;
     let (begins, busy) = signal::channel(true);
     let task = start(&rig, controller(&rig.registry, Some(busy)));
     let early = timeout(AFTER * 3, until(&rig, "b", |object| object.is_none())).await;
@@ -65,10 +71,7 @@ async fn what_is_found_at_a_start_waits_until_nobody_is_busy() {
 
 #[tokio::test]
 async fn nobody_waits_for_who_was_busy_and_ended() {
-    let rig = Rig::new().await;
-    let gone = json!({"metadata": {"name": "a", "uid": "of-nobody"}});
-    rig.create("v1/ns:configmaps", owned("b", &gone, false))
-        .await;
+    let rig = with_garbage().await;
     let (begins, busy) = signal::channel(true);
     drop(begins);
     let task = start(&rig, controller(&rig.registry, Some(busy)));
