@@ -14,7 +14,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use event::{Collection, Event, Undecodable, WatchConfig};
+pub use event::{Collection, Decode, Event, Undecodable, WatchConfig};
 pub use wire::ObjectKey;
 
 use crate::backoff::{Backoff, jitter};
@@ -28,7 +28,6 @@ use kube::client::Body;
 use kube::core::params::WatchParams;
 use kube::core::request;
 use rand::rngs::StdRng;
-use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -55,7 +54,7 @@ pub fn watch<K>(
     config: WatchConfig,
 ) -> impl Stream<Item = Event<K>> + Send
 where
-    K: DeserializeOwned + Send + 'static,
+    K: Decode,
 {
     let rng = config
         .chance
@@ -136,7 +135,7 @@ struct Reading {
     initial: bool,
 }
 
-impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
+impl<K: Decode> Watcher<K> {
     async fn next(&mut self) -> Event<K> {
         loop {
             if let Some(event) = self.queue.pop_front() {
@@ -262,13 +261,13 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
         }
         self.heard = Some(Instant::now());
         match WireEvent::parse(&line) {
-            Ok(WireEvent::Applied(object)) => {
+            Ok(WireEvent::Applied(object, event)) => {
                 let key = ObjectKey::of(object);
                 if is_behind(&key.resource_version, self.version.as_deref()) {
                     return self.relist();
                 }
                 self.moved_to(&key);
-                self.queue.push_back(decode(object));
+                self.queue.push_back(event);
             }
             Ok(WireEvent::Deleted(object)) => {
                 let key = ObjectKey::of(object);
@@ -290,7 +289,7 @@ impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
     /// What is listed comes in no order of versions, and with what happens meanwhile.
     fn take_initial(&mut self, line: &[u8], mut reading: Reading) {
         match WireEvent::parse(line) {
-            Ok(WireEvent::Applied(object)) => self.queue.push_back(decode(object)),
+            Ok(WireEvent::Applied(_, event)) => self.queue.push_back(event),
             Ok(WireEvent::Deleted(object)) => {
                 self.queue.push_back(Event::Deleted(ObjectKey::of(object)));
             }
@@ -375,16 +374,6 @@ fn idle(answer: &Response<Body>, timeout: Duration) -> Duration {
     match answer.version() {
         Version::HTTP_2 => longest,
         _ => IDLE_HTTP1.min(longest),
-    }
-}
-
-fn decode<K: DeserializeOwned>(object: &str) -> Event<K> {
-    match serde_json::from_str(object) {
-        Ok(object) => Event::Applied(object),
-        Err(error) => Event::Undecodable(Undecodable {
-            key: ObjectKey::of(object),
-            error: error.to_string(),
-        }),
     }
 }
 

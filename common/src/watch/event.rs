@@ -4,6 +4,7 @@ use super::{ObjectKey, WATCH_TIMEOUT};
 use crate::chance::Chance;
 use crate::client::Problem;
 use kube::core::{ApiResource, DynamicObject};
+use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -65,6 +66,18 @@ impl WatchConfig {
             timeout: WATCH_TIMEOUT,
             chance: chance.clone(),
         }
+    }
+}
+
+/// What is made of each object that a watch tells of.
+pub trait Decode: Sized + Send + 'static {
+    /// Reads an object's JSON. It may not have been looked into before.
+    fn decode(object: &str) -> serde_json::Result<Self>;
+}
+
+impl<K: DeserializeOwned + Send + 'static> Decode for K {
+    fn decode(object: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(object)
     }
 }
 

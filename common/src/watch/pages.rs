@@ -1,20 +1,19 @@
 //! A list by pages: where a server sends none as the beginning of a watch, and where it costs it no more.
 
 use super::ask::{PAGE_MAX, Unread, in_time, send, unread};
-use super::wire::Page;
-use super::{Event, Phase, Watcher, decode, is_behind};
+use super::wire::{Page, decode};
+use super::{Decode, Event, Phase, Watcher, is_behind};
 use crate::client::Problem;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use kube::core::params::ListParams;
 use kube::core::request;
-use serde::de::DeserializeOwned;
 
 /// By how much fewer objects a page is asked for that was too long; and one has at most so many times as many as the one
 /// before.
 const PAGE_STEP: u32 = 4;
 
-impl<K: DeserializeOwned + Send + 'static> Watcher<K> {
+impl<K: Decode> Watcher<K> {
     pub(super) async fn list(&mut self, token: Option<String>) {
         let bytes = match self.page(token.clone()).await {
             Ok(bytes) => bytes,

@@ -1,5 +1,6 @@
 //! The JSON of lists and watches, taken apart without looking into the objects.
 
+use super::{Decode, Event, Undecodable};
 use crate::client::Problem;
 use kube::core::Status;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
@@ -118,15 +119,23 @@ impl<'a> Page<'a> {
 }
 
 /// One line of a watch.
-pub(super) enum WireEvent<'a> {
-    Applied(&'a str),
+pub(super) enum WireEvent<'a, K> {
+    /// The object as it was sent, and what is told of it.
+    Applied(&'a str, Event<K>),
     Deleted(&'a str),
     Bookmark(&'a str),
     Error(Problem),
 }
 
-impl<'a> WireEvent<'a> {
+impl<'a, K: Decode> WireEvent<'a, K> {
     pub(super) fn parse(line: &'a [u8]) -> serde_json::Result<Self> {
+        // A line as API servers write it is read once, by who wants what is in it. Only where that fails is it asked what
+        // is wrong with it, and whether with the object alone.
+        if let Some(object) = applied(line)
+            && let Ok(decoded) = K::decode(object)
+        {
+            return Ok(Self::Applied(object, Event::Applied(decoded)));
+        }
         #[derive(Deserialize)]
         struct Line<'a> {
             #[serde(rename = "type")]
@@ -141,8 +150,25 @@ impl<'a> WireEvent<'a> {
             "BOOKMARK" => Self::Bookmark(object),
             "ERROR" => Self::Error(status_problem(object.as_bytes(), 500)),
             // ADDED and MODIFIED.
-            _ => Self::Applied(object),
+            _ => Self::Applied(object, decode(object)),
         })
+    }
+}
+
+/// The object in a line that tells of one that is there, if it is written as API servers do; it may be no JSON.
+fn applied(line: &[u8]) -> Option<&str> {
+    let line = str::from_utf8(line).ok()?.strip_suffix('}')?;
+    line.strip_prefix(r#"{"type":"ADDED","object":"#)
+        .or_else(|| line.strip_prefix(r#"{"type":"MODIFIED","object":"#))
+}
+
+pub(super) fn decode<K: Decode>(object: &str) -> Event<K> {
+    match K::decode(object) {
+        Ok(object) => Event::Applied(object),
+        Err(error) => Event::Undecodable(Undecodable {
+            key: ObjectKey::of(object),
+            error: error.to_string(),
+        }),
     }
 }
 
@@ -182,6 +208,61 @@ pub(super) fn status_problem(body: &[u8], code: u16) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    /// What a line says, by the one who wants its ConfigMaps.
+    fn told(line: &str) -> String {
+        match WireEvent::<ConfigMap>::parse(line.as_bytes()) {
+            Ok(WireEvent::Applied(object, Event::Applied(map))) => {
+                assert_eq!(serde_json::from_str::<ConfigMap>(object).ok(), Some(map));
+                format!("+ {object}")
+            }
+            Ok(WireEvent::Applied(_, Event::Undecodable(it))) => format!("? {}", it.key.name),
+            Ok(WireEvent::Applied(..)) => "else".to_owned(),
+            Ok(WireEvent::Deleted(object)) => format!("- {object}"),
+            Ok(WireEvent::Bookmark(object)) => format!("= {object}"),
+            Ok(WireEvent::Error(_)) => "error".to_owned(),
+            Err(_) => "broken".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_line_says_the_same_however_it_is_written() {
+        let map = r#"{"metadata":{"name":"a"},"data":{"b":"}"}}"#;
+        let is = format!("+ {map}");
+        for kind in ["ADDED", "MODIFIED"] {
+            for line in [
+                format!(r#"{{"type":"{kind}","object":{map}}}"#),
+                format!(r#"{{"type":"{kind}", "object": {map} }}"#),
+                format!(r#" {{"object":{map},"type":"{kind}"}}"#),
+                format!(r#"{{"type":"{kind}","object":{map},"more":{{}}}}"#),
+            ] {
+                assert_eq!(told(&line), is, "{line}");
+            }
+            let bad =
+                format!(r#"{{"type":"{kind}","object":{{"metadata":{{"name":"a"}},"data":1}}}}"#);
+            assert_eq!(told(&bad), "? a", "an object hides no other");
+            for broken in [
+                format!(r#"{{"type":"{kind}","object":{{"metadata":{{"name":"a"}}}}"#),
+                format!(
+                    r#"{{"type":"{kind}","object":{{"metadata":{{"name":"a"}},"data":{{}}}},}}"#
+                ),
+                format!(r#"{{"type":"{kind}","object":}}"#),
+            ] {
+                assert_eq!(told(&broken), "broken", "{broken}");
+            }
+        }
+        assert_eq!(
+            told(&format!(r#"{{"type":"DELETED","object":{map}}}"#)),
+            format!("- {map}")
+        );
+        assert_eq!(
+            told(&format!(r#"{{"type":"BOOKMARK","object":{map}}}"#)),
+            format!("= {map}")
+        );
+        assert_eq!(told(r#"{"type":"ERROR","object":{"code":410}}"#), "error");
+        assert_eq!(told("{"), "broken");
+    }
 
     #[test]
     fn a_key_is_read_no_further_than_the_metadata() {

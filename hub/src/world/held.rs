@@ -4,9 +4,8 @@ use super::kept::{Keep as _, Packing};
 use super::view::Record;
 use common::client::Problem;
 use common::gvk::Gvk;
-use common::watch::{Event, ObjectKey};
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use common::watch::{Decode, Event, ObjectKey};
+use serde::de::Error as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
@@ -133,9 +132,23 @@ impl<R> Clone for Told<R> {
 }
 
 /// An object as it was sent.
-#[derive(Debug, Deserialize)]
-#[serde(transparent)]
-pub(super) struct Raw(Box<RawValue>);
+#[derive(Debug)]
+pub(super) struct Raw {
+    key: ObjectKey,
+    /// Read by who keeps it.
+    text: Box<str>,
+}
+
+impl Decode for Raw {
+    fn decode(object: &str) -> serde_json::Result<Self> {
+        let key = ObjectKey::of(object);
+        if key.name.is_empty() {
+            return Err(serde_json::Error::custom("it has no metadata.name"));
+        }
+        let text = object.into();
+        Ok(Self { key, text })
+    }
+}
 
 /// One object.
 pub(super) struct Kept<R: Record> {
@@ -191,9 +204,8 @@ impl<R: Record> Held<R> {
                 self.missing = self.objects.keys().cloned().collect();
                 Vec::new()
             }
-            Event::Applied(Raw(raw)) => {
-                let key = ObjectKey::of(raw.get());
-                let read = R::Kept::read(raw.get(), self.kind.as_ref(), &mut self.packing);
+            Event::Applied(Raw { key, text }) => {
+                let read = R::Kept::read(&text, self.kind.as_ref(), &mut self.packing);
                 let record = match read {
                     Ok(Some(record)) => Some(record),
                     Ok(None) => return self.left_out(&key),
@@ -203,10 +215,10 @@ impl<R: Record> Held<R> {
                         None
                     }
                 };
-                let bytes = u64::try_from(raw.get().len()).unwrap_or(u64::MAX);
+                let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
                 vec![self.put(&key, record, bytes)]
             }
-            // Whatever is JSON is an object of `Raw`; the watch has said what is not.
+            // Without a name.
             Event::Undecodable(object) => vec![self.put(&object.key, None, 0)],
             Event::Deleted(key) => self.left_out(&key),
             Event::InitDone { gap, .. } => {

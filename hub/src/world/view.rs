@@ -198,8 +198,9 @@ impl<R: Record> View<R> {
     /// Takes objects in as if a watch had sent them.
     #[cfg(test)]
     pub(crate) async fn sent(&self, objects: &[serde_json::Value]) {
+        use common::watch::Decode as _;
         for object in objects {
-            let object = serde_json::from_str(&object.to_string()).expect("an object");
+            let object = Raw::decode(&object.to_string()).expect("an object");
             self.take(Event::Applied(object)).await;
         }
     }
