@@ -43,67 +43,112 @@ pub(super) struct Entry {
     pub(super) previous: Option<Arc<Stored>>,
 }
 
-/// Takes the resources first, then all objects, then the log. Its errors say what contradicts the rest.
+/// The rows of a database, of which `finish` makes what lies in memory. Its errors say what contradicts the rest.
 #[derive(Default)]
-pub(super) struct Loading {
-    /// With their objects, in no order.
-    resources: BTreeMap<i64, (LoadedResource, Vec<Arc<Stored>>)>,
-    /// The version of an object just after the entry that comes next, of those that were met; of the others
-    /// it is the object as it is.
-    after: HashMap<u64, Arc<Stored>>,
-}
+pub(super) struct Loading(BTreeMap<i64, ResourceRows>);
 
 impl Loading {
     pub(super) fn resource(&mut self, id: i64, name: Arc<str>, floor: u64) {
-        let resource = LoadedResource {
+        let rows = ResourceRows {
             id,
             name,
             floor,
-            table: Table::default(),
             packer: Packer::default(),
-            history: Vec::new(),
+            objects: Vec::new(),
+            log: Vec::new(),
         };
-        self.resources.insert(id, (resource, Vec::new()));
+        self.0.insert(id, rows);
     }
 
     /// What the objects of each resource were packed by.
     pub(super) fn pack_by(&mut self, packers: BTreeMap<i64, Packer>) {
         for (id, packer) in packers {
-            if let Some((resource, _)) = self.resources.get_mut(&id) {
-                resource.packer = packer;
+            if let Some(rows) = self.0.get_mut(&id) {
+                rows.packer = packer;
             }
         }
     }
 
+    /// An object, in no order.
     pub(super) fn object(&mut self, resource: i64, object: Arc<Stored>) -> Result<(), String> {
-        let found = self.resources.get_mut(&resource);
-        let (_, objects) = found.ok_or_else(|| format!("no resource {resource}"))?;
-        objects.push(object);
+        let found = self.0.get_mut(&resource);
+        let rows = found.ok_or_else(|| format!("no resource {resource}"))?;
+        rows.objects.push(object);
         Ok(())
     }
 
-    /// No more objects will come.
-    pub(super) fn sort(&mut self) -> Result<(), String> {
-        for (resource, objects) in self.resources.values_mut() {
-            let mut objects = std::mem::take(objects);
-            objects.sort_by(|a, b| a.joined_bytes().cmp(b.joined_bytes()));
-            let twice = |pair: &[Arc<Stored>]| match pair {
-                [a, b] => a.joined_bytes() == b.joined_bytes(),
-                _ => false,
-            };
-            if objects.windows(2).any(twice) {
-                return Err("two objects of one name".to_owned());
-            }
-            resource.table = Table::of_sorted(&objects);
-        }
-        Ok(())
-    }
-
-    /// The next entry of the log, which is read backwards: each entry holds what was there before it, and
-    /// what came after it is known by then.
+    /// The next entry of the log, which is read backwards.
     pub(super) fn entry(&mut self, entry: Entry) -> Result<(), String> {
-        let bad = || format!("log entry {}", entry.revision);
-        let (resource, _) = self.resources.get_mut(&entry.resource).ok_or_else(bad)?;
+        let found = self.0.get_mut(&entry.resource);
+        let rows = found.ok_or_else(|| bad(entry.revision))?;
+        rows.log.push(entry);
+        Ok(())
+    }
+
+    /// The rows of each resource, in the order of the resources.
+    pub(super) fn resources(self) -> impl Iterator<Item = ResourceRows> {
+        self.0.into_values()
+    }
+}
+
+/// Of an entry that contradicts the rest.
+pub(super) fn bad(revision: u64) -> String {
+    format!("log entry {revision}")
+}
+
+/// What was read of one resource.
+pub(super) struct ResourceRows {
+    id: i64,
+    name: Arc<str>,
+    floor: u64,
+    packer: Packer,
+    /// In no order.
+    objects: Vec<Arc<Stored>>,
+    /// Newest first.
+    log: Vec<Entry>,
+}
+
+impl ResourceRows {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.objects.len() + self.log.len()
+    }
+
+    pub(super) fn finish(self) -> Result<LoadedResource, String> {
+        let table = table(self.objects)?;
+        let history = history(&table, self.log)?;
+        Ok(LoadedResource {
+            id: self.id,
+            name: self.name,
+            floor: self.floor,
+            table,
+            packer: self.packer,
+            history,
+        })
+    }
+}
+
+fn table(mut objects: Vec<Arc<Stored>>) -> Result<Table, String> {
+    objects.sort_by(|a, b| a.joined_bytes().cmp(b.joined_bytes()));
+    let twice = |pair: &[Arc<Stored>]| match pair {
+        [a, b] => a.joined_bytes() == b.joined_bytes(),
+        _ => false,
+    };
+    if objects.windows(2).any(twice) {
+        return Err("two objects of one name".to_owned());
+    }
+    Ok(Table::of_sorted(&objects))
+}
+
+/// What a log says, which is given newest first: each entry holds what was there before it, and what came after it is
+/// known by then.
+fn history(table: &Table, log: Vec<Entry>) -> Result<Vec<Event>, String> {
+    // The version of an object just after the entry that comes next, of those that were met; of the others it is the
+    // object as it is.
+    let mut after: HashMap<u64, Arc<Stored>> = HashMap::new();
+    let mut history = Vec::with_capacity(log.len());
+    for entry in log {
+        let bad = || bad(entry.revision);
         let event = match (entry.deleted, &entry.previous) {
             (true, Some(previous)) => Event {
                 kind: Kind::Deleted,
@@ -116,9 +161,9 @@ impl Loading {
                     Some(_) => Kind::Modified,
                     None => Kind::Added,
                 },
-                object: match self.after.remove(&entry.object) {
+                object: match after.remove(&entry.object) {
                     Some(object) => object,
-                    None => resource.table.get(&entry.key).ok_or_else(bad)?.clone(),
+                    None => table.get(&entry.key).ok_or_else(bad)?.clone(),
                 },
                 previous: previous.clone(),
             },
@@ -127,22 +172,10 @@ impl Loading {
             return Err(bad());
         }
         if let Some(previous) = entry.previous {
-            self.after.insert(entry.object, previous);
+            after.insert(entry.object, previous);
         }
-        resource.history.push(event);
-        Ok(())
+        history.push(event);
     }
-
-    pub(super) fn finish(self, reserved: u64, clean: bool, begin: u64) -> Loaded {
-        let resources = self.resources.into_values().map(|(mut resource, _)| {
-            resource.history.reverse();
-            resource
-        });
-        Loaded {
-            reserved,
-            clean,
-            begin,
-            resources: resources.collect(),
-        }
-    }
+    history.reverse();
+    Ok(history)
 }

@@ -4,7 +4,7 @@
 use super::super::error::OpenError;
 use super::super::feed::Kind;
 use super::super::stored::Stored;
-use super::load::{Entry, Loaded, Loading};
+use super::load::{Entry, Loaded, Loading, ResourceRows};
 use super::{Batch, Checkpoint, Disk};
 use rusqlite::ffi;
 use std::collections::{BTreeMap, VecDeque};
@@ -235,7 +235,6 @@ impl Content {
         for (row, object) in self.objects.values() {
             loading.object(*row, object.clone())?;
         }
-        loading.sort()?;
         for (revision, logged) in self.log.iter().rev() {
             loading.entry(Entry {
                 resource: logged.resource,
@@ -246,7 +245,13 @@ impl Content {
                 previous: logged.previous.clone(),
             })?;
         }
-        Ok(loading.finish(self.reserved, self.clean, 0))
+        let resources = loading.resources().map(ResourceRows::finish);
+        Ok(Loaded {
+            reserved: self.reserved,
+            clean: self.clean,
+            begin: 0,
+            resources: resources.collect::<Result<_, _>>()?,
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use super::super::error::OpenError;
 use super::super::key::Key;
 use super::super::stored::Stored;
 use super::lanes::in_order;
-use super::load::{Entry, Loaded, Loading};
+use super::load::{Entry, Loaded, LoadedResource, Loading, ResourceRows, bad};
 use super::sealed;
 use super::sqlite::{Sqlite, revision};
 use crate::apiserver::sealing::{AssociatedData, Keyring};
@@ -50,7 +50,32 @@ impl Sqlite {
         self.objects(&names, &packers, &mut loading)?;
         self.history(&names, &packers, &mut loading)?;
         loading.pack_by(packers.0.into_inner().unwrap_or_default());
-        Ok(loading.finish(reserved, clean, begin))
+        let resources = self.put_together(loading)?;
+        Ok(Loaded {
+            reserved,
+            clean,
+            begin,
+            resources,
+        })
+    }
+
+    /// The resources, by several threads.
+    fn put_together(&self, loading: Loading) -> Result<Vec<LoadedResource>, OpenError> {
+        let mut rows: Vec<ResourceRows> = loading.resources().collect();
+        // The largest come first: none is left to one thread when the others have nothing to do.
+        rows.sort_by_key(ResourceRows::len);
+        let mut resources = Vec::with_capacity(rows.len());
+        let file = &*self.file;
+        in_order(
+            || Ok(rows.pop()),
+            || |rows: ResourceRows| rows.finish().map_err(|why| damaged(file, why)),
+            |resource| {
+                resources.push(resource);
+                Ok(())
+            },
+        )?;
+        resources.sort_by_key(|resource: &LoadedResource| resource.id);
+        Ok(resources)
     }
 
     fn resources(&self, loading: &mut Loading) -> Result<Names, rusqlite::Error> {
@@ -106,8 +131,7 @@ impl Sqlite {
                 }
                 Ok(())
             },
-        )?;
-        loading.sort().map_err(|why| self.damaged(why))
+        )
     }
 
     /// The log, newest first.
@@ -122,7 +146,6 @@ impl Sqlite {
                           revision, deleted FROM log ORDER BY revision DESC";
         let mut statement = self.connection.prepare(sql).map_err(sqlite)?;
         let mut rows = statement.query([]).map_err(sqlite)?;
-        let bad = |revision| format!("log entry {revision}");
         in_order(
             || {
                 piece(&mut rows, &sqlite, |row| {
