@@ -7,7 +7,7 @@
 use crate::world::{ObjectName, TemplateName};
 use common::lock::lock;
 use common::queue::Priority;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -30,7 +30,7 @@ type Waker = Box<dyn Fn(ObjectName, Priority) + Send>;
 #[derive(Debug, Default)]
 struct Pending {
     changes: u64,
-    templates: BTreeMap<TemplateName, One>,
+    templates: HashMap<TemplateName, One>,
 }
 
 #[derive(Debug)]
