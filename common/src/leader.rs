@@ -136,6 +136,17 @@ pub fn still_leads(now: Instant, election: &Election, memory: &Memory) -> bool {
     }
 }
 
+/// Whether another one leads, but has let so many attempts to renew go by that it may be gone: an answer that is late, or
+/// one that fails, is no more than one or two of them.
+pub fn is_silent(now: Instant, election: &Election, memory: &Memory) -> bool {
+    match &memory.seen {
+        Some((Observed::Held { holder, .. }, at)) if *holder != election.identity => {
+            now.duration_since(*at) >= election.retry_period * 3
+        }
+        _ => false,
+    }
+}
+
 /// What the last round of an election showed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Standing {
@@ -155,6 +166,8 @@ pub enum Standing {
 pub struct Running {
     /// Whether we lead.
     pub leading: signal::Receiver<bool>,
+    /// Whether we lead, or the one who does is silent, so that we soon may: time to read what a leader has to know.
+    pub near: signal::Receiver<bool>,
     /// What the last round showed.
     pub standing: signal::Receiver<Standing>,
     /// Ends after the stop, the Lease released.
@@ -164,6 +177,7 @@ pub struct Running {
 /// Takes part in the election until `stop`; then releases the Lease, so that another need not wait.
 pub fn run(election: Election, client: kube::Client, env: Env, stop: CancellationToken) -> Running {
     let (sender, leading) = signal::channel(false);
+    let (nearing, near) = signal::channel(false);
     let (told, standing) = signal::channel(Standing::default());
     let task = AbortOnDropHandle::new(tokio::spawn(async move {
         let mut candidate = Candidate {
@@ -172,6 +186,7 @@ pub fn run(election: Election, client: kube::Client, env: Env, stop: Cancellatio
             clock: env.clock,
             memory: Memory::default(),
             leading: sender,
+            near: nearing,
             standing: told,
         };
         let mut rng = env.chance.stream("leader election");
@@ -195,6 +210,7 @@ pub fn run(election: Election, client: kube::Client, env: Env, stop: Cancellatio
     }));
     Running {
         leading,
+        near,
         standing,
         task,
     }
@@ -206,6 +222,7 @@ struct Candidate {
     clock: SharedClock,
     memory: Memory,
     leading: signal::Sender<bool>,
+    near: signal::Sender<bool>,
     standing: signal::Sender<Standing>,
 }
 
@@ -273,14 +290,15 @@ impl Candidate {
 
     fn note(&self, round: Result<bool, Option<Problem>>) {
         let led = *self.leading.borrow();
-        let leads = match round {
+        let (leads, near) = match round {
             Ok(true) => {
                 self.tell(Standing::Leads);
-                true
+                (true, true)
             }
             Ok(false) => {
                 self.tell(Standing::Follows(self.holder()));
-                false
+                let silent = is_silent(Instant::now(), &self.election, &self.memory);
+                (false, silent)
             }
             Err(problem) => {
                 let silent = || Problem::Other("no answer in time".to_owned());
@@ -291,12 +309,17 @@ impl Candidate {
                     %problem,
                     "failed to renew or read"
                 );
-                led && still_leads(Instant::now(), &self.election, &self.memory)
+                let leads = led && still_leads(Instant::now(), &self.election, &self.memory);
+                // Of one who followed it is as it was.
+                (leads, leads || !led && *self.near.borrow())
             }
         };
         if leads != led {
             tracing::info!(lease = self.election.name, leads, "leadership changed");
             self.leading.send_replace(leads);
+        }
+        if near != *self.near.borrow() {
+            self.near.send_replace(near);
         }
     }
 
@@ -318,6 +341,7 @@ impl Candidate {
 
     async fn release(&mut self) {
         let led = self.leading.send_replace(false);
+        self.near.send_replace(false);
         if !led {
             return;
         }

@@ -1,7 +1,8 @@
 //! The process `towline-hub run`: waits until it leads, runs the controllers, and ends in order.
 //!
 //! Everything that writes belongs to one term of leadership. A hub that loses its lease ends its term at
-//! once and begins a new one, with nothing remembered, when it leads again.
+//! once and begins a new one, with nothing remembered, when it leads again. What a term has to know is read while the
+//! leader of before is silent already, but not yet given up: that takes as long.
 
 use crate::access::UnderWay;
 use crate::aggregated::Aggregated;
@@ -145,7 +146,20 @@ impl InProcess {
     /// `known` was put in place just now.
     pub async fn run(&self, shutdown: &CancellationToken, known: Known) -> Result<(), Error> {
         self.0.leading.ok();
-        self.0.term("towline-hub", shutdown.clone(), known).await
+        let (_leads, leading) = signal::channel(true);
+        let term = self.0.term("towline-hub", leading, shutdown.clone(), known);
+        term.await
+    }
+
+    /// Stands by until `shutdown`, as one of several: reads when the leader is silent, and acts when this one leads.
+    #[cfg(test)]
+    pub(crate) async fn stand_by(
+        &self,
+        near: signal::Receiver<bool>,
+        leading: &signal::Receiver<bool>,
+        shutdown: &CancellationToken,
+    ) -> Result<(), Error> {
+        self.0.terms("another", near, leading, shutdown).await
     }
 }
 
@@ -215,8 +229,8 @@ impl Hub {
             self.leading.ok();
             let known = Known::default();
             let stop = shutdown.child_token();
-            let term = self.term(identity, stop.clone(), known);
-            let (_, leading) = signal::channel(true);
+            let (_leads, leading) = signal::channel(true);
+            let term = self.term(identity, leading.clone(), stop.clone(), known);
             return self.reached(identity, leading, stop, term).await;
         };
         let client = connect(&self.config, "election", &self.env).await?;
@@ -227,9 +241,9 @@ impl Hub {
             ..Election::new(SYSTEM_NAMESPACE, LEASE, identity)
         };
         let stop = CancellationToken::new();
-        let mut running = leader::run(election, client, self.env.clone(), stop.clone());
+        let running = leader::run(election, client, self.env.clone(), stop.clone());
         let (leading, ending) = (running.leading.clone(), shutdown.child_token());
-        let terms = self.terms(identity, &mut running.leading, &ending);
+        let terms = self.terms(identity, running.near, &running.leading, &ending);
         let ended = self.reached(identity, leading, ending.clone(), terms);
         let ended = ended.await;
         // The lease is given up only after everything of the term has ended.
@@ -262,7 +276,7 @@ impl Hub {
             metrics: self.metrics.controllers.clone(),
             under_way: self.metrics.under_way.clone(),
         };
-        let mut parts = Parts::new(stop.clone());
+        let mut parts = Parts::new(stop.clone(), None);
         parts.spawn("access", port.run(leading, stop.clone()));
         let beside = async {
             let ended = beside.await;
@@ -276,7 +290,8 @@ impl Hub {
     async fn terms(
         &self,
         identity: &str,
-        leading: &mut signal::Receiver<bool>,
+        mut near: signal::Receiver<bool>,
+        leading: &signal::Receiver<bool>,
         shutdown: &CancellationToken,
     ) -> Result<(), Error> {
         loop {
@@ -286,30 +301,37 @@ impl Hub {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return Ok(()),
-                led = leading.wait_for(|leads| *leads) => {
-                    led.map_err(|_| Error::Part("leader election"))?;
+                near = near.wait_for(|near| *near) => {
+                    near.map_err(|_| Error::Part("leader election"))?;
                 }
             }
-            tracing::info!("leading");
             let term = shutdown.child_token();
+            let (mut led, leading) = (leading.clone(), leading.clone());
             let lost = async {
-                let _ = leading.wait_for(|leads| !*leads).await;
-                tracing::warn!("no longer leading");
+                tokio::select! {
+                    _ = near.wait_for(|near| !*near) => {}
+                    () = async {
+                        let _ = led.wait_for(|leads| *leads).await;
+                        let _ = led.wait_for(|leads| !*leads).await;
+                        tracing::warn!("no longer leading");
+                    } => {}
+                }
                 term.cancel();
                 std::future::pending::<()>().await;
             };
             tokio::select! {
                 biased;
                 () = lost => {}
-                ended = self.term(identity, term.clone(), Known::default()) => ended?,
+                ended = self.term(identity, leading, term.clone(), Known::default()) => ended?,
             }
         }
     }
 
-    /// Everything a leader does, until `stop`.
+    /// Everything a leader does, until `stop`; before it leads, it only reads.
     async fn term(
         &self,
         identity: &str,
+        mut leading: signal::Receiver<bool>,
         stop: CancellationToken,
         known: Known,
     ) -> Result<(), Error> {
@@ -319,9 +341,7 @@ impl Hub {
             &chance,
             self.config.propagation.shipped.clone(),
         );
-        self.metrics.fleet.look_at(&world);
-        self.metrics.sizes.look_at(&world);
-        let mut parts = Parts::new(stop.clone());
+        let mut parts = Parts::new(stop.clone(), Some(leading.clone()));
         let client = || self.client.clone();
         let (repair, in_force) = Repair::new(client(), known, chance.clone());
         parts.drop_at_end("repair", repair.run());
@@ -355,7 +375,7 @@ impl Hub {
             &world,
         );
         let monitor = monitor.hearing(self.signs.as_ref());
-        parts.spawn("monitor", monitor.run(stop));
+        parts.begin("monitor", monitor.run(leading.clone(), stop.clone()));
         if let Some(begins) = self.begins.clone() {
             let all = world.clone();
             parts.drop_at_end("word of the start", async move {
@@ -366,7 +386,24 @@ impl Hub {
         }
         // Last: every listener is there.
         let metrics = self.metrics.controllers.clone();
-        parts.drop_at_end("world", world.run(metrics, chance));
+        let reading = until(stop.clone(), world.clone().run(metrics, chance));
+        parts.begin("world", async move {
+            reading.await;
+        });
+        let leads = *leading.borrow();
+        if !leads {
+            tracing::info!("the leader is silent: reading everything, to take over soon");
+        }
+        if until(stop, async {
+            leading.wait_for(|leads| *leads).await.is_ok()
+        })
+        .await
+            == Some(true)
+        {
+            tracing::info!("leading");
+            self.metrics.fleet.look_at(&world);
+            self.metrics.sizes.look_at(&world);
+        }
         let ended = parts.end().await;
         self.metrics.fleet.clear();
         ended
@@ -465,38 +502,62 @@ async fn show(mut in_force: signal::Receiver<bool>, check: Check) {
     }
 }
 
+/// Goes on with something until `stop`; none if that came first.
+async fn until<T>(stop: CancellationToken, part: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => None,
+        done = part => Some(done),
+    }
+}
+
 /// The parts of a term: they all end together.
 struct Parts {
     tasks: JoinSet<()>,
     /// Those that go on.
     names: BTreeMap<task::Id, &'static str>,
     stop: CancellationToken,
+    /// Whether this hub leads, where parts wait for that.
+    leading: Option<signal::Receiver<bool>>,
 }
 
 impl Parts {
-    fn new(stop: CancellationToken) -> Self {
+    fn new(stop: CancellationToken, leading: Option<signal::Receiver<bool>>) -> Self {
         Self {
             tasks: JoinSet::new(),
             names: BTreeMap::new(),
             stop,
+            leading,
         }
     }
 
-    /// A part that hears the stop itself and finishes what is under way.
-    fn spawn(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
+    /// A part that begins at once.
+    fn begin(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
         let task = self.tasks.spawn(part);
         self.names.insert(task.id(), name);
     }
 
+    /// A part that hears the stop itself and finishes what is under way.
+    fn spawn(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
+        let (stop, leading) = (self.stop.clone(), self.leading.clone());
+        self.begin(name, async move {
+            if let Some(mut leading) = leading {
+                let led = until(stop, async {
+                    leading.wait_for(|leads| *leads).await.is_ok()
+                });
+                if led.await != Some(true) {
+                    return;
+                }
+            }
+            part.await;
+        });
+    }
+
     /// A part that only reads, or whose writes may be cut off anywhere.
     fn drop_at_end(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
-        let stop = self.stop.clone();
+        let part = until(self.stop.clone(), part);
         self.spawn(name, async move {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => {}
-                () = part => {}
-            }
+            part.await;
         });
     }
 

@@ -378,6 +378,7 @@ mod tests {
     mod foretold;
     mod rig;
     mod simulated;
+    mod standing_by;
     mod stuck;
 
     use super::*;

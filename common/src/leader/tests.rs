@@ -32,6 +32,25 @@ async fn a_silent_leader_is_followed_for_its_duration_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_leader_is_silent_after_three_attempts_that_did_not_show() {
+    let (election, mut memory, start) = (election(), Memory::default(), Instant::now());
+    let mut at = |seconds: u32, observed| {
+        let now = start + SECOND * seconds;
+        decide(now, &election, &mut memory, observed);
+        is_silent(now, &election, &memory)
+    };
+    assert!(!at(0, held("you", 1)));
+    assert!(!at(5, held("you", 1)));
+    assert!(at(6, held("you", 1)));
+    assert!(!at(7, held("you", 2)), "it renewed");
+    assert!(!at(8, held("they", 3)));
+    assert!(at(14, held("they", 3)));
+    assert!(!at(15, held("me", 4)));
+    assert!(!at(30, held("me", 4)), "we ourselves");
+    assert!(!at(31, Observed::Absent));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_stops_in_time_unless_told_to_go_on() {
     let start = Instant::now();
     let mut election = election();
@@ -197,13 +216,41 @@ mod shell {
         let (mut b, _stop_b) = candidate(&server, "b", false);
         tokio::time::sleep(Duration::from_secs(30)).await;
         server.lock().expect("no panic").cut.insert("a");
-        let stopped = until(&mut a, false).await;
+        let begun = Instant::now();
+        b.near.wait_for(|near| *near).await.expect("running");
+        let silent = begun.elapsed();
+        assert!(
+            silent >= Duration::from_secs(4) && *a.leading.borrow() && !*b.leading.borrow(),
+            "{silent:?}"
+        );
+        let stopped = silent + until(&mut a, false).await;
         assert!(stopped <= Duration::from_secs(10), "{stopped:?}");
+        assert!(
+            !*a.near.borrow(),
+            "it has to see first that nobody else leads"
+        );
         assert!(!*b.leading.borrow(), "never two at once");
         until(&mut b, true).await;
+        assert!(*b.near.borrow());
         server.lock().expect("no panic").cut.clear();
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(!*a.leading.borrow() && *b.leading.borrow());
+        assert!(!*a.near.borrow() && *b.near.borrow());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_was_silent_and_renews_again_is_followed() {
+        let server = Shared::default();
+        let (mut a, _stop_a) = candidate(&server, "a", false);
+        until(&mut a, true).await;
+        let (mut b, _stop_b) = candidate(&server, "b", false);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert!(!*b.near.borrow(), "it renews");
+        server.lock().expect("no panic").cut.insert("a");
+        b.near.wait_for(|near| *near).await.expect("running");
+        server.lock().expect("no panic").cut.clear();
+        b.near.wait_for(|near| !*near).await.expect("running");
+        assert!(*a.leading.borrow() && !*b.leading.borrow());
     }
 
     #[tokio::test(start_paused = true)]

@@ -20,6 +20,7 @@ use crate::liveness::Signs;
 use crate::world::{Cluster, Lease, Told, World};
 use apply::{Found, Written};
 use common::env::Env;
+use common::signal;
 use common::time::SharedClock;
 use contact::Moment;
 use decide::{Fleet, Grace, Seen, Verdict};
@@ -120,17 +121,29 @@ impl Monitor {
         self
     }
 
-    /// Watches until `shutdown`. Reads and writes under way are dropped: whoever leads next begins anew.
-    pub async fn run(mut self, shutdown: CancellationToken) {
+    /// Watches until `shutdown`, and from the moment that this hub leads does what is due. Reads and writes under way are
+    /// dropped: whoever leads next begins anew.
+    pub async fn run(mut self, mut leading: signal::Receiver<bool>, shutdown: CancellationToken) {
+        let mut leads = *leading.borrow();
         loop {
-            self.work();
+            if leads {
+                self.work();
+            }
             let since = self.now();
-            let wake = self.start + self.next_wake();
+            let wake = match leads {
+                true => self.next_wake(),
+                false => since + QUIET,
+            };
+            let wake = self.start + wake;
             tokio::select! {
                 // Results free places and deadlines are exact, so both come before a flood of events;
                 // neither can starve the views, for each deadline ends in a live read.
                 biased;
                 () = shutdown.cancelled() => break,
+                led = leading.wait_for(|leads| *leads), if !leads => match led {
+                    Ok(_) => leads = true,
+                    Err(signal::Closed) => break,
+                },
                 Some(report) = self.tasks.join_next() => {
                     self.awake(since);
                     match report {

@@ -43,6 +43,11 @@ struct Hub {
 }
 
 fn start(world: &World) -> Hub {
+    let (_, leading) = signal::channel(true);
+    start_while(world, leading)
+}
+
+fn start_while(world: &World, leading: signal::Receiver<bool>) -> Hub {
     let offset = Arc::new(Mutex::new(0));
     let base = DateTime::from_timestamp(1_700_000_000, 0).expect("in range");
     let clock = Jumping {
@@ -57,7 +62,7 @@ fn start(world: &World) -> Hub {
     running.spawn(async move { clusters.run().await });
     running.spawn(async move { leases.run().await });
     let stop = CancellationToken::new();
-    let task = tokio::spawn(monitor.run(stop.clone()));
+    let task = tokio::spawn(monitor.run(leading, stop.clone()));
     Hub {
         _views: running,
         stop,
@@ -129,6 +134,29 @@ async fn silent_clusters_are_marked_at_their_deadlines_and_once() {
     world.post("posted", "up again");
     until(&world, s(500)).await;
     assert_at(&world.marks()[3], "posted", s(441));
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_does_not_lead_yet_hears_and_marks_nobody() {
+    let world = World::new();
+    for name in ["lost", "silent"] {
+        world.create(name);
+    }
+    let (leads, leading) = signal::channel(false);
+    let hub = start_while(&world, leading);
+    until(&world, s(3)).await;
+    world.post("lost", "up");
+    until(&world, s(30)).await;
+    world.post("silent", "up");
+    until(&world, s(50)).await;
+    assert!(world.marks().is_empty(), "{:?}", world.marks());
+    leads.send_replace(true);
+    until(&world, s(100)).await;
+    let marks = world.marks();
+    assert_eq!(marks.len(), 2, "{marks:?}");
+    assert_at(&marks[0], "lost", s(50));
+    assert_at(&marks[1], "silent", s(70));
     hub.stop().await;
 }
 

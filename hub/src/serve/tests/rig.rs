@@ -29,6 +29,15 @@ struct Flags {
     telemetry: TelemetryArgs,
 }
 
+/// What a hub with these flags does.
+pub(super) fn config(flags: &[&str]) -> Config {
+    let flags = ["towline-hub"].iter().chain(flags);
+    let flags = <Flags as clap::Parser>::parse_from(flags);
+    let mut config = flags.clusters.into_config(flags.telemetry).expect("flags");
+    config.grace.signs = flags.liveness.into_config().expect("flags");
+    config
+}
+
 /// What happened, in order. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Trace(Arc<Mutex<String>>);
@@ -200,10 +209,7 @@ impl SimulatedHub {
         client: impl FnOnce(&Router) -> Client,
     ) -> Self {
         let served = Served::on(disk, dir, &address.to_string(), env).await;
-        let flags = ["towline-hub"].iter().chain(flags);
-        let flags = <Flags as clap::Parser>::parse_from(flags);
-        let mut config = flags.clusters.into_config(flags.telemetry).expect("flags");
-        config.grace.signs = flags.liveness.into_config().expect("flags");
+        let config = config(flags);
         let nobody = Some(Path::new("none"));
         let keys = served.keys.clone();
         let hub = Hub {
@@ -238,10 +244,7 @@ impl SimulatedHub {
     }
 
     pub(super) async fn end(self) {
-        self.term.cancel();
-        let ended = self.running.await.expect("joins");
-        ended.expect("ends in order");
-        self.served.end().await;
+        self.rest().await.end().await;
     }
 
     /// Lets others in over what `listener` accepts, for as long as what is returned lives.
@@ -257,6 +260,14 @@ impl SimulatedHub {
     /// Whether its controllers have ended by themselves.
     pub(super) fn has_ended(&self) -> bool {
         self.running.is_finished()
+    }
+
+    /// Ends its controllers alone.
+    pub(super) async fn rest(self) -> Served {
+        self.term.cancel();
+        let ended = self.running.await.expect("joins");
+        ended.expect("ends in order");
+        self.served
     }
 
     /// Ends it in the middle of whatever it does.
