@@ -309,12 +309,13 @@ impl Hub {
             let (mut led, leading) = (leading.clone(), leading.clone());
             let lost = async {
                 tokio::select! {
-                    _ = near.wait_for(|near| !*near) => {}
+                    biased;
                     () = async {
                         let _ = led.wait_for(|leads| *leads).await;
                         let _ = led.wait_for(|leads| !*leads).await;
                         tracing::warn!("no longer leading");
                     } => {}
+                    _ = near.wait_for(|near| !*near) => {}
                 }
                 term.cancel();
                 std::future::pending::<()>().await;
@@ -386,20 +387,16 @@ impl Hub {
         }
         // Last: every listener is there.
         let metrics = self.metrics.controllers.clone();
-        let reading = until(stop.clone(), world.clone().run(metrics, chance));
+        let (reading, stopped) = (world.clone().run(metrics, chance), stop.clone());
         parts.begin("world", async move {
-            reading.await;
+            stopped.run_until_cancelled_owned(reading).await;
         });
         let leads = *leading.borrow();
         if !leads {
             tracing::info!("the leader is silent: reading everything, to take over soon");
         }
-        if until(stop, async {
-            leading.wait_for(|leads| *leads).await.is_ok()
-        })
-        .await
-            == Some(true)
-        {
+        let led = stop.run_until_cancelled(leading.wait_for(|leads| *leads));
+        if let Some(Ok(_)) = led.await {
             tracing::info!("leading");
             self.metrics.fleet.look_at(&world);
             self.metrics.sizes.look_at(&world);
@@ -502,15 +499,6 @@ async fn show(mut in_force: signal::Receiver<bool>, check: Check) {
     }
 }
 
-/// Goes on with something until `stop`; none if that came first.
-async fn until<T>(stop: CancellationToken, part: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => None,
-        done = part => Some(done),
-    }
-}
-
 /// The parts of a term: they all end together.
 struct Parts {
     tasks: JoinSet<()>,
@@ -542,10 +530,8 @@ impl Parts {
         let (stop, leading) = (self.stop.clone(), self.leading.clone());
         self.begin(name, async move {
             if let Some(mut leading) = leading {
-                let led = until(stop, async {
-                    leading.wait_for(|leads| *leads).await.is_ok()
-                });
-                if led.await != Some(true) {
+                let led = stop.run_until_cancelled(leading.wait_for(|leads| *leads));
+                if !matches!(led.await, Some(Ok(_))) {
                     return;
                 }
             }
@@ -555,9 +541,9 @@ impl Parts {
 
     /// A part that only reads, or whose writes may be cut off anywhere.
     fn drop_at_end(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
-        let part = until(self.stop.clone(), part);
+        let stop = self.stop.clone();
         self.spawn(name, async move {
-            part.await;
+            stop.run_until_cancelled_owned(part).await;
         });
     }
 

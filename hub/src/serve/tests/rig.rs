@@ -7,6 +7,7 @@ use crate::apiserver::http::listener::Listener;
 use crate::apiserver::serve::{Assembled, Foundation, Front, Running};
 use crate::apiserver::store::{self, MemoryDisk, Store};
 use bytes::Bytes;
+use common::time::SimClock;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
@@ -197,6 +198,17 @@ impl SimulatedHub {
         client: impl FnOnce(&Router) -> Client,
     ) -> Self {
         Self::on(&MemoryDisk::default(), dir, address, &[], env, client).await
+    }
+
+    /// A new one with these flags, which nobody reaches but by its router, and what it has of the world.
+    pub(super) async fn alone(dir: &Path, flags: &[&str]) -> (Self, Env) {
+        common::tls::install_provider();
+        let clock = SimClock::starting_at("2026-01-01T00:00:00Z".parse().expect("a time"));
+        let env = Env::seeded(Arc::new(clock), 1);
+        let address = SocketAddr::from(([192, 0, 2, 1], 6443));
+        let disk = MemoryDisk::default();
+        let hub = Self::on(&disk, dir, address, flags, &env, Router::client).await;
+        (hub, env)
     }
 
     /// One over what is on this disk, with these flags.

@@ -4,10 +4,8 @@ use super::super::*;
 use super::rig::{CLUSTERS, NAMESPACES, SimulatedHub, alone, ask, config};
 use crate::apiserver::authn::Peer;
 use crate::apiserver::http::Link;
-use crate::apiserver::store::MemoryDisk;
 use common::lock::lock;
 use common::signal;
-use common::time::SimClock;
 use http::{Method, Request};
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -78,13 +76,8 @@ async fn seen(link: &Link, name: &str) -> bool {
 #[test]
 fn it_reads_while_the_leader_is_silent_and_acts_when_it_leads() {
     alone(async {
-        common::tls::install_provider();
         let dir = tempfile::tempdir().expect("a folder");
-        let clock = SimClock::starting_at("2026-01-01T00:00:00Z".parse().expect("a time"));
-        let env = Env::seeded(Arc::new(clock), 1);
-        let address = SocketAddr::from(([192, 0, 2, 1], 6443));
-        let disk = MemoryDisk::default();
-        let hub = SimulatedHub::on(&disk, dir.path(), address, &FLAGS, &env, Router::client).await;
+        let (hub, env) = SimulatedHub::alone(dir.path(), &FLAGS).await;
         let link = hub.served.router.link_of(Peer::Itself);
         add(&link, "m1").await;
         sleep(WHILE).await;

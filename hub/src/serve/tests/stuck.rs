@@ -5,10 +5,7 @@ use super::super::*;
 use super::rig::{CLUSTERS, NAMESPACES, SimulatedHub, alone, ask};
 use crate::apiserver::authn::Peer;
 use crate::apiserver::http::Link;
-use crate::apiserver::store::MemoryDisk;
-use common::time::SimClock;
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/a/deployments";
 const POLICIES: &str = "/apis/policy.karmada.io/v1alpha1/namespaces/a/propagationpolicies";
@@ -33,13 +30,8 @@ struct Rig {
 impl Rig {
     /// A hub, the cluster m1 that is Ready, and the Deployment web.
     async fn begin() -> Self {
-        common::tls::install_provider();
         let dir = tempfile::tempdir().expect("a folder");
-        let clock = SimClock::starting_at("2026-01-01T00:00:00Z".parse().expect("a time"));
-        let env = Env::seeded(Arc::new(clock), 1);
-        let address = SocketAddr::from(([192, 0, 2, 1], 6443));
-        let disk = MemoryDisk::default();
-        let hub = SimulatedHub::on(&disk, dir.path(), address, &FLAGS, &env, Router::client).await;
+        let (hub, _) = SimulatedHub::alone(dir.path(), &FLAGS).await;
         let link = hub.served.router.link_of(Peer::Itself);
         let rig = Self {
             hub,
