@@ -25,17 +25,23 @@ pub fn is_foreign(kind: &Gvk, object: &Value) -> bool {
     let owned = meta["ownerReferences"]
         .as_array()
         .is_some_and(|owners| !owners.is_empty());
-    if managed || owned {
+    if managed || owned || is_incidental(kind) {
         return false;
     }
     !matches!(
         (kind.group.as_str(), kind.kind.as_str(), name),
-        ("", "ConfigMap", "kube-root-ca.crt")
-            | ("", "ServiceAccount", "default")
-            | ("" | "events.k8s.io", "Event", _)
-            | ("", "Endpoints", _)
-            | ("discovery.k8s.io", "EndpointSlice", _)
-            | ("metrics.k8s.io", _, _)
+        ("", "ConfigMap", "kube-root-ca.crt") | ("", "ServiceAccount", "default")
+    )
+}
+
+/// Whether objects of a kind are nobody's: they follow from others, or are only told.
+pub fn is_incidental(kind: &Gvk) -> bool {
+    matches!(
+        (kind.group.as_str(), kind.kind.as_str()),
+        ("" | "events.k8s.io", "Event")
+            | ("", "Endpoints")
+            | ("discovery.k8s.io", "EndpointSlice")
+            | ("metrics.k8s.io", _)
     )
 }
 

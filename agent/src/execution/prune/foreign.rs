@@ -1,6 +1,6 @@
 //! What else a Namespace or a definition holds, before it is deleted.
 
-use crate::execution::brakes::is_foreign;
+use crate::execution::brakes::{is_foreign, is_incidental};
 use crate::member::api::Member;
 use common::gvk::Gvk;
 use common::mapper::Resource;
@@ -13,7 +13,7 @@ const LOOKED_AT: u32 = 500;
 /// What in a namespace is not of a Work, if there is anything.
 pub(super) async fn in_namespace(member: &Member, name: &str) -> Result<Option<String>, Error> {
     for resource in member.all_kinds().await? {
-        if !resource.namespaced {
+        if !resource.namespaced || is_incidental(&resource.gvk) {
             continue;
         }
         let uri = resource.collection_in(name);
@@ -24,8 +24,13 @@ pub(super) async fn in_namespace(member: &Member, name: &str) -> Result<Option<S
     Ok(None)
 }
 
-/// Which custom resource of a definition is not of a Work, if there is any.
-pub(super) async fn of_definition(member: &Member, uri: &str) -> Result<Option<String>, Error> {
+/// Which object of a kind is not of a Work, if there is any.
+pub(super) async fn of_kind(member: &Member, defined: &Resource) -> Result<Option<String>, Error> {
+    foreign_in(member, defined, &defined.collection()).await
+}
+
+/// What a definition defines, if it is there and served.
+pub(super) async fn defined(member: &Member, uri: &str) -> Result<Option<Resource>, Error> {
     let definition: Value = match member.ask(Call::get(uri, JSON)).await {
         Ok(reply) => reply.json()?,
         Err(error) if error.code() == Some(404) => return Ok(None),
@@ -42,15 +47,12 @@ pub(super) async fn of_definition(member: &Member, uri: &str) -> Result<Option<S
         return Ok(None);
     };
     let api_version = format!("{}/{}", text(&spec["group"]), text(&version["name"]));
-    let Some(gvk) = Gvk::new(&api_version, &text(&spec["names"]["kind"])) else {
-        return Ok(None);
-    };
-    let resource = Resource {
+    let gvk = Gvk::new(&api_version, &text(&spec["names"]["kind"]));
+    Ok(gvk.map(|gvk| Resource {
         gvk,
         plural: text(&spec["names"]["plural"]),
         namespaced: spec["scope"] == "Namespaced",
-    };
-    foreign_in(member, &resource, &resource.collection()).await
+    }))
 }
 
 async fn foreign_in(

@@ -45,6 +45,11 @@ impl Claims {
         })
     }
 
+    fn names(&self, object: u64) -> bool {
+        let found = self.0.binary_search_by_key(&object, |(object, _)| *object);
+        found.is_ok()
+    }
+
     fn holds(&self, object: u64, uid: u64) -> bool {
         self.0.binary_search(&(object, uid)).is_ok()
     }
@@ -122,6 +127,13 @@ impl State {
             return false;
         };
         !record.claims.is_empty() && record.claims.holds(self.object_number(key), number(uid))
+    }
+
+    /// Whether a Work has applied an object of this name.
+    pub fn has_claimed(&self, work: &str, key: &ObjectKey) -> bool {
+        let record = self.works.get(work);
+        let record = record.filter(|record| !record.claims.is_empty());
+        record.is_some_and(|record| record.claims.names(self.object_number(key)))
     }
 
     /// Whose an object is that `work` wants. What was applied is the Work's own, labelled or not; what
