@@ -7,6 +7,7 @@ mod overrides;
 mod plan;
 mod rig;
 mod scripts;
+mod spaces;
 mod stage;
 mod tenants;
 mod unhealthy;

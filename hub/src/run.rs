@@ -17,7 +17,7 @@ use crate::controller::events::Events;
 use crate::controller::eviction::{self, Evictions};
 use crate::controller::fleet::Fleet;
 use crate::controller::monitor::{self, Monitor};
-use crate::controller::namespace::Namespaces;
+use crate::controller::namespace::{Namespaces, Spaces};
 use crate::controller::notices::Notices;
 use crate::controller::quarantine::Quarantine;
 use crate::controller::rebalancer::Rebalancers;
@@ -436,9 +436,16 @@ impl Hub {
         let scheduler = Scheduler::watching(bindings(), placing.clone(), clock.clone(), world);
         let scheduled = scheduler.queue();
         self.start(parts, scheduler.workers(workers));
-        let spaces = Namespaces::watching(client(), bindings(), skips, namespaces, world);
-        self.start(parts, spaces.workers(workers));
-        let works = Sync::watching(client(), bindings(), unsettled, clock.clone(), world);
+        let spaces = Spaces::watching(skips, namespaces, world);
+        let brought = Namespaces::watching(client(), bindings(), spaces.clone(), world);
+        self.start(parts, brought.workers(workers));
+        let works = Sync::watching(
+            client(),
+            bindings(),
+            (unsettled, spaces),
+            clock.clone(),
+            world,
+        );
         let synced = works.queue();
         // What bounds them is how many Works are written at once.
         self.start(parts, works.workers(workers * WORKERS_OF_WORKS));

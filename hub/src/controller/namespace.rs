@@ -4,11 +4,11 @@
 //! member; what others keep in the namespace there, the agent leaves alone.
 
 mod decide;
+mod spaces;
 #[cfg(test)]
 mod tests;
 
 use super::bindings::{Bindings, Error, version_of};
-use super::detector::skip::Skips;
 use crate::world::{self, Change, Index, ObjectName, TemplateName, Told, World};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::gvk::{GroupKind, Gvk};
@@ -19,6 +19,8 @@ use decide::{Observed, Step, decide};
 use futures::{FutureExt as _, StreamExt as _, stream};
 use kube::Client;
 use serde_json::json;
+pub use spaces::{NamespaceSync, Spaces};
+use spaces::{kind, namespace_of, places};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,31 +31,14 @@ const AT_ONCE: usize = 16;
 /// How long to wait for the namespaces to be listed.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Which namespaces members get.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum NamespaceSync {
-    /// Those that something is propagated into.
-    #[default]
-    Needed,
-    /// All that are not reserved, as Karmada does it.
-    All,
-}
-
 /// The controller.
 pub struct Namespaces {
     client: Client,
     world: World,
     bindings: Bindings,
-    skips: Skips,
-    mode: NamespaceSync,
-    /// Bindings by their namespace.
-    placed: Index<Arc<str>>,
-    /// The same by their namespace and each member where they are.
-    wanted: Index<(Arc<str>, Arc<str>)>,
-    /// Works that no binding wants, by name.
+    spaces: Spaces,
+    /// Works that no binding of a namespace wants, and that may bring one, by name.
     own: Index<Arc<str>>,
-    /// Works that follow from bindings, by member and by the namespace that they are about.
-    content: Index<(Arc<str>, Arc<str>)>,
 }
 
 impl Namespaces {
@@ -61,8 +46,7 @@ impl Namespaces {
     pub fn watching(
         client: Client,
         bindings: Bindings,
-        skips: Skips,
-        mode: NamespaceSync,
+        spaces: Spaces,
         world: &World,
     ) -> Controller<Arc<Self>> {
         let views = &world.propagation;
@@ -70,26 +54,13 @@ impl Namespaces {
             client,
             world: world.clone(),
             bindings,
-            skips,
-            mode,
-            placed: views
-                .bindings
-                .index(|name, _| vec![Arc::clone(&name.namespace)]),
-            wanted: views.bindings.index(|name, held| {
-                let members = places(Some(held)).into_iter();
-                let under = |member: String| (Arc::clone(&name.namespace), member.into());
-                members.map(under).collect()
-            }),
+            spaces,
             own: world.works.index(|name, work| {
-                let own = work.binding.is_none().then(|| Arc::clone(&name.name));
-                own.into_iter().collect()
-            }),
-            content: world.works.index(|name, work| {
-                let of = work.binding.as_ref().map(|it| Arc::clone(&it.namespace));
-                let of = of.filter(|it| !it.is_empty());
-                of.into_iter()
-                    .map(|of| (Arc::clone(&name.namespace), of))
-                    .collect()
+                let may_be = match &work.binding {
+                    None => true,
+                    Some(of) => of.namespace.is_empty() && namespace_of(&name.name).is_some(),
+                };
+                may_be.then(|| Arc::clone(&name.name)).into_iter().collect()
             }),
         });
         let controller = Controller::new(Arc::clone(&namespaces));
@@ -103,7 +74,7 @@ impl Namespaces {
                 to.add(Arc::clone(&change.name.namespace));
             }
         });
-        if mode == NamespaceSync::All {
+        if namespaces.spaces.are_all() {
             views
                 .templates
                 .want(&BTreeSet::new(), &kind().into_iter().collect());
@@ -135,7 +106,7 @@ impl Namespaces {
     }
 
     fn cluster_changed(&self, change: &Change<world::Cluster>, queue: &Queue<Arc<str>>) {
-        if self.mode == NamespaceSync::All && change.old.is_none() != change.new.is_none() {
+        if self.spaces.are_all() && change.old.is_none() != change.new.is_none() {
             self.for_each(|name| queue.add(name));
         }
     }
@@ -143,10 +114,7 @@ impl Namespaces {
     /// Whether a member gets its first binding of the namespace, or loses its last one.
     fn is_first_or_last(&self, change: &Change<world::Binding>) -> bool {
         let (old, new) = (places(change.before()), places(change.after()));
-        let count = |member: &String| {
-            let namespace = Arc::clone(&change.name.namespace);
-            self.wanted.count(&(namespace, member.as_str().into()))
-        };
+        let count = |member: &String| self.spaces.count(&change.name.namespace, member);
         new.difference(&old).any(|member| count(member) == 1)
             || old.difference(&new).any(|member| count(member) == 0)
     }
@@ -159,12 +127,12 @@ impl Namespaces {
         }
         let of = |work: &world::Work| Some(Arc::clone(&work.binding.as_ref()?.namespace));
         for work in [old, new].into_iter().flatten() {
-            let about = match of(work) {
+            let about = match of(work).filter(|of| !of.is_empty()) {
                 // Of what is propagated, only the last one that goes sets a namespace free.
-                Some(of) => Some(of).filter(|of| {
-                    let under = (Arc::clone(&change.name.namespace), Arc::clone(of));
-                    !of.is_empty() && self.content.count(&under) == 0
-                }),
+                Some(of) => {
+                    let is_held = self.spaces.is_held(&change.name.namespace, &of);
+                    (!is_held).then_some(of)
+                }
                 None => namespace_of(&change.name.name),
             };
             about.into_iter().for_each(|namespace| queue.add(namespace));
@@ -177,55 +145,11 @@ impl Namespaces {
             templates.for_each_name(&kind.group_kind(), |name| each(Arc::clone(&name.name)));
         }
     }
-
-    /// Members that something of a namespace is placed in.
-    fn needed(&self, namespace: &Arc<str>) -> BTreeSet<String> {
-        let mut clusters = BTreeSet::new();
-        for name in self.placed.names(namespace) {
-            if let Some(held) = self.world.propagation.binding(&name) {
-                clusters.extend(places(Some(&held)));
-            }
-        }
-        clusters
-    }
-
-    fn all(&self) -> BTreeSet<String> {
-        let mut clusters = BTreeSet::new();
-        self.world.clusters.for_each_name(|name| {
-            clusters.insert(name.name.to_string());
-        });
-        clusters
-    }
 }
 
 /// What somebody wants to be watched.
 fn kinds(wanted: bool) -> BTreeSet<Gvk> {
     wanted.then(kind).flatten().into_iter().collect()
-}
-
-fn kind() -> Option<Gvk> {
-    Gvk::new("v1", "Namespace")
-}
-
-/// Where a binding places something.
-fn places(held: Option<&world::Binding>) -> BTreeSet<String> {
-    let spec = held
-        .filter(|it| !it.binding.deleting)
-        .map(|it| &it.binding.spec);
-    let clusters = spec.into_iter().flat_map(|spec| {
-        let required = spec.required_by.iter().flat_map(|it| &it.clusters);
-        spec.clusters
-            .iter()
-            .chain(required)
-            .map(|it| it.name.clone())
-    });
-    clusters.collect()
-}
-
-/// The namespace that a Work of this name would bring.
-fn namespace_of(work: &str) -> Option<Arc<str>> {
-    let (namespace, _) = work.rsplit_once('-')?;
-    (work_name("Namespace", None, namespace) == work).then(|| namespace.into())
 }
 
 impl Reconcile for Namespaces {
@@ -238,7 +162,7 @@ impl Reconcile for Namespaces {
     }
 
     async fn reconcile(&self, key: &Arc<str>) -> Result<Requeue, Error> {
-        if decide::is_reserved(key) || self.skips.namespace(key) {
+        if self.spaces.are_not(key) {
             return Ok(Requeue::Never);
         }
         let kind = GroupKind {
@@ -256,26 +180,28 @@ impl Reconcile for Namespaces {
             .templates
             .get(&TemplateName { kind, name });
         let work: Arc<str> = work_name("Namespace", None, key).into();
-        let mut existing = BTreeMap::new();
+        let (mut existing, mut bound) = (BTreeMap::new(), BTreeSet::new());
         for name in self.own.names(&work) {
             let held = self.world.works.get(&name).and_then(|held| held.record);
             let cluster = name.namespace.strip_prefix(EXECUTION_PREFIX);
-            if let (Some(held), Some(cluster)) = (held, cluster) {
-                existing.insert(cluster.to_owned(), held);
+            let (Some(held), Some(cluster)) = (held, cluster) else {
+                continue;
+            };
+            match held.binding {
+                None => drop(existing.insert(cluster.to_owned(), held)),
+                Some(_) => drop(bound.insert(cluster.to_owned())),
             }
         }
         let occupied = existing.keys().filter(|cluster| {
-            let space: Arc<str> = format!("{EXECUTION_PREFIX}{cluster}").into();
-            self.content.count(&(space, Arc::clone(key))) > 0
+            let space = format!("{EXECUTION_PREFIX}{cluster}");
+            self.spaces.is_held(&space.into(), key)
         });
         let template = template.and_then(|held| held.record);
         let seen = Observed {
             occupied: occupied.cloned().collect(),
-            wanted: match self.mode {
-                NamespaceSync::Needed => self.needed(key),
-                NamespaceSync::All => self.all(),
-            },
-            clusters: self.all(),
+            wanted: self.spaces.wanted(key),
+            clusters: self.spaces.all(),
+            bound,
             template: template.as_ref().map(|it| it.object()),
             name: work.to_string(),
             existing: &existing,

@@ -195,6 +195,12 @@ impl<'a> Renderer<'a> {
         &self.work_name
     }
 
+    /// Whether what they carry is a namespace.
+    pub fn brings_namespace(&self) -> bool {
+        let gvk = &self.gvk;
+        (gvk.group.as_str(), gvk.kind.as_str()) == ("", "Namespace")
+    }
+
     /// The Work of one member. `id` is the permanent id of a Work that exists; a new one gets its own.
     pub fn render(
         &self,

@@ -15,6 +15,7 @@ use super::targets::{self, WorkName};
 use crate::controller::bindings::{Bindings, Error, about, about_template, required_by};
 use crate::controller::dependencies::parent;
 use crate::controller::detector::Unsettled;
+use crate::controller::namespace::Spaces;
 use crate::propagation::{Binding, Notice};
 use crate::world::{self, Index, ObjectName, TemplateName, World};
 use common::api::binding::TargetCluster;
@@ -40,6 +41,7 @@ pub struct Sync {
     world: World,
     bindings: Bindings,
     unsettled: Unsettled,
+    spaces: Spaces,
     clock: SharedClock,
     /// Bindings by those that take them along.
     required: Index<ObjectName>,
@@ -60,7 +62,7 @@ impl Sync {
     pub fn watching(
         client: Client,
         bindings: Bindings,
-        unsettled: Unsettled,
+        (unsettled, spaces): (Unsettled, Spaces),
         clock: SharedClock,
         world: &World,
     ) -> Controller<Arc<Self>> {
@@ -74,6 +76,7 @@ impl Sync {
             world: world.clone(),
             bindings,
             unsettled,
+            spaces,
             clock,
             required: views.bindings.index(|_, held| required_by(&held.binding)),
             kinds,

@@ -4,7 +4,7 @@
 
 use crate::world::{WORK_ANNOTATIONS, WORK_LABELS, digest};
 use common::api::work::Work;
-use common::labels::WORK_FINALIZER;
+use common::labels::{WORK_FINALIZER, WORK_PERMANENT_ID};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -47,10 +47,24 @@ pub fn patch(content: u64, wanted: &Work) -> Result<Option<Value>, serde_json::E
     Ok(Some(patch))
 }
 
+/// The merge patch after which a Work is no binding's.
+pub fn free() -> Value {
+    let none = |keys: &[&str]| -> Value {
+        let own = keys.iter().filter(|key| **key != WORK_PERMANENT_ID);
+        own.map(|key| ((*key).to_owned(), Value::Null)).collect()
+    };
+    json!({
+        "metadata": {"labels": none(&WORK_LABELS), "annotations": none(&WORK_ANNOTATIONS)},
+        "spec": {"suspendDispatching": null, "preserveResourcesOnDeletion": null},
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common::labels::{APPLIED_OVERRIDES, BINDING_PERMANENT_ID, CONFLICT_RESOLUTION};
+    use common::labels::{
+        APPLIED_OVERRIDES, BINDING_NAME, BINDING_PERMANENT_ID, CONFLICT_RESOLUTION,
+    };
 
     fn work(metadata: Value, image: &str) -> Work {
         let spec = json!({"workload": {"manifests": [{"kind": "x", "image": image}]}, "suspendDispatching": false});
@@ -100,6 +114,22 @@ mod tests {
         assert_eq!(json!(now.metadata.finalizers), json!(["z", WORK_FINALIZER]));
         assert_eq!(now.spec, wanted().spec);
         assert_eq!(written(&now), None);
+    }
+
+    #[test]
+    fn what_is_free_is_no_bindings_and_keeps_what_is_others() {
+        let metadata = json!({"name": "w", "namespace": "n", "labels": {BINDING_PERMANENT_ID: "1",
+            WORK_PERMANENT_ID: "2", "theirs": "1"}, "annotations": {"theirs": "1",
+            BINDING_NAME: "b", APPLIED_OVERRIDES: "[]"}, "finalizers": [WORK_FINALIZER]});
+        let mut object = json!(work(metadata, "a"));
+        json_patch::merge(&mut object, &free());
+        let free: Work = serde_json::from_value(object.clone()).expect("a Work");
+        let labels = json!({WORK_PERMANENT_ID: "2", "theirs": "1"});
+        assert_eq!(json!(free.metadata.labels), labels);
+        assert_eq!(json!(free.metadata.annotations), json!({"theirs": "1"}));
+        assert_eq!(free.metadata.finalizers, wanted().metadata.finalizers);
+        let spec = json!({"workload": {"manifests": [{"kind": "x", "image": "a"}]}});
+        assert_eq!(object["spec"], spec);
     }
 
     #[test]

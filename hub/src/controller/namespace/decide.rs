@@ -27,6 +27,8 @@ pub(super) struct Observed<'a> {
     pub wanted: BTreeSet<String>,
     /// Members that still have something of it.
     pub occupied: BTreeSet<String>,
+    /// Members that have it by a binding of its own.
+    pub bound: BTreeSet<String>,
     /// Its Works, by member.
     pub existing: &'a BTreeMap<String, Arc<world::Work>>,
 }
@@ -64,10 +66,14 @@ pub(super) fn is_reserved(namespace: &str) -> bool {
         || namespace.starts_with(EXECUTION_PREFIX)
 }
 
+/// Whether a namespace is being deleted.
+pub(super) fn is_going(template: &Value) -> bool {
+    template.pointer("/metadata/deletionTimestamp").is_some()
+}
+
 /// What is to be done, by member.
 pub(super) fn decide(seen: &Observed<'_>) -> Vec<Step> {
-    let going = |template: &Value| template.pointer("/metadata/deletionTimestamp").is_some();
-    let template = seen.template.as_ref().filter(|it| !going(it));
+    let template = seen.template.as_ref().filter(|it| !is_going(it));
     let mut steps = Vec::new();
     for (cluster, work) in seen.existing {
         let stays = template.is_some()
@@ -98,7 +104,7 @@ pub(super) fn decide(seen: &Observed<'_>) -> Vec<Step> {
                     steps.push(Step::Update(cluster.clone(), patch));
                 }
             }
-            None if skipped => {}
+            None if skipped || seen.bound.contains(cluster) => {}
             None => {
                 let id = id_of(template, cluster);
                 let wanted = work_of(template, cluster, &seen.name, &id);

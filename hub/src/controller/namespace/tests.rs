@@ -64,6 +64,7 @@ fn sync(
         clusters: clusters.clone(),
         wanted: clusters.clone(),
         occupied: BTreeSet::new(),
+        bound: BTreeSet::new(),
         existing: &existing,
     });
     let written = steps.len();
@@ -148,4 +149,21 @@ fn a_namespace_that_changes_or_ends_does_so_in_every_member() {
     assert_eq!(works.keys().collect::<Vec<_>>(), ["m1"]);
     sync(None, "w", &one, &mut works);
     assert_eq!(works, Works::new());
+}
+
+#[test]
+fn what_a_policy_brings_is_not_brought_twice() {
+    let template = namespace(&recorded()[0]);
+    let both = BTreeSet::from(["m1".to_owned(), "m2".to_owned()]);
+    let steps = decide(&Observed {
+        template: Some(template),
+        name: "w".to_owned(),
+        clusters: both.clone(),
+        wanted: both,
+        occupied: BTreeSet::new(),
+        bound: BTreeSet::from(["m1".to_owned()]),
+        existing: &BTreeMap::new(),
+    });
+    let made: Vec<&str> = steps.iter().map(Step::cluster).collect();
+    assert_eq!(made, ["m2"]);
 }

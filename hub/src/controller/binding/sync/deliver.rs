@@ -61,7 +61,9 @@ impl Sync {
         let facts = Facts::of(cluster);
         let existing = self.world.works.get(&name).and_then(|held| held.record);
         if let Some(existing) = &existing {
-            if existing.binding.as_ref() != Some(of) {
+            // A namespace that was brought along for what is in it.
+            let is_taken_over = existing.binding.is_none() && renderer.brings_namespace();
+            if !is_taken_over && existing.binding.as_ref() != Some(of) {
                 let text = format!(
                     "Work {name} is not of this binding; delete it, or rename the template"
                 );
@@ -117,16 +119,20 @@ impl Sync {
         deleted.into_iter().collect()
     }
 
+    /// Deletes a Work, unless it is only this binding that does not need it.
     async fn delete(&self, name: ObjectName) -> Result<(), Error> {
+        let held = self.world.works.get(&name).and_then(|held| held.record);
+        let is_kept = held.is_some_and(|work| self.spaces.keep(&name, &work));
         let uri = format!("{API}/namespaces/{}/works/{}", name.namespace, name.name);
-        match Call::delete(&uri, &json!({}))
-            .metadata_only()
-            .send(&self.client)
-            .await
-        {
+        let (none, free) = (json!({}), write::free());
+        let (verb, call) = match is_kept {
+            true => ("update", Call::patch(&uri, MERGE_PATCH, &free)),
+            false => ("delete", Call::delete(&uri, &none)),
+        };
+        match call.metadata_only().send(&self.client).await {
             Ok(_) => Ok(()),
             Err(error) if error.code() == Some(404) => Ok(()),
-            Err(error) => Err(Error::request("delete", "Work", &name.to_string(), error)),
+            Err(error) => Err(Error::request(verb, "Work", &name.to_string(), error)),
         }
     }
 }
