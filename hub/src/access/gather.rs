@@ -239,7 +239,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_is_there_with_all_it_has_or_is_named() {
         let until = Instant::now() + Duration::from_secs(60);
-        let all = clusters(&["broken", "denied", "fine", "gone", "lost", "other", "slow"]);
+        let all = clusters(&[
+            "broken", "denied", "fine", "gone", "lost", "odd", "other", "slow",
+        ]);
         let ask = async |cluster: String, uri: Uri| match cluster.as_str() {
             "fine" if uri.query() == Some("limit=500") => Ok(answer(200, page("a", "2"))),
             "fine" => {
@@ -255,6 +257,7 @@ mod tests {
             )),
             "gone" => Err(super::super::Failure::NoTunnel("gone".into()).into()),
             "lost" => Ok(answer(200, "{\"items\": [")),
+            "odd" => Ok(answer(200, r#"{"kind": "PodList", "items": ["x"]}"#)),
             "other" => Err(Missing::Refused),
             _ => pending().await,
         };
@@ -267,6 +270,7 @@ mod tests {
             ("denied", "User \"ann\" cannot list"),
             ("gone", "it has no tunnel to this hub"),
             ("lost", "its answer is no list"),
+            ("odd", "something in its answer is no object"),
             ("other", "you have no right"),
             ("slow", "no answer within 5 s"),
         ] {
@@ -276,7 +280,7 @@ mod tests {
                 "{named} in {warnings:?}"
             );
         }
-        assert_eq!(warnings.len(), 6);
+        assert_eq!(warnings.len(), 7);
     }
 
     #[tokio::test(start_paused = true)]
@@ -317,7 +321,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_one_has_is_bounded_and_given_back() {
         let until = Instant::now() + Duration::from_secs(60);
-        let long = json!({"kind": "PodList", "metadata": {"continue": "more"}, "items": ["x".repeat(1 << 20)]});
+        let long = json!({"kind": "PodList", "metadata": {"continue": "more"}, "items": [{"x": "x".repeat(1 << 20)}]});
         let long = Bytes::from(long.to_string());
         let pages = AtomicUsize::new(0);
         let ask = async |cluster: String, _: Uri| match cluster.as_str() {

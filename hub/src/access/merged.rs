@@ -34,6 +34,9 @@ pub(super) enum Unfit {
     /// A table without columns.
     #[error("its answer is no table")]
     NoTable,
+    /// Something among its objects or rows that is none.
+    #[error("something in its answer is no object")]
+    NoObject(#[source] serde_json::Error),
 }
 
 #[derive(Deserialize)]
@@ -81,6 +84,10 @@ impl Part {
             // Of a list without objects some servers say null.
             Form::Objects | Form::Metadata => wire.items.unwrap_or_default(),
         };
+        for item in &found {
+            // Read as it will be when it is written: what cannot be would spoil the list of all.
+            serde_json::from_str::<Map<String, Value>>(item.get()).map_err(Unfit::NoObject)?;
+        }
         self.items.extend(found.into_iter().map(ToOwned::to_owned));
         (self.kind, self.api_version) = (wire.kind, wire.api_version);
         Ok(Some(wire.metadata.more).filter(|it| !it.is_empty()))

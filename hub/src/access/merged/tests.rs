@@ -77,6 +77,25 @@ fn a_page_leads_to_the_next() {
 }
 
 #[test]
+fn what_is_no_object_spoils_no_list() {
+    let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
+    for odd in ["\"x\"", "7", "null", "[{}]", r#"{"a": 1e999}"#, &deep] {
+        let items = format!(r#"{{"kind": "PodList", "items": [{{}}, {odd}]}}"#);
+        let rows = format!(
+            r#"{{"kind": "Table", "columnDefinitions": [{{"name": "Name"}}], "rows": [{{}}, {odd}]}}"#
+        );
+        for (form, page) in [
+            (Form::Objects, &items),
+            (Form::Metadata, &items),
+            (Form::Table, &rows),
+        ] {
+            let added = Part::default().add(form, page.as_bytes());
+            assert!(matches!(added, Err(Unfit::NoObject(_))), "{page}");
+        }
+    }
+}
+
+#[test]
 fn rows_stand_under_the_columns_of_all() {
     let table = |columns: &[&str], cells: Value| {
         let columns: Vec<Value> = columns

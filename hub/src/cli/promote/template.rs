@@ -33,6 +33,9 @@ pub(super) enum Unfit {
     /// A token of an account of the member.
     #[error("{0} holds a token of an account of the member, which means nothing elsewhere")]
     Token(String),
+    /// It is none.
+    #[error("what the member answers is no object")]
+    NoObject,
     /// A policy selects nothing of its kind.
     #[error(
         "{0} goes to no member by a policy: it is the hub's own, or a Namespace, which goes where what lies in it goes"
@@ -48,6 +51,7 @@ impl Unfit {
             Self::Kept { .. } => "`towline get TYPE/NAME` says by which template of the hub.",
             Self::Leaving(_) => "Wait until it is gone; nothing of it is left to be kept.",
             Self::Token(_) => "Promote the account; each member makes its own tokens.",
+            Self::NoObject => "`towline check NAME` walks to the member.",
             Self::Unpropagated(_) => "`kubectl create` puts it on the hub.",
         }
     }
@@ -56,6 +60,10 @@ impl Unfit {
 /// What becomes the template: the object without what its member decided, and without marks of Works that left it.
 pub(super) fn of(live: &Value, resource: &Resource) -> Result<Value, Unfit> {
     let metadata = &live["metadata"];
+    let texts = |part: &str| metadata[part].is_null() || metadata[part].is_object();
+    if !metadata.is_object() || !texts("labels") || !texts("annotations") {
+        return Err(Unfit::NoObject);
+    }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let shown = format!("{} {}", resource.gvk.kind, text(&metadata["name"]));
     let owners = metadata["ownerReferences"].as_array();

@@ -97,6 +97,13 @@ fn what_somebody_else_keeps_is_not_promoted() {
     );
     let leaving = with("deletionTimestamp", json!("2026-01-01T00:00:00Z"));
     assert_eq!(leaving, Unfit::Leaving("Deployment web".into()));
+    for part in ["labels", "annotations"] {
+        assert_eq!(with(part, json!("x")), Unfit::NoObject, "{part}");
+    }
+    for odd in [json!("x"), json!([1]), json!({"metadata": 7})] {
+        let odd = template::of(&odd, &deployments());
+        assert_eq!(odd, Err(Unfit::NoObject));
+    }
     let secrets = resource("v1", "Secret", "secrets");
     let secret = |of: &str| json!({"metadata": {"name": "s"}, "type": of});
     let token = template::of(&secret("kubernetes.io/service-account-token"), &secrets);
