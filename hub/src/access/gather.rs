@@ -85,6 +85,7 @@ where
     for cluster in left {
         merged.missing(cluster, "there was no time left to ask it");
     }
+    merged.agree();
     merged
 }
 

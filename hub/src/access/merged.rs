@@ -31,6 +31,9 @@ pub(super) enum Unfit {
     /// Not the JSON of one.
     #[error("its answer is no list")]
     NoList(#[source] serde_json::Error),
+    /// The JSON of something else.
+    #[error("its answer is no list, but of kind {0:?}")]
+    OtherKind(String),
     /// A table without columns.
     #[error("its answer is no table")]
     NoTable,
@@ -55,6 +58,14 @@ struct Wire<'a> {
     columns: Vec<Value>,
 }
 
+impl Wire<'_> {
+    /// Lists say by the name of their kind that they are; a CustomResourceDefinition may call its own otherwise.
+    fn is_list(&self) -> bool {
+        let other = matches!(self.kind.as_str(), "" | "Status");
+        self.kind.ends_with("List") || (self.items.is_some() && !other)
+    }
+}
+
 #[derive(Default, Deserialize)]
 struct Metadata {
     #[serde(default, rename = "continue")]
@@ -74,23 +85,33 @@ impl Part {
     /// Adds a page; the token of the next one, if there is one.
     pub(super) fn add(&mut self, form: Form, page: &[u8]) -> Result<Option<String>, Unfit> {
         let wire: Wire<'_> = serde_json::from_slice(page).map_err(Unfit::NoList)?;
-        let found = match form {
-            Form::Table => {
-                self.columns = wire.columns;
-                wire.rows
-                    .filter(|_| !self.columns.is_empty())
-                    .ok_or(Unfit::NoTable)?
-            }
-            // Of a list without objects some servers say null.
-            Form::Objects | Form::Metadata => wire.items.unwrap_or_default(),
+        let fits = match form {
+            Form::Table if wire.columns.is_empty() => return Err(Unfit::NoTable),
+            Form::Table => wire.kind == "Table",
+            Form::Objects | Form::Metadata => wire.is_list(),
         };
+        if !fits {
+            return Err(Unfit::OtherKind(wire.kind));
+        }
+        let found = match form {
+            Form::Table => wire.rows,
+            Form::Objects | Form::Metadata => wire.items,
+        };
+        // Of a list without objects some servers say null.
+        let found = found.unwrap_or_default();
         for item in &found {
             // Read as it will be when it is written: what cannot be would spoil the list of all.
             serde_json::from_str::<Map<String, Value>>(item.get()).map_err(Unfit::NoObject)?;
         }
         self.items.extend(found.into_iter().map(ToOwned::to_owned));
         (self.kind, self.api_version) = (wire.kind, wire.api_version);
+        self.columns = wire.columns;
         Ok(Some(wire.metadata.more).filter(|it| !it.is_empty()))
+    }
+
+    /// What it is a list of.
+    fn of(&self) -> (&str, &str) {
+        (&self.api_version, &self.kind)
     }
 }
 
@@ -125,6 +146,36 @@ impl Merged {
 
     pub(super) fn refused(&mut self, cluster: String) {
         self.refused.insert(cluster);
+    }
+
+    /// Leaves out whoever answered another kind of list than most, for no cluster says what the others list. Of as many,
+    /// the first by name counts.
+    pub(super) fn agree(&mut self) {
+        // Of the other forms the kind is always the same.
+        if self.form != Form::Objects {
+            return;
+        }
+        let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        for part in self.parts.values() {
+            *counts.entry(part.of()).or_default() += 1;
+        }
+        let most = counts.values().max();
+        let mut usual = self.parts.values().map(Part::of);
+        let Some((version, kind)) = usual.find(|it| counts.get(it) == most) else {
+            return;
+        };
+        let odd = self.parts.iter().filter(|it| it.1.of() != (version, kind));
+        let why = |part: &Part| {
+            let (its_version, its_kind) = part.of();
+            format!(
+                "its answer is {its_kind:?} of {its_version:?}, and others' {kind} of {version}"
+            )
+        };
+        let odd: Vec<_> = odd.map(|(name, it)| (name.clone(), why(it))).collect();
+        for (cluster, why) in odd {
+            self.parts.remove(&cluster);
+            self.missing(cluster, &why);
+        }
     }
 
     /// Whether there are clusters, and they may be reached by somebody else alone.

@@ -69,11 +69,62 @@ fn a_page_leads_to_the_next() {
         (Form::Objects, "[]"),
         (Form::Objects, "{"),
         (Form::Objects, r#"{"items": 1}"#),
+        (Form::Objects, "{}"),
+        (Form::Objects, r#"{"items": []}"#),
+        (Form::Objects, r#"{"kind": "PodList", "items": {}}"#),
+        (Form::Objects, r#"{"kind": "Status", "status": "Success"}"#),
+        (Form::Objects, r#"{"kind": "Status", "items": []}"#),
+        (Form::Objects, r#"{"kind": "Pod", "items": null}"#),
+        (Form::Metadata, r#"{"kind": "Status"}"#),
         (Form::Table, r#"{"items": []}"#),
-        (Form::Table, r#"{"rows": []}"#),
+        (Form::Table, r#"{"kind": "Table", "rows": []}"#),
+        (
+            Form::Table,
+            r#"{"kind": "PodList", "columnDefinitions": [{}], "rows": []}"#,
+        ),
     ] {
         assert!(Part::default().add(form, odd.as_bytes()).is_err(), "{odd}");
     }
+    for (form, empty) in [
+        (Form::Objects, r#"{"kind": "PodList"}"#),
+        (Form::Objects, r#"{"kind": "Fleet", "items": []}"#),
+        (
+            Form::Table,
+            r#"{"kind": "Table", "columnDefinitions": [{}], "rows": null}"#,
+        ),
+    ] {
+        let mut part = Part::default();
+        let next = part.add(form, empty.as_bytes());
+        assert_eq!((next.expect(empty), part.items.len()), (None, 0));
+    }
+}
+
+#[test]
+fn no_cluster_says_what_the_others_list() {
+    let of = |kind: &str, version: &str| {
+        let page = json!({"kind": kind, "apiVersion": version, "items": [{}]});
+        part(Form::Objects, &[page])
+    };
+    let mut merged = Merged::new(Form::Objects);
+    merged.found("m1".into(), of("SecretList", "v1"));
+    merged.found("m2".into(), of("PodList", "v1"));
+    merged.found("m3".into(), of("PodList", "v2"));
+    merged.found("m4".into(), of("PodList", "v1"));
+    merged.agree();
+    assert_eq!(merged.clusters().collect::<Vec<_>>(), ["m2", "m4"]);
+    assert_eq!(whole(&merged)["kind"], "PodList");
+    assert_eq!(
+        merged.warnings(true),
+        [
+            "cluster m1 is missing: its answer is \"SecretList\" of \"v1\", and others' PodList of v1",
+            "cluster m3 is missing: its answer is \"PodList\" of \"v2\", and others' PodList of v1",
+        ]
+    );
+    let mut two = Merged::new(Form::Objects);
+    two.found("m1".into(), of("PodList", "v1"));
+    two.found("m2".into(), of("SecretList", "v1"));
+    two.agree();
+    assert_eq!(two.clusters().collect::<Vec<_>>(), ["m1"]);
 }
 
 #[test]
