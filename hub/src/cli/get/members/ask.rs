@@ -87,13 +87,13 @@ async fn pages(
             answer => answer.map_err(Failure::Asked)?,
         };
         let mut page: Value = answer.json().map_err(Failure::Asked)?;
+        if !page.is_object() {
+            return Err(Failure::Form);
+        }
         if question.whole && question.name.is_some() {
             return Ok(Answered::Items(vec![page]));
         }
-        let Some(Value::Array(some)) = page.get_mut(rows).map(Value::take) else {
-            return Err(Failure::Form);
-        };
-        all.extend(some);
+        all.extend(taken(&mut page, rows).ok_or(Failure::Form)?);
         if all.len() > OBJECTS {
             return Err(Failure::Long);
         }
@@ -107,6 +107,19 @@ async fn pages(
             return Ok(Answered::Table(page));
         }
     }
+}
+
+/// The objects or rows of a page, taken out of it.
+fn taken(page: &mut Value, rows: &str) -> Option<Vec<Value>> {
+    let kind = page["kind"].as_str().unwrap_or_default();
+    let fits = kind == "Table" || kind.ends_with("List");
+    let some = match page.get_mut(rows).map(Value::take) {
+        Some(Value::Array(some)) => some,
+        // Of nothing some servers say null.
+        None | Some(Value::Null) if fits => Vec::new(),
+        _ => return None,
+    };
+    some.iter().all(Value::is_object).then_some(some)
 }
 
 /// Whether it is the object that is not there, and not its cluster.
@@ -140,4 +153,55 @@ pub(super) async fn described(
         let message = format!("cluster {member} does not list {}", said.qualified());
         CliError::message(Kind::NotFound, message)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::target::tests::deployments;
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use std::convert::Infallible;
+
+    #[test]
+    fn what_is_no_object_is_no_answer() {
+        for (mut page, rows) in [
+            (json!({"kind": "SecretList", "items": ["x"]}), "items"),
+            (json!({"kind": "SecretList", "items": [{}, [1]]}), "items"),
+            (json!({"kind": "SecretList", "items": {}}), "items"),
+            (json!({"kind": "Status"}), "items"),
+            (json!({}), "items"),
+            (json!({"kind": "Table", "rows": [7]}), "rows"),
+        ] {
+            assert_eq!(taken(&mut page, rows), None, "{page}");
+        }
+        let mut some = json!({"kind": "Table", "rows": [{"cells": []}]});
+        assert_eq!(taken(&mut some, "rows"), Some(vec![json!({"cells": []})]));
+        for items in [json!(null), json!([])] {
+            let mut none = json!({"kind": "PodList", "items": items});
+            assert_eq!(taken(&mut none, "items"), Some(Vec::new()));
+        }
+    }
+
+    #[tokio::test]
+    async fn one_by_its_name_is_an_object_too() {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, Infallible>(Response::new(Body::from(b"[1]".to_vec())))
+        });
+        let client = Client::new(service, "default");
+        let resource = deployments("v1");
+        let target = Target::member(Way::OfClusters, "m1", resource.clone());
+        for whole in [true, false] {
+            let question = Question {
+                resource: &resource,
+                namespace: Some("shop"),
+                name: Some("web"),
+                selector: None,
+                whole,
+            };
+            let answer = ask(&client, &question, &target, Duration::from_secs(5)).await;
+            assert!(matches!(answer, Err(Failure::Form)), "{answer:?}");
+        }
+    }
 }
