@@ -215,11 +215,8 @@ impl Shown<'_> {
                     self.found += found.len();
                     by_cluster.push((target, found));
                 }
-                Ok(Answered::Table(table)) => self.table(question, &target, &table)?,
-                Err(failure) => {
-                    self.progress = None;
-                    end.fail(&target, &failure, self.output);
-                }
+                Ok(Answered::Table(table)) => self.table(question, &target, &table, end)?,
+                Err(failure) => self.fail(&target, &failure, end),
             }
         }
         drop(answers);
@@ -231,21 +228,33 @@ impl Shown<'_> {
         Ok(self)
     }
 
+    fn fail(&mut self, target: &Target, failure: &Failure, end: &mut End) {
+        self.progress = None;
+        end.fail(target, failure, self.output);
+    }
+
     fn table(
         &mut self,
         question: &Question<'_>,
         target: &Target,
         table: &Value,
+        end: &mut End,
     ) -> Result<(), CliError> {
         let rows = rows::read(target, table);
-        self.found += rows.len();
         if rows.is_empty() {
             return Ok(());
         }
-        self.progress = None;
         if self.args.output == Shape::Name {
-            return self.output.print(rows::names(&rows, question.resource));
+            let Some(names) = rows::names(&rows, question.resource) else {
+                self.fail(target, &Failure::Named, end);
+                return Ok(());
+            };
+            self.progress = None;
+            self.found += rows.len();
+            return self.output.print(names);
         }
+        self.progress = None;
+        self.found += rows.len();
         let table = self.rows.add(table, rows);
         let table = table.coloured(self.output.colours());
         self.output.print(table.within(self.output.width()))

@@ -37,6 +37,9 @@ pub(super) enum Failure {
     /// An answer in another form than was asked for.
     #[error("the answer is neither a table nor a list")]
     Form,
+    /// A name that is several words, or none that an object can have.
+    #[error("the name or namespace of an object there is no plain word; -o json shows it")]
+    Named,
     /// More than anybody reads.
     #[error("more than {OBJECTS} objects: name a namespace or a selector")]
     Long,

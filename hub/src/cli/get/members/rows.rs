@@ -5,6 +5,7 @@ use crate::cli::Table;
 use common::harmless;
 use common::labels::{MANAGED, MANAGED_VALUE};
 use common::mapper::Resource;
+use common::names::is_dns_label;
 use serde_json::Value;
 
 /// Characters of a heading.
@@ -53,17 +54,29 @@ pub(super) fn read(target: &Target, table: &Value) -> Vec<Row> {
     rows.map(row).collect()
 }
 
-/// A line for each, of words that `towline logs`, `describe` and the like take.
-pub(super) fn names(rows: &[Row], resource: &Resource) -> String {
+/// Whether a text is one word that can stand in a path: a member can write lines, flags and more.
+fn is_word(text: &str) -> bool {
+    let segment = !matches!(text, "" | "." | "..") && !text.contains(['/', '%', ' ']);
+    segment && harmless::line(text, text.len()) == text
+}
+
+/// A line for each, of words that `towline logs`, `describe` and the like take; none where a member has other words.
+pub(super) fn names(rows: &[Row], resource: &Resource) -> Option<String> {
+    let kind = resource.qualified();
+    let place = |row: &Row| row.namespace.is_empty() || is_dns_label(&row.namespace);
+    let plain = |row: &Row| is_word(&row.name) && place(row);
+    if !is_word(&kind) || !rows.iter().all(plain) {
+        return None;
+    }
     let line = |row: &Row| {
         let namespace = match row.namespace.as_str() {
             "" => String::new(),
             namespace => format!("-n {namespace} "),
         };
-        let (cluster, kind) = (&row.cluster, resource.qualified());
+        let cluster = &row.cluster;
         format!("-C {cluster} {namespace}{kind}/{}", row.name)
     };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    Some(rows.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
 fn columns(table: &Value) -> impl Iterator<Item = &Value> {
@@ -233,6 +246,42 @@ mod tests {
         let found = answer(&[("Name", 0)], &[("web", None, &[json!("web")])]);
         let rows = read(&target, &found);
         let names = names(&rows, &deployments("v1"));
-        assert_eq!(names, "-C m1 -n shop deployments.apps/web");
+        assert_eq!(names.as_deref(), Some("-C m1 -n shop deployments.apps/web"));
+    }
+
+    #[test]
+    fn names_that_are_no_words_are_not_written() {
+        let with = |namespace: &str, name: &str| {
+            let row = Row {
+                cluster: "m1".into(),
+                namespace: namespace.into(),
+                name: name.into(),
+                cells: Vec::new(),
+                adopted: "N",
+            };
+            names(&[row], &deployments("v1"))
+        };
+        for name in ["web", "system:node", "a.b-c", "Ünder"] {
+            assert!(with("", name).is_some(), "{name}");
+        }
+        for name in [
+            "",
+            "..",
+            "a/b",
+            "a%2fb",
+            "a b",
+            "a\n-C m2 secrets/b",
+            "a\tb",
+            "a\u{1b}[2J",
+            "a\u{202e}b",
+        ] {
+            assert_eq!(with("shop", name), None, "{name:?}");
+        }
+        let mut kind = deployments("v1");
+        kind.plural = "a\nb".into();
+        assert_eq!(names(&[], &kind), None);
+        for namespace in ["shop --all", "a\nb", "-A", "Shop"] {
+            assert_eq!(with(namespace, "web"), None, "{namespace:?}");
+        }
     }
 }
