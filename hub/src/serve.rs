@@ -205,6 +205,7 @@ pub async fn serve(
         running.keys.clone(),
         env.clone(),
     );
+    let push = push.with_grace(config.grace.running);
     let hub = Hub {
         push,
         data_dir: args.server.data_dir,

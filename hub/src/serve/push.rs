@@ -31,6 +31,8 @@ const NOBODY: &str = "none";
 /// Life of its certificate; it is started anew with another one after a third of it.
 const LIFE: chrono::Duration = chrono::Duration::days(30);
 const RENEWED: Duration = Duration::from_secs(10 * 24 * 3600);
+/// How long the Leases of its agents last unless it is told otherwise.
+const LEASE: Duration = Duration::from_secs(40);
 /// How long it goes on after the last such Cluster is gone: the agent takes itself out of the member.
 const LINGERS: Duration = Duration::from_secs(180);
 /// First wait before it is started again, and the longest.
@@ -61,6 +63,8 @@ pub(super) struct Push {
     server: String,
     keys: Keys,
     env: Env,
+    /// What the Leases of its agents last.
+    lease: Duration,
 }
 
 impl Push {
@@ -87,7 +91,14 @@ impl Push {
             server,
             keys,
             env,
+            lease: LEASE,
         }
+    }
+
+    /// Beside a hub that takes clusters for lost which are silent for so long.
+    pub(super) fn with_grace(mut self, grace: Duration) -> Self {
+        self.lease = lease(grace);
+        self
     }
 
     /// Has it run while it has something to do. Never returns; dropped, it ends the process.
@@ -153,6 +164,12 @@ impl Push {
         }
     }
 
+    /// None where its own default does: that may be set by its environment.
+    fn lease_flag(&self) -> Option<String> {
+        let seconds = self.lease.as_secs();
+        (self.lease < LEASE).then(|| format!("--cluster-lease-duration={seconds}s"))
+    }
+
     /// Runs it until it ends, or until its certificate is to be another one.
     async fn once(&self, program: &Path) -> Result<(), Error> {
         let now = self.env.clock.now();
@@ -163,6 +180,7 @@ impl Push {
             .args(["push", "--end-with-stdin", "--hub-kubeconfig"])
             .arg(path)
             .args(["--health-probe-bind-address=0", "--metrics-bind-address=0"])
+            .args(self.lease_flag())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
@@ -180,6 +198,14 @@ impl Push {
             process.kill().await.map_err(failed)?;
         }
         Ok(())
+    }
+}
+
+/// A Lease that is renewed several times before the hub takes its cluster for lost, in whole seconds.
+fn lease(grace: Duration) -> Duration {
+    match grace < LEASE {
+        true => Duration::from_secs((grace * 4 / 5).as_secs().max(1)),
+        false => LEASE,
     }
 }
 
@@ -258,6 +284,15 @@ mod tests {
         };
         let record = json!({"metadata": {"name": name, "annotations": annotations}});
         Event::Applied(serde_json::from_value(record).expect("decodes"))
+    }
+
+    #[test]
+    fn leases_are_renewed_in_time_for_a_hub_of_less_patience() {
+        for (grace, wanted) in [(1, 1), (5, 4), (39, 31), (40, 40), (600, 40)] {
+            let lease = lease(Duration::from_secs(grace));
+            assert_eq!(lease, Duration::from_secs(wanted), "{grace}");
+        }
+        assert_eq!(lease(Duration::from_millis(900)), Duration::from_secs(1));
     }
 
     #[test]
