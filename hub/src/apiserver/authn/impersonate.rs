@@ -175,8 +175,7 @@ fn service_account(user: &str) -> Option<(&str, &str)> {
 /// What a header says. One that cannot be read must not be taken for one that is not there: the caller
 /// asked for fewer rights than its own.
 fn text(value: &HeaderValue) -> Result<&str, ApiError> {
-    value
-        .to_str()
+    std::str::from_utf8(value.as_bytes())
         .map_err(|_| ApiError::bad_request("an impersonation header is not text"))
 }
 
@@ -206,7 +205,8 @@ mod tests {
         };
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            map.append(*name, value.parse().expect("a header"));
+            let value = HeaderValue::from_bytes(value.as_bytes());
+            map.append(*name, value.expect("a header"));
         }
         let wanted = Attributes {
             verb: "list".to_owned(),
@@ -241,6 +241,10 @@ mod tests {
                 "system:serviceaccounts:n",
                 AUTHENTICATED
             ])
+        );
+        assert_eq!(
+            acted(&[(USER, "jürgen"), (GROUP, "開発")]),
+            ("jürgen".to_owned(), texts(&["開発", AUTHENTICATED]))
         );
         assert_eq!(acted(&[(USER, ANONYMOUS)]).1, texts(&[UNAUTHENTICATED]));
         let extra = act(&[MASTERS], &[(USER, "b"), ("impersonate-extra-a%2fb", "v")]);
