@@ -147,6 +147,9 @@ pub struct ConnectArgs {
     /// Context of the kubeconfig to use; default: its current one.
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
+    /// What stands before the names of these flags, where they are those of another cluster.
+    #[arg(skip)]
+    pub before: &'static str,
 }
 
 impl ConnectArgs {
@@ -183,9 +186,12 @@ impl ConnectArgs {
         )
         .await
         .map_err(|error| {
+            let before = self.before;
             let hint = match &error {
-                common::client::Error::Context { .. } => "Name one of them by --context NAME.",
-                _ => "Name a kubeconfig by --kubeconfig FILE.",
+                common::client::Error::Context { .. } => {
+                    format!("Name one of them by --{before}context NAME.")
+                }
+                _ => format!("Name a kubeconfig by --{before}kubeconfig FILE."),
             };
             CliError::new(Kind::Config, error).hint(hint)
         })

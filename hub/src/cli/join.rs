@@ -70,6 +70,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     let of_member = ConnectArgs {
         kubeconfig: Some(cluster_kubeconfig),
         context: cluster_context,
+        before: "cluster-",
     };
     let headers = match &proxy_header_file {
         Some(file) => headers(file)?,

@@ -127,6 +127,26 @@ const ROWS: &[Row] = &[
     ),
     ("join m1 --cluster-kubeconfig DIR/none", CONFIG, "DIR/none"),
     (
+        "join m1 --cluster-kubeconfig DIR/none",
+        CONFIG,
+        "Name a kubeconfig by --cluster-kubeconfig FILE",
+    ),
+    (
+        "join m1 --cluster-kubeconfig DIR/dead.yaml --cluster-context b",
+        CONFIG,
+        "by --cluster-context NAME",
+    ),
+    (
+        "unjoin m1 --yes --cluster-kubeconfig DIR/none",
+        CONFIG,
+        "Name a kubeconfig by --cluster-kubeconfig FILE",
+    ),
+    (
+        "unregister m1 --yes --member-kubeconfig DIR/none",
+        CONFIG,
+        "Name a kubeconfig by --member-kubeconfig FILE",
+    ),
+    (
         "join m1 --cluster-kubeconfig DIR/dead.yaml --kubeconfig DIR/none",
         CONFIG,
         "DIR/none",

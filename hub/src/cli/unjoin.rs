@@ -27,6 +27,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     leaving.member = args.cluster_kubeconfig.map(|file| ConnectArgs {
         kubeconfig: Some(file),
         context: args.cluster_context,
+        before: "cluster-",
     });
     unregister::leave(leaving, output).await
 }

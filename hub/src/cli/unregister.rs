@@ -78,6 +78,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     leaving.member = args.member_kubeconfig.map(|file| ConnectArgs {
         kubeconfig: Some(file),
         context: args.member_context,
+        before: "member-",
     });
     leave(leaving, output).await
 }
