@@ -18,7 +18,7 @@ use std::path::PathBuf;
 const FORMAT: u32 = 1;
 
 /// Key of the document in the Secret, and its file name in the state directory.
-const DOCUMENT: &str = "credentials.json";
+const DOCUMENT: &str = common::names::CREDENTIALS_DOCUMENT;
 
 /// One registration: a key, who it speaks for, and the hub it is good for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

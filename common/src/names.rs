@@ -25,11 +25,15 @@ pub const AGENT_NAME: &str = "towline-agent";
 pub const AGENT_WORKLOADS: &str = "towline-agent-workloads";
 /// Secret in the member with what the operator hands to the agent.
 pub const BOOTSTRAP_SECRET: &str = "towline-agent-bootstrap";
+/// Key of that Secret with the cluster's name.
+pub const BOOTSTRAP_CLUSTER: &str = "cluster-name";
 /// Secret in the member with a token of the agent's ServiceAccount: where `towline join` gets none that lasts on
 /// request.
 pub const TOKEN_SECRET: &str = "towline-agent-token";
 /// Secret in the member with what the agent keeps for itself.
 pub const CREDENTIALS_SECRET: &str = "towline-agent-credentials";
+/// Key of that Secret with everything as one document.
+pub const CREDENTIALS_DOCUMENT: &str = "credentials.json";
 /// Secrets in the member with what the hub wanted there last: this, and a number below
 /// [`WORKS_SECRETS`].
 pub const WORKS_SECRET_PREFIX: &str = "towline-agent-works-";

@@ -4,7 +4,7 @@ use crate::config::BootstrapFlags;
 use crate::credentials::Fingerprint;
 use common::client::HostPort;
 use common::discovery::CaPin;
-use common::names::{BOOTSTRAP_SECRET, ClusterName};
+use common::names::{BOOTSTRAP_CLUSTER, BOOTSTRAP_SECRET, ClusterName};
 use common::proxy::ProxyChoice;
 use common::token::BootstrapToken;
 use k8s_openapi::api::core::v1::Secret;
@@ -104,7 +104,7 @@ fn assemble(
     let proxy = ProxyChoice::from_flag(flag.or_else(|| key("hub-proxy")).as_deref());
     let token = token.or_else(|| key("token").map(Ok));
     let cluster = flags.cluster.clone().map(Ok).or_else(|| {
-        key("cluster-name").map(|name| ClusterName::parse(&name).map_err(|e| e.to_string()))
+        key(BOOTSTRAP_CLUSTER).map(|name| ClusterName::parse(&name).map_err(|e| e.to_string()))
     });
     Handed {
         servers: servers.clone().unwrap_or_default(),

@@ -147,7 +147,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
 }
 
 /// UID of a cluster's `kube-system`, which says which cluster it is.
-async fn id(cluster: &Client, called: &str) -> Result<String, CliError> {
+pub(super) async fn id(cluster: &Client, called: &str) -> Result<String, CliError> {
     let namespaces: Api<Namespace> = Api::all(cluster.clone());
     let found = namespaces.get("kube-system").await;
     let attempt = format!("failed to get namespace kube-system of {called}");

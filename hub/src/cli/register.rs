@@ -25,6 +25,7 @@ use settings::{Installed, Settings, SettingsArgs};
 use std::time::Duration;
 
 pub(super) use beside::Beside;
+pub(super) use hub::mark_of as mark_of_hub;
 pub(super) use settings::RightsArgs;
 
 /// Arguments of `towline register`.

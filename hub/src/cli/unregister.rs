@@ -5,6 +5,7 @@
 
 mod member;
 mod plan;
+mod same;
 
 use super::output::Done;
 use super::{CliError, ConnectArgs, Format, Kind, Output};
@@ -99,6 +100,10 @@ pub(super) async fn leave(args: Leaving, output: &Output) -> Result<(), CliError
     let (client, _) = args.connect.connect("cli unregister").await?;
     let clusters: Api<Cluster> = Api::all(client.clone());
     let cluster = get(&clusters, name).await?;
+    if let Some(member) = &member {
+        let id = cluster.as_ref().and_then(|known| known.spec.id.as_deref());
+        member.refuse_another(name, id).await?;
+    }
     let Some(cluster) = cluster else {
         let error = CliError::message(
             Kind::NotFound,

@@ -5,7 +5,7 @@ use crate::cli::token::ForCluster;
 use crate::cli::{CliError, Kind};
 use common::client::HostPort;
 use common::discovery::CaPin;
-use common::names::{AGENT_NAMESPACE, BOOTSTRAP_SECRET, ClusterName};
+use common::names::{AGENT_NAMESPACE, BOOTSTRAP_CLUSTER, BOOTSTRAP_SECRET, ClusterName};
 use common::proxy::ProxyChoice;
 use common::secret::Secret;
 use common::token::BootstrapToken;
@@ -175,7 +175,7 @@ impl Bootstrap {
             put("hub", join(&self.hub));
         }
         if let Some(registration) = &self.registration {
-            put("cluster-name", registration.cluster.to_string());
+            put(BOOTSTRAP_CLUSTER, registration.cluster.to_string());
             put("token", registration.token.bearer().expose().clone());
             put("ca-cert-hashes", join(&registration.pins));
         }

@@ -11,11 +11,7 @@ use kube::{Api, Client};
 
 /// Fails when the cluster at `server` is a hub.
 pub(super) async fn refuse(client: &Client, server: &str) -> Result<(), CliError> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    let marker = seen(maps.get_opt(MARKER).await)?;
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let namespace = seen(namespaces.get_opt(SYSTEM_NAMESPACE).await)?;
-    let Some(mark) = mark(marker.as_ref(), namespace.as_ref()) else {
+    let Some(mark) = mark_of(client).await? else {
         return Ok(());
     };
     Err(CliError::message(
@@ -26,7 +22,16 @@ pub(super) async fn refuse(client: &Client, server: &str) -> Result<(), CliError
     .hint("A cluster that is to be hub and member takes the agent by `kubectl apply -k manifests/agent`."))
 }
 
-/// Whoever may not look at these cannot install an agent either, and is told so there.
+/// The mark by which a cluster is known to be a hub, if it is one.
+pub(in crate::cli) async fn mark_of(client: &Client) -> Result<Option<String>, CliError> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let marker = seen(maps.get_opt(MARKER).await)?;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace = seen(namespaces.get_opt(SYSTEM_NAMESPACE).await)?;
+    Ok(mark(marker.as_ref(), namespace.as_ref()))
+}
+
+/// Whoever may not look at these can neither install an agent nor remove one, and is told so there.
 fn seen<T>(answer: Result<Option<T>, kube::Error>) -> Result<Option<T>, CliError> {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),

@@ -1,12 +1,17 @@
 //! Removes from a member an agent that cannot remove itself: its own objects, by name.
 
-use crate::cli::{CliError, ConnectArgs, Output};
-use common::names::{AGENT_NAME, AGENT_NAMESPACE, AGENT_WORKLOADS, PROXY_NAME, USERS_NAMESPACE};
+use super::same;
+use crate::cli::register::mark_of_hub;
+use crate::cli::{CliError, ConnectArgs, Kind, Output, join};
+use common::names::{
+    AGENT_NAME, AGENT_NAMESPACE, AGENT_WORKLOADS, BOOTSTRAP_SECRET, CREDENTIALS_SECRET, PROXY_NAME,
+    USERS_NAMESPACE,
+};
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::DeleteParams;
 use kube::{Api, Client};
@@ -21,15 +26,62 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A member that is left.
 pub(super) struct Member {
     client: Client,
+    server: String,
 }
 
 impl Member {
     /// Connects to it, and asks something of it, so that a wrong kubeconfig is found out early.
     pub(super) async fn connect(connect: &ConnectArgs) -> Result<Self, CliError> {
-        let (client, _) = connect.connect("cli unregister").await?;
+        let (client, config) = connect.connect("cli unregister").await?;
         let version = client.apiserver_version().await;
         version.map_err(|e| CliError::api("failed to reach the member", e))?;
-        Ok(Self { client })
+        let server = config.cluster_url.to_string();
+        Ok(Self {
+            client,
+            server: server.trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// Fails when this is another cluster than the member `name`, or a hub that is not known to be that member: an agent is
+    /// removed by names that are the same everywhere. `id` is what the hub knows the member by, where it does.
+    pub(super) async fn refuse_another(
+        &self,
+        name: &str,
+        id: Option<&str>,
+    ) -> Result<(), CliError> {
+        let denied = |what: String| {
+            let message = format!("{} is {what}; nothing was changed", self.server);
+            CliError::message(Kind::Denied, message)
+        };
+        let found = match id {
+            Some(_) => Some(join::id(&self.client, "the member").await?),
+            None => None,
+        };
+        let ids = id.zip(found.as_deref());
+        if let Some(why) = same::contradiction(name, ids, &self.speaks_for().await?) {
+            return Err(denied(format!("not the member {name:?}: {why}")).hint(
+                "Name this member's own kubeconfig, or give none: the Cluster then leaves the hub, and the agent stays.",
+            ));
+        }
+        match mark_of_hub(&self.client).await? {
+            Some(mark) if ids.is_none() => Err(denied(format!("a hub, not a member: {mark}"))
+                .hint("Name the member's own kubeconfig.")
+                .hint("From a cluster that is both, `kubectl delete -k manifests/agent` removes the agent.")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The clusters that the agent here speaks for, or asks to; none where no agent is, or none that keeps this here.
+    async fn speaks_for(&self) -> Result<Vec<String>, CliError> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), AGENT_NAMESPACE);
+        let get = async |name: &str| {
+            let attempt = format!("failed to get Secret {AGENT_NAMESPACE}/{name} of the member");
+            let found = secrets.get_opt(name).await;
+            found.map_err(|e| CliError::api(attempt, e))
+        };
+        let credentials = get(CREDENTIALS_SECRET).await?;
+        let bootstrap = get(BOOTSTRAP_SECRET).await?;
+        Ok(same::names(credentials.as_ref(), bootstrap.as_ref()))
     }
 
     /// Removes the agent; what is gone already is no error.
