@@ -276,6 +276,16 @@ const ROWS: &[Row] = &[
         USAGE,
         "--member-kubeconfig <FILE>",
     ),
+    (
+        "unregister m1 --wait 0 --member-kubeconfig DIR/nothing",
+        USAGE,
+        "--wait 0 does not go with",
+    ),
+    (
+        "unjoin m1 --wait 0s --cluster-kubeconfig DIR/nothing",
+        USAGE,
+        "--wait 0 does not go with",
+    ),
     ("orphans m1 --adopt --delete", USAGE, "cannot be used with"),
     ("check m1 --server hub:6443", USAGE, "cannot be used with"),
     (

@@ -92,6 +92,11 @@ pub(super) async fn leave(args: Leaving, output: &Output) -> Result<(), CliError
         (false, false) => Mode::RemoveWorkloads,
     };
     let name = args.cluster.as_str();
+    if args.wait.is_zero() && args.member.is_some() {
+        let message = "--wait 0 does not go with the member's kubeconfig: the agent is removed once the Cluster is gone";
+        return Err(CliError::message(Kind::Usage, message)
+            .hint("Give a time to wait for that, or leave the kubeconfig out."));
+    }
     // A wrong file should not be found out after the Cluster is gone.
     let member = match &args.member {
         Some(connect) => Some(member::Member::connect(connect).await?),
