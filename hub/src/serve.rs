@@ -133,7 +133,7 @@ pub enum Error {
     Config(#[from] config::Error),
     /// The keys are there, the objects are not.
     #[error(
-        "{dir} holds the keys of a hub, but its database {DATABASE} is gone. Put it back; or restore a backup \
+        "{dir} holds the keys of a hub, but its database {DATABASE} is gone or empty. Put it back; or restore a backup \
          into another directory (towline-hub restore) and serve that; or begin an empty hub with these keys by \
          --new-database: agents are then strangers and have to be registered again, and nothing in their \
          members is deleted",
@@ -227,7 +227,18 @@ pub async fn serve(
 /// Whether a hub was here whose objects are gone. Its first start makes the database before it makes the
 /// server's certificate; an authority alone may have been put there for it.
 fn has_lost_database(dir: &Path) -> bool {
-    dir.join(FOLDER).join(CERTIFICATE).exists() && !dir.join(DATABASE).exists()
+    dir.join(FOLDER).join(CERTIFICATE).exists() && !has_database(dir)
+}
+
+/// Whether a database is there with something in it, or in its log.
+fn has_database(dir: &Path) -> bool {
+    let size = |name: &str| std::fs::metadata(dir.join(name)).map(|found| found.len());
+    match size(DATABASE) {
+        Ok(0) => size(&format!("{DATABASE}-wal")).is_ok_and(|size| size > 0),
+        Ok(_) => true,
+        // One that cannot be looked at is told as such when it is opened.
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    }
 }
 
 fn lifetime(given: Duration) -> chrono::Duration {
@@ -410,11 +421,24 @@ mod tests {
         let ended = serve(args, Env::system(), CancellationToken::new(), drop).await;
         let text = ended.expect_err("refused").to_string();
         assert!(
-            text.contains("hub.db is gone") && text.contains("--new-database"),
+            text.contains("hub.db is gone or empty") && text.contains("--new-database"),
             "{text}"
         );
         assert!(!dir.path().join(DATABASE).exists());
-        std::fs::write(dir.path().join(DATABASE), "").expect("written");
+        let write = |name: &str, text: &str| {
+            std::fs::write(dir.path().join(name), text).expect("written");
+        };
+        write(DATABASE, "");
+        assert!(
+            has_lost_database(dir.path()),
+            "an empty file is no database"
+        );
+        write("hub.db-wal", "");
+        assert!(has_lost_database(dir.path()), "nor is an empty log");
+        write("hub.db-wal", "x");
+        assert!(!has_lost_database(dir.path()), "it is in the log");
+        std::fs::remove_file(dir.path().join("hub.db-wal")).expect("removed");
+        write(DATABASE, "x");
         assert!(!has_lost_database(dir.path()), "both are there");
     }
 }
