@@ -6,6 +6,8 @@ use crate::labels::{CONFLICT_RESOLUTION, DELETION, RETAIN_REPLICAS};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
+/// The group of roles and their bindings.
+const RBAC: &str = "rbac.authorization.k8s.io";
 /// Fields that say which object it is, and whose.
 const FIELDS: [&str; 6] = [
     "/apiVersion",
@@ -15,6 +17,8 @@ const FIELDS: [&str; 6] = [
     "/metadata/ownerReferences",
     "/metadata/finalizers",
 ];
+/// Fields of roles and their bindings that say what rights are given, and to whom.
+const RIGHTS: [&str; 4] = ["/aggregationRule", "/roleRef", "/rules", "/subjects"];
 const MAPS: [&str; 2] = ["/metadata/labels", "/metadata/annotations"];
 /// Keys of the system's domains by which users say what is to become of their objects.
 const OF_USERS: [&str; 3] = [CONFLICT_RESOLUTION, RETAIN_REPLICAS, DELETION];
@@ -27,6 +31,11 @@ pub enum Forbidden {
         "{0} must not be changed: neither an override nor a script decides which object it is, whose it is, or what the system marks it with"
     )]
     Change(String),
+    /// It changed what rights are given, or to whom, by the word of one namespace.
+    #[error(
+        "{0} must not be changed by an OverridePolicy: what rights are given, and to whom, says the template, or a ClusterOverridePolicy"
+    )]
+    Rights(String),
     /// It left something else than texts by their keys.
     #[error("{0} would no longer be a map of texts")]
     Texts(String),
@@ -34,33 +43,59 @@ pub enum Forbidden {
 
 /// What of a manifest must stay, by its path.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Guarded(BTreeMap<String, Value>);
+pub struct Guarded {
+    fields: BTreeMap<String, Value>,
+    /// What rights are given, by whom that is not for to say.
+    rights: Option<BTreeMap<String, Value>>,
+}
+
+/// What lies at some paths, where anything does.
+fn at(paths: &[&str], manifest: &Value) -> BTreeMap<String, Value> {
+    let field = |path: &&str| Some(((*path).to_owned(), manifest.pointer(path)?.clone()));
+    paths.iter().filter_map(field).collect()
+}
 
 impl Guarded {
     /// Of a manifest before it is changed.
     pub fn of(manifest: &Value) -> Self {
-        let field = |path: &str| Some((path.to_owned(), manifest.pointer(path)?.clone()));
-        let mut guarded: BTreeMap<String, Value> =
-            FIELDS.iter().filter_map(|path| field(path)).collect();
+        let mut fields = at(&FIELDS, manifest);
         for map in MAPS {
             let keys = manifest.pointer(map).and_then(Value::as_object);
             for (key, value) in keys.into_iter().flatten() {
                 if is_of_the_system(key) {
                     let key = key.replace('~', "~0").replace('/', "~1");
-                    guarded.insert(format!("{map}/{key}"), value.clone());
+                    fields.insert(format!("{map}/{key}"), value.clone());
                 }
             }
         }
-        Self(guarded)
+        Self {
+            fields,
+            rights: None,
+        }
+    }
+
+    /// The same where somebody who has one namespace changes it. Nobody writes a role or its binding who lacks
+    /// what it gives; a change of it on its way would go around that.
+    pub fn with_rights(self, manifest: &Value) -> Self {
+        Self {
+            rights: gives_rights(manifest).then(|| at(&RIGHTS, manifest)),
+            ..self
+        }
     }
 
     /// Compares with the manifest after that; the error names the first path that differs.
     pub fn check(&self, manifest: &Value) -> Result<(), Forbidden> {
-        let Self(after) = Self::of(manifest);
-        let differs = |path: &&String| self.0.get(*path) != after.get(*path);
-        let gone = self.0.keys().find(differs);
+        let after = Self::of(manifest).fields;
+        let differs = |path: &&String| self.fields.get(*path) != after.get(*path);
+        let gone = self.fields.keys().find(differs);
         if let Some(path) = gone.or_else(|| after.keys().find(differs)) {
             return Err(Forbidden::Change(path.clone()));
+        }
+        if let Some(rights) = &self.rights {
+            let differs = |path: &&&str| rights.get(**path) != manifest.pointer(path);
+            if let Some(path) = RIGHTS.iter().find(differs) {
+                return Err(Forbidden::Rights((*path).to_owned()));
+            }
         }
         for path in MAPS {
             let is_texts = |map: &Map<String, Value>| map.values().all(Value::is_string);
@@ -75,6 +110,12 @@ impl Guarded {
         }
         Ok(())
     }
+}
+
+fn gives_rights(manifest: &Value) -> bool {
+    let version = manifest.get("apiVersion").and_then(Value::as_str);
+    let group = version.and_then(|version| version.split_once('/'));
+    group.is_some_and(|(group, _)| group == RBAC)
 }
 
 /// Whether a key of a label or annotation is the system's.
@@ -122,6 +163,48 @@ mod tests {
         let mut after = manifest();
         after["metadata"]["labels"]["notkarmada.io/x"] = json!("1");
         assert_eq!(Guarded::of(&manifest()).check(&after), Ok(()));
+    }
+
+    #[test]
+    fn one_namespace_gives_no_rights() {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "b", "namespace": "n", "labels": {"a": "1"}},
+            "roleRef": {"kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "User", "name": "u"}]});
+        let mut role = binding.clone();
+        role["kind"] = json!("Role");
+        role["rules"] = json!([]);
+        let guarded = |object: &Value| Guarded::of(object).with_rights(object);
+        let cases = [
+            (
+                &binding,
+                "/roleRef",
+                json!({"kind": "ClusterRole", "name": "admin"}),
+            ),
+            (&binding, "/subjects", json!([])),
+            (&binding, "/subjects", json!(null)),
+            (&role, "/rules", json!([{"verbs": ["*"]}])),
+            (&role, "/aggregationRule", json!({})),
+        ];
+        for (before, path, value) in cases {
+            let mut after = before.clone();
+            after[path.trim_start_matches('/')] = value;
+            let refused = Forbidden::Rights(path.to_owned());
+            assert_eq!(guarded(before).check(&after), Err(refused), "{path}");
+            // Who has the whole hub may.
+            assert_eq!(Guarded::of(before).check(&after), Ok(()), "{path}");
+        }
+        let mut after = binding.clone();
+        after["metadata"]["labels"]["a"] = json!("2");
+        after["metadata"]["annotations"] = json!({"b": "1"});
+        assert_eq!(guarded(&binding).check(&after), Ok(()));
+        // Rules of something else are values.
+        let mut before = binding.clone();
+        before["apiVersion"] = json!("networking.k8s.io/v1");
+        let mut after = before.clone();
+        after["rules"] = json!([{"host": "h"}]);
+        assert_eq!(guarded(&before).check(&after), Ok(()));
     }
 
     #[test]

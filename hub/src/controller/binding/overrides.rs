@@ -146,8 +146,10 @@ impl<'a> Overrides<'a> {
         cluster: &ClusterFacts<'_>,
     ) -> Result<Applied<'a>, OverrideError> {
         let guarded = Guarded::of(manifest);
+        let of_cluster = apply_all(&self.cluster, manifest, cluster, &guarded)?;
+        let guarded = guarded.with_rights(manifest);
         Ok(Applied {
-            cluster: apply_all(&self.cluster, manifest, cluster, &guarded)?,
+            cluster: of_cluster,
             namespaced: apply_all(&self.namespaced, manifest, cluster, &guarded)?,
         })
     }

@@ -70,6 +70,41 @@ fn names(told: Option<String>) -> Vec<String> {
     told.iter().map(name).collect()
 }
 
+/// A spec for everything that changes values at paths.
+fn paths(changes: Value) -> Value {
+    json!({"overrideRules": [{"overriders": {"plaintext": changes}}]})
+}
+
+#[test]
+fn an_override_gives_nobody_rights() {
+    let template = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "b", "namespace": "n", "labels": {}},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "name": "u"}]});
+    let replace =
+        |path: &str| paths(json!([{"path": path, "operator": "replace", "value": "admin"}]));
+    for path in ["/roleRef/name", "/subjects/0/name"] {
+        let policies = [policy("p", replace(path))];
+        let overrides = Overrides::of(&template, [], parts(&policies));
+        let error = overrides.apply(&mut template.clone(), &m1());
+        let error = chain(&error.expect_err(path)).to_string();
+        let root = path.split('/').nth(1).expect("a part");
+        assert!(
+            error.contains(&format!("/{root} must not be changed by an OverridePolicy")),
+            "{error}"
+        );
+        // Who has the whole hub may, and the policies of namespaces are held against what that left.
+        let (manifest, ..) = applied(
+            &template,
+            &[cluster_policy("c", replace(path))],
+            &[policy("p", labels(json!({"l": "1"})))],
+        );
+        assert_eq!(manifest.pointer(path), Some(&json!("admin")));
+        assert_eq!(manifest["metadata"]["labels"]["l"], "1");
+    }
+}
+
 #[test]
 fn namespaced_policies_come_after_those_of_the_cluster() {
     let (manifest, cluster, namespaced) = applied(
