@@ -1,6 +1,7 @@
 //! Who may do what: roles and their bindings, read from the store, and decided without a request.
 
 mod bootstrap;
+mod cover;
 mod escalation;
 mod feed;
 mod index;

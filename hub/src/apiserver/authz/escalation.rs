@@ -1,7 +1,8 @@
 //! Nobody grants what they do not have, unless they were explicitly allowed to.
 
+use super::cover::missing;
 use super::index::{Index, RBAC, aggregate, role_ref_of, rules_of};
-use super::rule::{Rule, missing, quoted_list};
+use super::rule::{Rule, quoted_list};
 use super::{Attributes, Authorizer};
 use crate::apiserver::caller::{Caller, MASTERS};
 use crate::apiserver::error::{ApiError, GroupResource};

@@ -3,8 +3,8 @@
 //! What is missing is put back at every start, so that nobody is locked out for good and a new version
 //! brings its rights along. What somebody added stays, and an object can ask to be left alone.
 
+use super::cover::lacking;
 use super::index::{role_ref_of, rules_of};
-use super::rule::lacking;
 use serde_json::{Map, Value, json};
 
 /// `false` in this annotation: the object is its owner's, whatever is missing.

@@ -1,8 +1,7 @@
-//! One rule of a role: what it allows, and whether it covers another. Pure.
+//! One rule of a role: what it allows, and how messages show it. Pure.
 
 use crate::go::quote;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// A rule as roles hold it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,68 +105,8 @@ impl Rule {
         })
     }
 
-    /// The same as many rules, each with one verb of one kind.
-    fn broken_down(&self) -> Vec<Self> {
-        let one = |item: &String| vec![item.clone()];
-        let mut parts = Vec::new();
-        for group in &self.api_groups {
-            for resource in &self.resources {
-                for verb in &self.verbs {
-                    let part = Self {
-                        verbs: one(verb),
-                        api_groups: one(group),
-                        resources: one(resource),
-                        ..Self::default()
-                    };
-                    if self.resource_names.is_empty() {
-                        parts.push(part);
-                        continue;
-                    }
-                    parts.extend(self.resource_names.iter().map(|name| Self {
-                        resource_names: one(name),
-                        ..part.clone()
-                    }));
-                }
-            }
-        }
-        for url in &self.non_resource_urls {
-            parts.extend(self.verbs.iter().map(|verb| Self {
-                verbs: one(verb),
-                non_resource_urls: one(url),
-                ..Self::default()
-            }));
-        }
-        parts
-    }
-
-    /// Whether this rule allows all that `part`, a broken down one, does.
-    fn covers(&self, part: &Self) -> bool {
-        let all_in = |set: &[String], of: &[String]| of.iter().all(|one| has(set, one));
-        let any_or_all = |set: &[String], of: &[String]| has(set, ALL) || all_in(set, of);
-        let resources = any_or_all(&self.resources, &part.resources)
-            || part.resources.iter().all(|path| {
-                has(&self.resources, path)
-                    || path
-                        .split_once('/')
-                        .is_some_and(|(_, sub)| has(&self.resources, &format!("*/{sub}")))
-            });
-        let urls = part.non_resource_urls.iter().all(|path| {
-            self.non_resource_urls.iter().any(|own| {
-                own == path || own.ends_with('*') && path.starts_with(own.trim_end_matches('*'))
-            })
-        });
-        let names = self.resource_names.is_empty()
-            || !part.resource_names.is_empty()
-                && all_in(&self.resource_names, &part.resource_names);
-        any_or_all(&self.verbs, &part.verbs)
-            && any_or_all(&self.api_groups, &part.api_groups)
-            && resources
-            && names
-            && urls
-    }
-
     /// As messages show it.
-    fn compact(&self) -> String {
+    pub(super) fn compact(&self) -> String {
         let fields = [
             ("APIGroups", &self.api_groups),
             ("Resources", &self.resources),
@@ -188,43 +127,6 @@ impl Rule {
 pub(in crate::apiserver) fn quoted_list(list: &[String]) -> String {
     let quoted: Vec<String> = list.iter().map(|one| quote(one)).collect();
     format!("[{}]", quoted.join(" "))
-}
-
-/// Groups, resources and names of a rule.
-type Target = (Vec<String>, Vec<String>, Vec<String>);
-
-/// What of `wanted` is not covered by `owned`, each rule with one verb of one kind.
-pub(super) fn lacking(owned: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
-    let parts = wanted.iter().flat_map(Rule::broken_down);
-    parts
-        .filter(|part| !owned.iter().any(|rule| rule.covers(part)))
-        .collect()
-}
-
-/// What of `wanted` is not covered by `owned`, as messages list it; empty when all is.
-pub(super) fn missing(owned: &[Rule], wanted: &[Rule]) -> Vec<String> {
-    // Parts that differ only in the verb are shown as one.
-    let mut by_resource: BTreeMap<Target, Rule> = BTreeMap::new();
-    let mut shown = BTreeSet::new();
-    for part in lacking(owned, wanted) {
-        if !part.non_resource_urls.is_empty() {
-            shown.insert(part.compact());
-            continue;
-        }
-        let key = (
-            part.api_groups.clone(),
-            part.resources.clone(),
-            part.resource_names.clone(),
-        );
-        match by_resource.get_mut(&key) {
-            Some(rule) => rule.verbs.extend(part.verbs),
-            None => {
-                by_resource.insert(key, part);
-            }
-        }
-    }
-    shown.extend(by_resource.values().map(Rule::compact));
-    shown.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -302,26 +204,5 @@ mod tests {
             let action = Action::Path { verb: "get", path };
             assert_eq!(rule.allows(&action), want, "{path}");
         }
-    }
-
-    #[test]
-    fn what_is_missing_is_named_compactly() {
-        let owned = [rule("get list", "''", "pods", "-")];
-        let wanted = [rule("get watch update", "'' apps", "pods", "-")];
-        assert_eq!(
-            missing(&owned, &wanted),
-            [
-                "{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"watch\" \"update\"]}",
-                "{APIGroups:[\"apps\"], Resources:[\"pods\"], Verbs:[\"get\" \"watch\" \"update\"]}",
-            ]
-        );
-        assert!(missing(&[rule("*", "*", "*", "-")], &wanted).is_empty());
-        assert!(
-            !missing(
-                &[rule("get", "*", "*", "a")],
-                &[rule("get", "''", "pods", "-")]
-            )
-            .is_empty()
-        );
     }
 }
