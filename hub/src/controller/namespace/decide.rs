@@ -89,7 +89,9 @@ pub(super) fn decide(seen: &Observed<'_>) -> Vec<Step> {
     let skipped = template
         .pointer("/metadata/labels")
         .and_then(|labels| labels.get(SKIP));
-    let skipped = skipped.and_then(Value::as_str) == Some("true");
+    let skipped = skipped
+        .and_then(Value::as_str)
+        .is_some_and(|it| it.eq_ignore_ascii_case("true"));
     for cluster in seen.wanted.intersection(&seen.clusters) {
         match seen.existing.get(cluster) {
             Some(work) if work.deleting => {}

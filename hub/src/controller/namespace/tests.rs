@@ -132,6 +132,17 @@ fn members_get_the_namespaces_that_the_reference_gives_them() {
 }
 
 #[test]
+fn a_namespace_is_skipped_however_its_label_spells_true() {
+    let clusters = BTreeSet::from(["m1".to_owned()]);
+    let mut template = namespace(&recorded()[0]);
+    for (value, written) in [("True", 0), ("TRUE", 0), ("true", 0), ("false", 1), ("", 1)] {
+        template["metadata"]["labels"]["namespace.karmada.io/skip-auto-propagation"] = json!(value);
+        let made = sync(Some(&template), "w", &clusters, &mut Works::new());
+        assert_eq!(made, written, "{value:?}");
+    }
+}
+
+#[test]
 fn a_namespace_that_changes_or_ends_does_so_in_every_member() {
     let scenarios = recorded();
     let mut template = namespace(&scenarios[0]);
