@@ -120,9 +120,10 @@ impl Edit {
         clusters: &Api<Cluster>,
         name: &ClusterName,
     ) -> Result<bool, CliError> {
+        let shown = name.as_str();
         for attempt in 1.. {
-            let cluster = clusters.get(name.as_str()).await.map_err(|error| {
-                let error = CliError::api(format!("failed to get Cluster {name:?}"), error);
+            let cluster = clusters.get(shown).await.map_err(|error| {
+                let error = CliError::api(format!("failed to get Cluster {shown:?}"), error);
                 match error.kind {
                     Kind::NotFound => error.hint("`kubectl get clusters` lists those there are."),
                     _ => error,
@@ -137,7 +138,7 @@ impl Edit {
                 };
                 CliError::new(
                     kind,
-                    anyhow::Error::new(unfit).context(format!("Cluster {name:?}")),
+                    anyhow::Error::new(unfit).context(format!("Cluster {shown:?}")),
                 )
             })?;
             if after == *before {
@@ -150,14 +151,12 @@ impl Edit {
                 ..PatchParams::default()
             };
             let body = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": after}});
-            let written = clusters
-                .patch(name.as_str(), &params, &Patch::Merge(&body))
-                .await;
+            let written = clusters.patch(shown, &params, &Patch::Merge(&body)).await;
             match written {
                 Ok(_) => return Ok(true),
                 Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => {}
                 Err(error) => {
-                    let attempt = format!("failed to write the taints of Cluster {name:?}");
+                    let attempt = format!("failed to write the taints of Cluster {shown:?}");
                     return Err(CliError::api(attempt, error));
                 }
             }

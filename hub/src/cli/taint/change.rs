@@ -11,9 +11,7 @@ pub(crate) enum Invalid {
     )]
     Form(String),
     /// Another effect than those there are.
-    #[error(
-        "invalid taint effect: {0}, unsupported taint effect; it is NoSchedule, PreferNoSchedule or NoExecute"
-    )]
+    #[error("invalid taint effect: {0}, unsupported taint effect; it is NoSchedule or NoExecute")]
     Effect(String),
     /// Twice the same.
     #[error("duplicated taints with the same key and effect: {0}")]
@@ -188,7 +186,6 @@ fn read_removal(removal: &str, word: &str) -> Result<Removal, Invalid> {
 fn read_effect(text: &str) -> Result<TaintEffect, Invalid> {
     match text {
         "NoSchedule" => Ok(TaintEffect::NoSchedule),
-        "PreferNoSchedule" => Ok(TaintEffect::PreferNoSchedule),
         "NoExecute" => Ok(TaintEffect::NoExecute),
         other => Err(Invalid::Effect(other.to_owned())),
     }
@@ -291,6 +288,10 @@ mod tests {
             (&["a"][..], "invalid taint spec: a"),
             (&[":NoSchedule"], "invalid taint spec"),
             (&["a:Never"], "invalid taint effect: Never"),
+            (
+                &["a:PreferNoSchedule"],
+                "invalid taint effect: PreferNoSchedule",
+            ),
             (&["a=b:NoSchedule", "a=c:NoSchedule"], "duplicated taints"),
             (&["a=b:NoSchedule", "a-"], "both modify and remove"),
             (&["-"], "invalid taint spec"),
