@@ -1,6 +1,7 @@
 //! What the hub lets this kubeconfig do, and whether the hub itself is at work.
 
 use super::Finding;
+use crate::cli::error::advice;
 use crate::install;
 use chrono::{DateTime, Utc};
 
@@ -55,14 +56,19 @@ pub(in crate::cli) async fn look(client: &Client) -> Vec<Finding> {
                 return findings;
             }
             Err(error) => {
-                let what = classify(&error).to_string();
-                findings.push(Finding::wrong(step, what, "Look at the API server's log."));
+                findings.push(failed(step, &error));
                 return findings;
             }
         }
     }
     findings.push(hub(client).await);
     findings
+}
+
+fn failed(step: String, error: &kube::Error) -> Finding {
+    let problem = classify(error);
+    let hint = advice(&problem).unwrap_or_else(|| "Look at the API server's log.".to_owned());
+    Finding::wrong(step, problem.to_string(), hint)
 }
 
 async fn allowed(
@@ -100,11 +106,7 @@ async fn hub(client: &Client) -> Finding {
     let leases: Api<Lease> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     match leases.get_opt(HUB_LEASE).await {
         Ok(lease) => judge_hub(lease.as_ref(), SystemClock.now()),
-        Err(error) => Finding::wrong(
-            HUB,
-            classify(&error).to_string(),
-            "Look at the API server's log.",
-        ),
+        Err(error) => failed(HUB.to_owned(), &error),
     }
 }
 
@@ -136,6 +138,21 @@ mod tests {
     use super::*;
     use common::time::to_micro_time;
     use k8s_openapi::api::coordination::v1::LeaseSpec;
+
+    #[tokio::test]
+    async fn credentials_that_have_ended_are_no_matter_of_the_log() {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            let answer = serde_json::json!({"kind": "Status", "status": "Failure", "code": 401,
+                "reason": "Unauthorized", "message": "Unauthorized"});
+            let mut answer =
+                http::Response::new(kube::client::Body::from(answer.to_string().into_bytes()));
+            *answer.status_mut() = http::StatusCode::UNAUTHORIZED;
+            Ok::<_, std::convert::Infallible>(answer)
+        });
+        let findings = look(&Client::new(service, "default")).await;
+        let wrong = findings[0].seen.as_ref().expect_err("refused");
+        assert!(wrong.hint.contains("credentials"), "{wrong:?}");
+    }
 
     #[test]
     fn a_silent_hub_is_noticed() {
