@@ -31,6 +31,8 @@ use std::time::Duration;
 const ATTEMPTS: usize = 5;
 /// Stands in the printed command for what the hub cannot know.
 const MEMBER: &str = "MEMBER";
+/// Stands in a command for the name that the Cluster is to have.
+const NAME: &str = "NAME";
 
 /// Arguments of `towline token create`.
 #[derive(Debug, clap::Args)]
@@ -167,7 +169,8 @@ pub(in crate::cli) async fn for_cluster(
 async fn check_name(client: &Client, name: &ClusterName, replace: bool) -> Result<(), CliError> {
     let clusters: Api<Cluster> = Api::all(client.clone());
     let found = clusters.get_opt(name.as_str()).await;
-    let found = found.map_err(|e| CliError::api(format!("failed to get Cluster {name:?}"), e))?;
+    let found = found
+        .map_err(|e| CliError::api(format!("failed to get Cluster {:?}", name.as_str()), e))?;
     match (found, replace) {
         (Some(_), false) => {
             let message = format!("Cluster {:?} exists already", name.as_str());
@@ -297,9 +300,7 @@ fn show(
                 limits.uses
             ));
             if command {
-                output.note(format!(
-                    "write the member's kubeconfig in place of {MEMBER}"
-                ));
+                output.note(to_replace(&created));
             }
             output.print(if command {
                 &created.register_command
@@ -313,6 +314,15 @@ fn show(
     }
 }
 
+/// What whoever runs the command writes in it.
+fn to_replace(created: &Created) -> String {
+    let name = match created.cluster {
+        Some(_) => String::new(),
+        None => format!(", and the cluster's name in place of {NAME}"),
+    };
+    format!("write the member's kubeconfig in place of {MEMBER}{name}")
+}
+
 /// The command to run beside the member. The token goes in by stdin: arguments can be seen by others.
 fn register_command(created: &Created) -> String {
     let mut command = format!("echo {} | towline register", created.token);
@@ -322,7 +332,7 @@ fn register_command(created: &Created) -> String {
     }
     // Without it the kubeconfig that is set would be taken, and where this is printed that is the hub's.
     command.push_str(&format!(" --kubeconfig {MEMBER}"));
-    let name = created.cluster.as_deref().unwrap_or("NAME");
+    let name = created.cluster.as_deref().unwrap_or(NAME);
     command.push_str(&format!(" --cluster-name {name} --token-file -"));
     for pin in &created.ca_cert_hashes {
         command.push_str(&format!(" --discovery-token-ca-cert-hash {pin}"));
@@ -407,5 +417,11 @@ mod tests {
             "echo abcdef.0123456789abcdef | towline register hub:6443 [::1]:6443 \
              --kubeconfig MEMBER --cluster-name m1 --token-file - --discovery-token-ca-cert-hash sha256:aa"
         );
+        assert!(!to_replace(&created).contains(NAME));
+        let unnamed = Created {
+            cluster: None,
+            ..created
+        };
+        assert!(register_command(&unnamed).contains(NAME) && to_replace(&unnamed).contains(NAME));
     }
 }
