@@ -56,6 +56,17 @@ pub(super) async fn meant(
     }
 }
 
+/// That the hub has the clusters by which something is chosen. Whoever may see none of them is believed.
+pub(super) async fn known(client: &Client, named: &[ClusterName]) -> Result<(), CliError> {
+    if named.is_empty() {
+        return Ok(());
+    }
+    match meant(client, named).await {
+        Err(error) if error.kind == Kind::Denied => Ok(()),
+        found => found.map(drop),
+    }
+}
+
 /// Whether somebody lacks a right.
 pub(super) fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
@@ -64,4 +75,26 @@ pub(super) fn is_forbidden(error: &kube::Error) -> bool {
 /// That a cluster cannot be read.
 pub(super) fn unread(name: &ClusterName, error: kube::Error) -> CliError {
     CliError::api(format!("failed to get cluster {name} of the hub"), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::testing::at_once;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_name_that_the_hub_has_not_is_no_choice() {
+        let list = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
+            "items": [{"metadata": {"name": "m1"}}]});
+        let client = at_once(list.to_string());
+        let name = |name: &str| ClusterName::parse(name).expect("a name");
+        known(&client, &[]).await.expect("nothing is chosen");
+        known(&client, &[name("m1")]).await.expect("it is there");
+        let error = known(&client, &[name("m1"), name("nosuch")]).await;
+        let error = error.expect_err("it is not there");
+        assert_eq!(error.kind, Kind::NotFound);
+        let text = error.to_string();
+        assert!(text.contains(r#"no cluster "nosuch"; it has m1"#), "{text}");
+    }
 }

@@ -4,7 +4,7 @@
 use super::get::names::Asked;
 use super::get::read::{self, Hub, Scope};
 use super::output::Named;
-use super::{CliError, ConnectArgs, Format, Kind, Output, Table};
+use super::{CliError, ConnectArgs, Format, Kind, Output, Table, clusters};
 use crate::apiserver::table::age;
 use chrono::{DateTime, Utc};
 use common::names::{ClusterName, binding_name};
@@ -83,6 +83,7 @@ type About = BTreeSet<(String, String)>;
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     let pair = args.of.as_deref().map(pair).transpose()?;
     let (client, config) = args.connect.connect("cli events").await?;
+    clusters::known(&client, &args.clusters).await?;
     let namespace = args.namespace.clone().unwrap_or(config.default_namespace);
     let mut spaces = vec![Some(namespace.clone())];
     let mut about = None;

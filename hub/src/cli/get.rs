@@ -15,7 +15,7 @@ mod tests;
 pub(super) mod works;
 
 use super::output::Named;
-use super::{CliError, ConnectArgs, Format, Kind, Output, Table};
+use super::{CliError, ConnectArgs, Format, Kind, Output, Table, clusters};
 use answer::Answer;
 use common::client::ClientOptions;
 use common::mapper::Resource;
@@ -204,6 +204,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         return members::run(&hub, &asked, &args, &namespace, output).await;
     }
     let progress = output.progress("reading the hub");
+    clusters::known(&hub.client(), &args.clusters).await?;
     let found = read_all(&hub, &asked, &args, &namespace).await?;
     drop(progress);
     if found.is_empty() && !matches!(args.output, Shape::Json | Shape::Yaml) {

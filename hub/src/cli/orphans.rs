@@ -66,6 +66,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         (_, true) => Some(Way::Delete),
         _ => None,
     };
+    meant(report, &args.work)?;
     let found = chosen(report, &args.work);
     let Some(way) = way else {
         return show(&args, &cluster, report, &found, output);
@@ -114,6 +115,24 @@ fn report(cluster: &Cluster) -> Result<&OrphanReport, CliError> {
         let text = "the cluster's agent has not said yet what is orphaned";
         CliError::message(Kind::Unavailable, text)
             .hint("It says so once it has listed its Works: see that the cluster is Ready.")
+    })
+}
+
+/// That each of the named Works left something, where there is anything at all: whoever settles all of it twice is right.
+fn meant(report: &OrphanReport, works: &[String]) -> Result<(), CliError> {
+    let all = by_work(&report.objects);
+    let missing = works.iter().find(|it| !all.contains_key(*it));
+    let Some(missing) = missing.filter(|_| !all.is_empty()) else {
+        return Ok(());
+    };
+    let there: Vec<&str> = all.keys().map(String::as_str).collect();
+    let there = there.join(", ");
+    let message = format!("Work {missing} left nothing; orphans are of: {there}");
+    let error = CliError::message(Kind::NotFound, message);
+    let are_all = report.count <= i64::try_from(report.objects.len()).unwrap_or(i64::MAX);
+    Err(match are_all {
+        true => error,
+        false => error.hint("More are not named yet: settle these first."),
     })
 }
 
@@ -216,6 +235,24 @@ mod tests {
              w      Deployment.apps   <none>      a\n\
              w      Deployment.apps   <none>      c\n"
         );
+    }
+
+    #[test]
+    fn a_work_that_left_nothing_is_named() {
+        let report = OrphanReport {
+            count: 2,
+            objects: vec![object("w", "a"), object("v", "b")],
+        };
+        let works = ["w", "nosuch"].map(str::to_owned);
+        assert!(meant(&report, &[]).is_ok() && meant(&report, &works[..1]).is_ok());
+        let error = meant(&report, &works).expect_err("a name that is wrong");
+        assert_eq!(error.kind, Kind::NotFound);
+        let text = error.to_string();
+        assert_eq!(
+            text,
+            "error: Work nosuch left nothing; orphans are of: v, w"
+        );
+        assert!(meant(&OrphanReport::default(), &works).is_ok());
     }
 
     #[test]
