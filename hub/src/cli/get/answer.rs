@@ -2,7 +2,8 @@
 //!
 //! Pure. A binding alone tells the same but for what only the template itself has.
 
-use super::share::{self, Share};
+use super::share::{self, Share, is_false, why};
+use crate::controller::binding::condition::DEGRADED;
 use crate::controller::detector::claim;
 pub(super) use crate::explain::template::Bound;
 use crate::propagation::{PolicyName, Template};
@@ -70,6 +71,9 @@ pub(in crate::cli) struct Answer {
     pub(in crate::cli) scheduled: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) fully_applied: Option<bool>,
+    /// Whether the hub cannot make its Works as they are to be.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(in crate::cli) degraded: bool,
     /// Replicas that are wanted in all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) replicas: Option<i64>,
@@ -119,6 +123,7 @@ impl Answer {
             binding: of_binding.and_then(|it| it.name.clone()),
             scheduled: condition(SCHEDULED),
             fully_applied: condition(FULLY_APPLIED),
+            degraded: condition(DEGRADED) == Some(true),
             replicas: of_template.or(of_spec),
             clusters: Vec::new(),
             problems: Vec::new(),
@@ -171,12 +176,23 @@ impl Answer {
         let Some(binding) = seen.binding else {
             return vec![problem(
                 format!("{} holds it, and it has no binding yet", self.held_by()),
-                "If that lasts, see whether the hub's controllers run: `towline check`.",
+                format!(
+                    "A Lazy policy places it when it is edited next. If that lasts otherwise: {}",
+                    why(self)
+                ),
             )];
         };
         let mut problems: Vec<Problem> = self.not_placed(binding).into_iter().collect();
+        problems.extend(self.not_made(binding));
         problems.extend(self.clusters.iter().filter_map(|it| it.problem(self)));
         problems
+    }
+
+    /// An override that does not apply, or a script that fails: members keep what they have.
+    fn not_made(&self, binding: &Bound) -> Option<Problem> {
+        let condition = conditions::get(&binding.status.conditions, DEGRADED)?;
+        let what = format!("its Works cannot be made as wanted: {}", condition.message);
+        self.degraded.then(|| problem(what, why(self)))
     }
 
     fn held_by(&self) -> String {

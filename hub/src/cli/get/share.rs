@@ -45,7 +45,7 @@ pub(in crate::cli) struct Share {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn is_false(value: &bool) -> bool {
+pub(super) fn is_false(value: &bool) -> bool {
     !value
 }
 
@@ -162,7 +162,7 @@ impl Share {
             )),
             None => Some(problem(
                 format!("{name} has not answered yet"),
-                format!("If that lasts: `towline check {name}`."),
+                format!("If that lasts: {}", why(answer)),
             )),
             Some(true) if self.health == Some(ResourceHealth::Unhealthy) => {
                 Some(self.unhealthy(answer))
@@ -184,7 +184,7 @@ impl Share {
 }
 
 /// Where the member's reason is found, and what mends it.
-fn why(answer: &Answer) -> String {
+pub(super) fn why(answer: &Answer) -> String {
     let within = match &answer.namespace {
         Some(namespace) => format!(" -n {namespace}"),
         None => String::new(),

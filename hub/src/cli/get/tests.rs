@@ -148,6 +148,26 @@ fn what_is_wrong_in_a_member_is_said_in_its_own_words() {
 }
 
 #[test]
+fn works_that_cannot_be_made_are_a_problem() {
+    let well = json!({"clusterName": "m2", "applied": true, "health": "Healthy"});
+    let mut degraded = divided(&well);
+    let says = "override policy(shop/web) does not apply, overrideRules[0].plaintext: no";
+    let told = serde_json::from_value(condition("Degraded", "True", says)).expect("a condition");
+    degraded.status.conditions.push(told);
+    let answer = answer(None, Some(&degraded), &Around::default());
+    assert!(answer.degraded);
+    let [problem] = &answer.problems[..] else {
+        panic!("{:?}", answer.problems);
+    };
+    assert!(problem.what.ends_with(says), "{problem:?}");
+    assert!(
+        problem
+            .hint
+            .contains("towline why deployment.apps/web -n shop")
+    );
+}
+
+#[test]
 fn what_a_silent_cluster_said_may_be_old() {
     let well = json!({"clusterName": "m2", "applied": true, "health": "Healthy"});
     let around = Around {

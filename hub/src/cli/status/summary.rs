@@ -36,7 +36,7 @@ pub(super) struct Seen {
 pub(super) enum State {
     /// No cluster has it, or not as its policy wants it.
     NotPlaced,
-    /// A member did not take it.
+    /// A member did not take it, or the hub cannot make what it should take.
     NotApplied,
     /// A member says that it does not do what it should.
     Unhealthy,
@@ -78,7 +78,7 @@ impl State {
         let any = |is: &dyn Fn(&Share) -> bool| answer.clusters.iter().any(is);
         if answer.scheduled == Some(false) {
             Self::NotPlaced
-        } else if any(&|it| it.applied == Some(false)) {
+        } else if answer.degraded || any(&|it| it.applied == Some(false)) {
             Self::NotApplied
         } else if any(&|it| it.health == Some(ResourceHealth::Unhealthy)) {
             Self::Unhealthy
