@@ -61,7 +61,7 @@ pub(super) fn walk<'a>(seen: &'a Seen, template: &Template, walk: &mut Walk) -> 
             !seen.overrides.contains(&name)
         })
         .collect();
-    if let Some(first) = missing.first().filter(|_| holder.is_none()) {
+    if let Some(first) = missing.first() {
         walk.breaks(waits_for(policy, &missing, first), Vec::new());
         return None;
     }

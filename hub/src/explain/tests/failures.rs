@@ -1,8 +1,8 @@
 //! What is said of each failure: the link, the cause, and the commands.
 
 use super::seeds::{
-    cluster, condition, diagnosed, healthy, now, policy, refers_to, refused, running, spec,
-    stopped, unclaimed, unplaced, work,
+    cluster, condition, diagnosed, healthy, now, policy, refers_to, refused, running,
+    spec, stopped, unclaimed, unplaced, work,
 };
 use crate::explain::template::{Seen, explain};
 use crate::explain::{Cause, SeenCluster, Stage, State, text};
@@ -378,6 +378,18 @@ pub(super) fn failures() -> Vec<Failure> {
         case(
             "override that is waited for",
             edited(unclaimed(), |it| {
+                let mut waits = spec(&everywhere);
+                waits["dependentOverrides"] = json!(["late"]);
+                it.policies = vec![policy(Some("shop"), "web", &waits)];
+            }),
+            S::Policy,
+            C::OverrideMissing,
+            None,
+            r#"'{"spec":{"dependentOverrides":[]}}'"#,
+        ),
+        case(
+            "override that its holder waits for",
+            edited(healthy(), |it| {
                 let mut waits = spec(&everywhere);
                 waits["dependentOverrides"] = json!(["late"]);
                 it.policies = vec![policy(Some("shop"), "web", &waits)];
