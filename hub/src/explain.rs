@@ -22,7 +22,7 @@ pub mod text;
 pub mod work;
 
 pub use cluster::Seen as SeenCluster;
-pub use refusal::bare;
+pub use refusal::{bare, is_missing};
 pub use template::Seen as SeenTemplate;
 
 use serde::Serialize;
@@ -199,6 +199,8 @@ pub enum Cause {
     NamespaceReserved,
     /// A quota is used up.
     Quota,
+    /// The member has not the namespace.
+    NamespaceMissing,
     /// Admission refused it.
     AdmissionRefused,
     /// The object, or a field of it, is somebody else's.

@@ -175,6 +175,7 @@ fn of_work(
     let ready = status.and_then(|it| ready(seen.text("/kind"), it));
     Ok(Fine {
         ready,
+        stays: seen.stays,
         wanted: target.replicas.map(i64::from).filter(|_| ready.is_some()),
         health: told.and_then(|it| it.health),
     })

@@ -6,6 +6,7 @@
 use super::mend::{self, in_member, on_hub};
 use super::template::Referred;
 use super::{Cause, Mend};
+use crate::controller::detector::wake::SKIP_NAMESPACE;
 use crate::propagation::Policy;
 use common::labels::CONFLICT_RESOLUTION;
 use common::names::is_dns_label;
@@ -29,6 +30,8 @@ pub(super) struct About<'a> {
     pub policy: Option<&'a Policy>,
     /// What the template refers to.
     pub referred: &'a [Referred],
+    /// Whether its namespace has the label with which it stays on the hub.
+    pub stays: bool,
 }
 
 impl About<'_> {
@@ -58,6 +61,8 @@ pub(super) fn read(message: &str, about: &About<'_>) -> (Cause, Mend) {
         (Cause::PermissionMissing, permission(message, about))
     } else if has("and no Work reaches it") {
         (Cause::NamespaceReserved, reserved(message, about))
+    } else if about.namespace.is_some_and(|it| is_missing(message, it)) {
+        (Cause::NamespaceMissing, absent(about))
     } else if has("exceeded quota") {
         (Cause::Quota, quota(message, about))
     } else if has(" is owned by \"") || has("conflict-resolution strategy value is empty") {
@@ -119,6 +124,30 @@ fn reserved(message: &str, about: &About<'_>) -> Mend {
     }
 }
 
+/// Whether an API server says that it has no such namespace.
+pub fn is_missing(message: &str, namespace: &str) -> bool {
+    message.contains(&format!("namespaces {namespace:?} not found"))
+}
+
+fn absent(about: &About<'_>) -> Mend {
+    let (cluster, namespace) = (about.cluster, about.namespace.unwrap_or_default());
+    let namespace = mend::word(namespace);
+    if about.stays {
+        let words = format!(
+            "The namespace stays on the hub, as its label {SKIP_NAMESPACE} says: take that off, or make the namespace in \
+             {cluster}."
+        );
+        let take_off = format!("kubectl label namespace {namespace} {SKIP_NAMESPACE}-");
+        return on_hub(words, [take_off]);
+    }
+    let words = "Wait a moment and ask again; if it stays so, make the namespace there.";
+    in_member(
+        cluster,
+        words,
+        [format!("kubectl create namespace {namespace}")],
+    )
+}
+
 /// `exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2`.
 pub(super) fn quota(message: &str, about: &About<'_>) -> Mend {
     let words = "Raise the quota, or ask for less.";
@@ -174,6 +203,7 @@ mod tests {
         template: None,
         policy: None,
         referred: &[],
+        stays: false,
     };
 
     #[test]

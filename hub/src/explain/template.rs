@@ -85,6 +85,8 @@ pub struct Seen {
     /// What it refers to.
     pub referred: Vec<Referred>,
     /// What the hub's scripts for its kind fail at, of it as it is.
+    /// Whether its namespace has the label with which it stays on the hub.
+    pub stays: bool,
     pub scripts: Vec<Failed>,
     /// Why the hub's API server is not ready.
     pub hub: Option<String>,

@@ -153,6 +153,7 @@ pub(super) fn judged(work: &Work, cluster: &str) -> Option<Broken> {
         };
         member::judge(work, &reference, &about).err().map(|it| *it)
     })
+            stays: false,
 }
 
 fn binding_of(work: &Work) -> Option<String> {

@@ -6,7 +6,8 @@ use crate::cli::{CliError, Kind};
 use crate::controller::binding_status::expected;
 use crate::controller::detector::skip::Skips;
 use crate::explain::template::{Bound, Referred};
-use crate::explain::{Report, SeenCluster, SeenTemplate, cluster, template, work};
+use crate::controller::detector::wake::SKIP_NAMESPACE;
+use crate::explain::{Report, SeenCluster, SeenTemplate, cluster, is_missing, template, work};
 use crate::propagation::{Policy, PolicyName, Template};
 use chrono::{DateTime, Utc};
 use common::api::cluster::Cluster;
@@ -25,6 +26,7 @@ use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX, work_name};
 use common::time::{Clock as _, SystemClock, from_micro_time};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::core::TypeMeta;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -185,6 +187,10 @@ pub(super) async fn template(
     };
     let skips = Skips::parse("", SKIPPED_NAMESPACES)
         .map_err(|error| CliError::new(Kind::Internal, error))?;
+    let stays = match place.filter(|it| misses_namespace(&works, it)) {
+        Some(place) => stays(&hub.client, place, &mut unseen).await?,
+        None => false,
+    };
     let seen = SeenTemplate {
         now: SystemClock.now(),
         resource: qualified,
@@ -200,6 +206,7 @@ pub(super) async fn template(
         referred,
         scripts: failing(&known, &resource.gvk, &object, bound.as_ref()),
         hub: health::not_ready(&hub.client).await,
+        stays,
         unseen: unseen.0,
         binding: bound,
         template: object,
@@ -364,6 +371,24 @@ async fn interpreter(hub: &Hub, unseen: &mut Unseen) -> Result<Interpreter, CliE
     let found = found.unwrap_or_default();
     let named = found
         .iter()
+/// Whether a member has not the namespace.
+fn misses_namespace(works: &[Work], namespace: &str) -> bool {
+    works.iter().any(|work| {
+        let status = work.status.as_ref();
+        let told = status.and_then(|it| conditions::get(&it.conditions, APPLIED));
+        told.is_some_and(|it| is_missing(&it.message, namespace))
+    })
+}
+
+/// Whether a namespace has the label with which it stays on the hub.
+async fn stays(client: &Client, name: &str, unseen: &mut Unseen) -> Result<bool, CliError> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let found = unseen.or_none("Namespaces", api.get_metadata_opt(name).await)?;
+    let labels = found.flatten().and_then(|it| it.metadata.labels);
+    let label = labels.and_then(|mut it| it.remove(SKIP_NAMESPACE));
+    Ok(label.is_some_and(|it| it.eq_ignore_ascii_case("true")))
+}
+
         .map(|it| (it.metadata.name.as_deref().unwrap_or_default(), &it.spec));
     let customized = Arc::new(Customizations::new(named));
     Ok(Interpreter::new(

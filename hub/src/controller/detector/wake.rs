@@ -155,5 +155,5 @@ fn is_content(key: &str) -> bool {
     !key.contains(".karmada.io") || key == SKIP_NAMESPACE
 }
 
-/// Of Karmada's keys the one that counts as content.
-const SKIP_NAMESPACE: &str = "namespace.karmada.io/skip-auto-propagation";
+/// Of Karmada's keys the one that counts as content: with it a namespace stays on the hub.
+pub const SKIP_NAMESPACE: &str = "namespace.karmada.io/skip-auto-propagation";

@@ -266,6 +266,25 @@ pub(super) fn failures() -> Vec<Failure> {
             "towline register --allow-namespace kube-public",
         ),
         case(
+            "namespace that stays on the hub",
+            edited(
+                refused("Deployment shop/web: namespaces \"shop\" not found"),
+                |it| it.stays = true,
+            ),
+            S::Applied,
+            C::NamespaceMissing,
+            None,
+            "kubectl label namespace shop namespace.karmada.io/skip-auto-propagation-",
+        ),
+        case(
+            "namespace that the member has not",
+            refused("Deployment shop/web: namespaces \"shop\" not found"),
+            S::Applied,
+            C::NamespaceMissing,
+            Some("m2"),
+            "kubectl create namespace shop",
+        ),
+        case(
             "image pull failing",
             diagnosed(
                 "ImagePullBackOff",

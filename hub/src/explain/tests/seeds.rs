@@ -148,6 +148,7 @@ pub(super) fn healthy() -> Seen {
             .into(),
         works: vec![running("m1", 4), running("m2", 2)],
         referred: Vec::new(),
+        stays: false,
         scripts: Vec::new(),
         hub: None,
         unseen: Vec::new(),
