@@ -147,6 +147,8 @@ pub enum Cause {
     PolicyElsewhere,
     /// The policy waits for overrides that do not exist.
     OverrideMissing,
+    /// The policy is Lazy, and the template was not edited since it holds it.
+    Lazy,
     /// The name of its binding belongs to another template.
     NameTaken,
     /// Somebody suspended it.
@@ -197,10 +199,10 @@ pub enum Cause {
     PermissionMissing,
     /// No Work reaches the namespace.
     NamespaceReserved,
-    /// A quota is used up.
-    Quota,
     /// The member has not the namespace.
     NamespaceMissing,
+    /// A quota is used up.
+    Quota,
     /// Admission refused it.
     AdmissionRefused,
     /// The object, or a field of it, is somebody else's.
@@ -300,7 +302,7 @@ impl Walk {
     /// A broken link; the walk should end here.
     fn breaks(&mut self, broken: Broken, details: Vec<Detail>) {
         let state = match broken.cause {
-            Cause::HubIsLate | Cause::Deleting => State::Waiting,
+            Cause::HubIsLate | Cause::Deleting | Cause::Lazy => State::Waiting,
             _ => State::Broken,
         };
         self.links.push(Link {

@@ -10,11 +10,12 @@ use common::api::binding::{
     ResourceBindingStatus, TargetCluster,
 };
 use common::api::cluster::Cluster;
+use common::api::policy::ActivationPreference;
 use common::api::work::Work;
 use common::interpreter::custom::{Failed, Operation};
 use common::names::EXECUTION_PREFIX;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A binding of either kind.
@@ -84,9 +85,9 @@ pub struct Seen {
     pub works: Vec<Work>,
     /// What it refers to.
     pub referred: Vec<Referred>,
-    /// What the hub's scripts for its kind fail at, of it as it is.
     /// Whether its namespace has the label with which it stays on the hub.
     pub stays: bool,
+    /// What the hub's scripts for its kind fail at, of it as it is.
     pub scripts: Vec<Failed>,
     /// Why the hub's API server is not ready.
     pub hub: Option<String>,
@@ -178,10 +179,9 @@ fn stages(seen: &Seen, walk: &mut Walk) {
         return;
     }
     let Some(binding) = &seen.binding else {
-        walk.breaks(
-            seen.late(Stage::Binding, "it has no binding yet"),
-            Vec::new(),
-        );
+        let lazy = policy.and_then(lazy);
+        let broken = lazy.unwrap_or_else(|| seen.late(Stage::Binding, "it has no binding yet"));
+        walk.breaks(broken, Vec::new());
         return;
     };
     if !is_about(&binding.spec.resource, &template) {
@@ -209,6 +209,23 @@ fn stages(seen: &Seen, walk: &mut Walk) {
     {
         walk.breaks(stopped, Vec::new());
     }
+}
+
+/// A Lazy policy waits for an edit of the template, and not for the hub.
+fn lazy(policy: &Policy) -> Option<Broken> {
+    let is_lazy = policy.spec.activation_preference == Some(ActivationPreference::Lazy);
+    let name = mend::short(&policy.name);
+    let patch = json!({"spec": {"activationPreference": null}});
+    is_lazy.then(|| Broken {
+        stage: Stage::Binding,
+        cause: Cause::Lazy,
+        cluster: None,
+        what: format!("{name} is Lazy: it is placed when the template is edited next"),
+        mend: on_hub(
+            "Edit the template, or have the policy place at once whatever it selects.",
+            [mend::patch_policy(&policy.name, &patch)],
+        ),
+    })
 }
 
 /// A Namespace has no binding: its Works say where it goes.

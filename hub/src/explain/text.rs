@@ -73,7 +73,10 @@ pub fn render(
 }
 
 fn is_late(broken: &Broken) -> bool {
-    matches!(broken.cause, Cause::HubIsLate | Cause::Deleting)
+    matches!(
+        broken.cause,
+        Cause::HubIsLate | Cause::Deleting | Cause::Lazy
+    )
 }
 
 /// Parts of which the same is so, in the order of the first of each.

@@ -6,6 +6,7 @@ use super::seeds::{
 };
 use crate::explain::template::{Seen, explain};
 use crate::explain::{Cause, SeenCluster, Stage, State, text};
+use common::api::policy::ActivationPreference;
 use common::interpreter::custom::Operation;
 use serde_json::{Value, json};
 
@@ -523,6 +524,17 @@ pub(super) fn failures() -> Vec<Failure> {
             C::HubIsLate,
             None,
             "towline check",
+        ),
+        case(
+            "lazy policy",
+            edited(healthy(), |it| {
+                it.binding = None;
+                it.policies[0].spec.activation_preference = Some(ActivationPreference::Lazy);
+            }),
+            S::Binding,
+            C::Lazy,
+            None,
+            r#"patch pp/web --type=merge -p '{"spec":{"activationPreference":null}}'"#,
         ),
         case(
             "no answer",

@@ -56,8 +56,8 @@ fn carry_out(seen: &mut Seen, command: &str) -> bool {
             if let Some(bound) = &mut seen.binding {
                 bound.spec.placement = Some(Arc::new(seen.policies[0].spec.placement.clone()));
             }
-            patch["spec"].get("placement").is_some()
-                || patch["spec"].get("dependentOverrides").is_some()
+            let of_policy = ["placement", "dependentOverrides", "activationPreference"];
+            of_policy.iter().any(|it| patch["spec"].get(*it).is_some())
         }
         [
             "kubectl",
