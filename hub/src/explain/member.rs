@@ -4,7 +4,7 @@ use super::diagnosis;
 use super::mend::{self, in_member, on_hub};
 use super::refusal::{self, About};
 use super::template::{Bound, Seen};
-use super::{Broken, Cause, Detail, Mend, Stage, Walk, cluster, said, script};
+use super::{Broken, Cause, Detail, Mend, Stage, Walk, cluster, said, script, work};
 use crate::controller::binding::targets::targets;
 use crate::propagation::{Policy, group};
 use common::api::binding::{ObjectReference, TargetCluster};
@@ -154,6 +154,16 @@ fn of_work(
         let what = format!("there is no Work for it in {space} yet");
         return Err(broken(Stage::Work, Cause::HubIsLate, what, mend::check()));
     };
+    if work.metadata.deletion_timestamp.is_some() {
+        let blocked = work::blocked(work);
+        let what = format!("a former Work for it in {space} is being deleted first{blocked}");
+        return Err(broken(
+            Stage::Work,
+            Cause::Deleting,
+            what,
+            work::let_go(work),
+        ));
+    }
     if work.spec.suspend_dispatching == Some(true) {
         return Err(Box::new(held_back(policy, binding, work, name)));
     }
@@ -165,6 +175,7 @@ fn of_work(
         template: Some(&seen.template),
         policy,
         referred: &seen.referred,
+        stays: seen.stays,
     };
     judge(work, &binding.spec.resource, &about)?;
     let told = work.status.iter().flat_map(|it| &it.manifest_statuses);
@@ -175,7 +186,6 @@ fn of_work(
     let ready = status.and_then(|it| ready(seen.text("/kind"), it));
     Ok(Fine {
         ready,
-        stays: seen.stays,
         wanted: target.replicas.map(i64::from).filter(|_| ready.is_some()),
         health: told.and_then(|it| it.health),
     })

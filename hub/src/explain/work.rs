@@ -2,11 +2,12 @@
 
 use super::mend::on_hub;
 use super::refusal::About;
-use super::{Broken, Cause, Report, Stage, Walk, cluster, member, template};
+use super::{Broken, Cause, Mend, Report, Stage, Walk, cluster, member, template};
 use chrono::{DateTime, Utc};
 use common::api::binding::ObjectReference;
 use common::api::cluster::Cluster;
-use common::api::work::Work;
+use common::api::work::{DEGRADED, Work};
+use common::conditions;
 use common::gvk::Gvk;
 use common::labels::{BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_NAME};
 use common::names::EXECUTION_PREFIX;
@@ -77,16 +78,8 @@ fn stages(seen: &Seen, walk: &mut Walk) {
     }
     walk.holds(Stage::Agent, format!("{name} is ready"), Vec::new());
     if metadata.deletion_timestamp.is_some() {
-        let blocked = work
-            .status
-            .as_ref()
-            .and_then(|it| common::conditions::get(&it.conditions, common::api::work::DEGRADED));
-        let why = blocked
-            .filter(|it| it.status == "True")
-            .map(|it| format!(": {}", super::said(&it.message)));
-        let what = format!("it is being deleted{}", why.unwrap_or_default());
-        let mend = on_hub("Wait, or mend what it waits for.", [describe(work)]);
-        walk.breaks(broken(Cause::Deleting, what, mend), Vec::new());
+        let what = format!("it is being deleted{}", blocked(work));
+        walk.breaks(broken(Cause::Deleting, what, let_go(work)), Vec::new());
         return;
     }
     if work.spec.suspend_dispatching == Some(true) {
@@ -114,10 +107,20 @@ fn stages(seen: &Seen, walk: &mut Walk) {
     walk.holds(Stage::Health, "nothing is unhealthy", Vec::new());
 }
 
-fn describe(work: &Work) -> String {
+/// What the deletion of a Work waits for, as its member says it.
+pub(super) fn blocked(work: &Work) -> String {
+    let status = work.status.as_ref();
+    let told = status.and_then(|it| conditions::get(&it.conditions, DEGRADED));
+    let told = told.filter(|it| it.status == "True");
+    told.map_or_else(String::new, |it| format!(": {}", super::said(&it.message)))
+}
+
+/// How a Work goes that is being deleted.
+pub(super) fn let_go(work: &Work) -> Mend {
     let within = super::mend::within(work.metadata.namespace.as_deref());
     let name = work.metadata.name.as_deref().unwrap_or_default();
-    format!("kubectl{within} describe work {}", super::mend::word(name))
+    let describe = format!("kubectl{within} describe work {}", super::mend::word(name));
+    on_hub("Wait, or mend what it waits for.", [describe])
 }
 
 /// What is wrong with the first of its objects that something is wrong with.
@@ -150,10 +153,10 @@ pub(super) fn judged(work: &Work, cluster: &str) -> Option<Broken> {
             template: Some(manifest),
             policy: None,
             referred: &[],
+            stays: false,
         };
         member::judge(work, &reference, &about).err().map(|it| *it)
     })
-            stays: false,
 }
 
 fn binding_of(work: &Work) -> Option<String> {

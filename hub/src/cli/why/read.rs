@@ -3,10 +3,11 @@
 use crate::cli::check::health;
 use crate::cli::get::read::{Hub, Scope, missing, pages, whole};
 use crate::cli::{CliError, Kind};
+use crate::controller::binding::targets::targets;
 use crate::controller::binding_status::expected;
 use crate::controller::detector::skip::Skips;
-use crate::explain::template::{Bound, Referred};
 use crate::controller::detector::wake::SKIP_NAMESPACE;
+use crate::explain::template::{Bound, Referred};
 use crate::explain::{Report, SeenCluster, SeenTemplate, cluster, is_missing, template, work};
 use crate::propagation::{Policy, PolicyName, Template};
 use chrono::{DateTime, Utc};
@@ -25,8 +26,8 @@ use common::labels::{BINDING_PERMANENT_ID, CLUSTER_BINDING_PERMANENT_ID};
 use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX, work_name};
 use common::time::{Clock as _, SystemClock, from_micro_time};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::core::TypeMeta;
 use k8s_openapi::api::core::v1::Namespace;
+use kube::core::TypeMeta;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -176,7 +177,8 @@ pub(super) async fn template(
     let works = match &bound {
         Some(bound) => works(&hub.client, bound, &mut unseen).await?,
         None if qualified == "namespaces" => {
-            works_of_namespace(&hub.client, name, &mut unseen).await?
+            // They take it into members.
+            works_named(&hub.client, work_name("Namespace", None, name), &mut unseen).await?
         }
         None => Vec::new(),
     };
@@ -185,12 +187,12 @@ pub(super) async fn template(
         true => referred(hub, &object, &known).await?,
         false => Vec::new(),
     };
-    let skips = Skips::parse("", SKIPPED_NAMESPACES)
-        .map_err(|error| CliError::new(Kind::Internal, error))?;
     let stays = match place.filter(|it| misses_namespace(&works, it)) {
         Some(place) => stays(&hub.client, place, &mut unseen).await?,
         None => false,
     };
+    let skips = Skips::parse("", SKIPPED_NAMESPACES)
+        .map_err(|error| CliError::new(Kind::Internal, error))?;
     let seen = SeenTemplate {
         now: SystemClock.now(),
         resource: qualified,
@@ -204,9 +206,9 @@ pub(super) async fn template(
             .collect(),
         works,
         referred,
+        stays,
         scripts: failing(&known, &resource.gvk, &object, bound.as_ref()),
         hub: health::not_ready(&hub.client).await,
-        stays,
         unseen: unseen.0,
         binding: bound,
         template: object,
@@ -283,7 +285,8 @@ async fn overrides(
     Ok(there)
 }
 
-/// The Works of a binding; where they may not be seen, what its status says of them.
+/// The Works of a binding, and those that go and have their names; where they may not be seen, what its status says of
+/// them.
 async fn works(client: &Client, bound: &Bound, unseen: &mut Unseen) -> Result<Vec<Work>, CliError> {
     let labels = bound.metadata.labels.iter().flatten();
     let keys = [BINDING_PERMANENT_ID, CLUSTER_BINDING_PERMANENT_ID];
@@ -296,19 +299,35 @@ async fn works(client: &Client, bound: &Bound, unseen: &mut Unseen) -> Result<Ve
         ..Scope::default()
     };
     let api: Api<Work> = Api::all(client.clone());
-    let found = unseen.or_none("Works", pages(&api, &scope).await)?;
-    Ok(found.unwrap_or_else(|| told(bound)))
+    let Some(mut found) = unseen.or_none("Works", pages(&api, &scope).await)? else {
+        return Ok(told(bound));
+    };
+    if found.len() < targets(&bound.spec).len() {
+        let resource = &bound.spec.resource;
+        let name = work_name(
+            &resource.kind,
+            resource.namespace.as_deref(),
+            &resource.name,
+        );
+        let named = works_named(client, name, unseen).await?;
+        let going = |it: &Work| it.metadata.deletion_timestamp.is_some();
+        let former = named.into_iter().filter(going);
+        let known: BTreeSet<Option<String>> =
+            found.iter().map(|it| it.metadata.uid.clone()).collect();
+        found.extend(former.filter(|it| !known.contains(&it.metadata.uid)));
+    }
+    Ok(found)
 }
 
-/// The Works that take a Namespace into members.
-async fn works_of_namespace(
+/// The Works of a name, of all clusters.
+async fn works_named(
     client: &Client,
-    name: &str,
+    name: String,
     unseen: &mut Unseen,
 ) -> Result<Vec<Work>, CliError> {
     let api: Api<Work> = Api::all(client.clone());
     let scope = Scope {
-        name: Some(work_name("Namespace", None, name)),
+        name: Some(name),
         ..Scope::default()
     };
     let found = unseen.or_none("Works", pages(&api, &scope).await)?;
@@ -352,6 +371,24 @@ fn told(bound: &Bound) -> Vec<Work> {
     each.collect()
 }
 
+/// Whether a member has not the namespace.
+fn misses_namespace(works: &[Work], namespace: &str) -> bool {
+    works.iter().any(|work| {
+        let status = work.status.as_ref();
+        let told = status.and_then(|it| conditions::get(&it.conditions, APPLIED));
+        told.is_some_and(|it| is_missing(&it.message, namespace))
+    })
+}
+
+/// Whether a namespace has the label with which it stays on the hub.
+async fn stays(client: &Client, name: &str, unseen: &mut Unseen) -> Result<bool, CliError> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let found = unseen.or_none("Namespaces", api.get_metadata_opt(name).await)?;
+    let labels = found.flatten().and_then(|it| it.metadata.labels);
+    let label = labels.and_then(|mut it| it.remove(SKIP_NAMESPACE));
+    Ok(label.is_some_and(|it| it.eq_ignore_ascii_case("true")))
+}
+
 /// Whether a member misses what a template refers to.
 fn needs_referred(works: &[Work]) -> bool {
     works.iter().any(|work| {
@@ -371,24 +408,6 @@ async fn interpreter(hub: &Hub, unseen: &mut Unseen) -> Result<Interpreter, CliE
     let found = found.unwrap_or_default();
     let named = found
         .iter()
-/// Whether a member has not the namespace.
-fn misses_namespace(works: &[Work], namespace: &str) -> bool {
-    works.iter().any(|work| {
-        let status = work.status.as_ref();
-        let told = status.and_then(|it| conditions::get(&it.conditions, APPLIED));
-        told.is_some_and(|it| is_missing(&it.message, namespace))
-    })
-}
-
-/// Whether a namespace has the label with which it stays on the hub.
-async fn stays(client: &Client, name: &str, unseen: &mut Unseen) -> Result<bool, CliError> {
-    let api: Api<Namespace> = Api::all(client.clone());
-    let found = unseen.or_none("Namespaces", api.get_metadata_opt(name).await)?;
-    let labels = found.flatten().and_then(|it| it.metadata.labels);
-    let label = labels.and_then(|mut it| it.remove(SKIP_NAMESPACE));
-    Ok(label.is_some_and(|it| it.eq_ignore_ascii_case("true")))
-}
-
         .map(|it| (it.metadata.name.as_deref().unwrap_or_default(), &it.spec));
     let customized = Arc::new(Customizations::new(named));
     Ok(Interpreter::new(

@@ -1,7 +1,7 @@
 //! What is said of each failure: the link, the cause, and the commands.
 
 use super::seeds::{
-    cluster, condition, diagnosed, healthy, now, policy, refers_to, refused, running,
+    applied, cluster, condition, diagnosed, healthy, now, policy, refers_to, refused, running,
     spec, stopped, unclaimed, unplaced, work,
 };
 use crate::explain::template::{Seen, explain};
@@ -535,6 +535,19 @@ pub(super) fn failures() -> Vec<Failure> {
             C::Lazy,
             None,
             r#"patch pp/web --type=merge -p '{"spec":{"activationPreference":null}}'"#,
+        ),
+        case(
+            "a former Work that cannot go",
+            edited(healthy(), |it| {
+                let waits = "Deletion waits for: ConfigMap shop/web";
+                let told = condition("Degraded", "True", "DeletionBlocked", waits);
+                it.works[1] = work("m2", &[applied(), told], &json!({}));
+                it.works[1].metadata.deletion_timestamp = Some(common::time::to_time(now()));
+            }),
+            S::Work,
+            C::Deleting,
+            None,
+            "kubectl -n karmada-es-m2 describe work web-1",
         ),
         case(
             "no answer",
