@@ -65,31 +65,55 @@ async fn delete(args: DeleteArgs, output: &Output) -> Result<(), CliError> {
         .collect::<Result<Vec<_>, _>>()?;
     let (client, _) = args.connect.connect("cli token").await?;
     let secrets: Api<Secret> = Api::namespaced(client, TOKEN_NAMESPACE);
-    for id in ids {
-        let name = secret_name(&id);
-        let found = secrets.get_opt(&name).await;
-        let found = found.map_err(|e| CliError::api(format!("failed to get token {id:?}"), e))?;
-        let Some(secret) = found else {
-            let message = format!("there is no token {id:?}");
-            return Err(CliError::message(Kind::NotFound, message)
-                .hint("List the tokens by `towline token list`."));
-        };
-        if matches!(Token::read(&secret), Err(Unusable::NotOurs)) {
-            let message = format!("token {id:?} was not made by Towline");
-            return Err(CliError::message(Kind::Denied, message).hint(format!(
-                "Delete Secret {TOKEN_NAMESPACE}/{name} by kubectl if you mean it."
-            )));
-        }
-        let deleted = secrets
-            .delete(&name, &kube::api::DeleteParams::default())
-            .await;
-        deleted.map_err(|e| CliError::api(format!("failed to delete token {id:?}"), e))?;
-        output.print_done(
-            args.output,
-            &[Done::new(format!("secret/{name}"), "deleted")],
-        )?;
+    let (done, mut failed) = delete_each(&secrets, &ids).await;
+    let last = failed.pop();
+    if last.is_none() || !done.is_empty() {
+        output.print_done(args.output, &done)?;
     }
-    Ok(())
+    for error in &failed {
+        output.note(error.to_string());
+    }
+    last.map_or(Ok(()), Err)
+}
+
+/// What was deleted, and what failed: a wrong id leaves none of the others usable.
+async fn delete_each(secrets: &Api<Secret>, ids: &[String]) -> (Vec<Done>, Vec<CliError>) {
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    for id in ids {
+        match delete_one(secrets, id).await {
+            Ok(one) => done.push(one),
+            Err(error) => {
+                let is_away = error.kind == Kind::Unavailable;
+                failed.push(error);
+                if is_away {
+                    break;
+                }
+            }
+        }
+    }
+    (done, failed)
+}
+
+async fn delete_one(secrets: &Api<Secret>, id: &str) -> Result<Done, CliError> {
+    let name = secret_name(id);
+    let found = secrets.get_opt(&name).await;
+    let found = found.map_err(|e| CliError::api(format!("failed to get token {id:?}"), e))?;
+    let Some(secret) = found else {
+        let message = format!("there is no token {id:?}");
+        return Err(CliError::message(Kind::NotFound, message)
+            .hint("List the tokens by `towline token list`."));
+    };
+    if matches!(Token::read(&secret), Err(Unusable::NotOurs)) {
+        let message = format!("token {id:?} was not made by Towline");
+        return Err(CliError::message(Kind::Denied, message).hint(format!(
+            "Delete Secret {TOKEN_NAMESPACE}/{name} by kubectl if you mean it."
+        )));
+    }
+    let deleted = secrets
+        .delete(&name, &kube::api::DeleteParams::default())
+        .await;
+    deleted.map_err(|e| CliError::api(format!("failed to delete token {id:?}"), e))?;
+    Ok(Done::new(format!("secret/{name}"), "deleted"))
 }
 
 /// The id in an id or a whole token. The text is never repeated: it may hold a secret.
@@ -107,7 +131,55 @@ fn parse_id(text: &str) -> Result<String, CliError> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_id;
+    use super::*;
+    use crate::token_secret::TOKEN_TYPE;
+    use kube::client::Body;
+    use serde_json::json;
+    use std::convert::Infallible;
+
+    /// A hub on which the token of this name alone is unknown.
+    fn hub_without(unknown: &'static str) -> Api<Secret> {
+        let service = tower::service_fn(move |request: http::Request<Body>| async move {
+            let known = !request.uri().path().ends_with(unknown);
+            let answer = match known {
+                true => {
+                    json!({"apiVersion": "v1", "kind": "Secret", "type": TOKEN_TYPE,
+                    "metadata": {"name": "bootstrap-token-abc123"},
+                    // "true", and the group among others.
+                    "data": {"usage-bootstrap-authentication": "dHJ1ZQ==",
+                        "auth-extra-groups": "YSwgc3lzdGVtOmJvb3RzdHJhcHBlcnM6dG93bGluZQ=="}})
+                }
+                false => {
+                    json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
+                    "message": "not found"})
+                }
+            };
+            let answer = http::Response::builder()
+                .status(if known { 200 } else { 404 })
+                .body(Body::from(answer.to_string().into_bytes()));
+            Ok::<_, Infallible>(answer.expect("an answer"))
+        });
+        Api::namespaced(kube::Client::new(service, "default"), TOKEN_NAMESPACE)
+    }
+
+    #[tokio::test]
+    async fn a_wrong_id_leaves_no_other_token() {
+        let ids = ["abc123", "nosuch", "def456"].map(str::to_owned);
+        let (done, failed) = delete_each(&hub_without("nosuch"), &ids).await;
+        let [error] = &failed[..] else {
+            panic!("{failed:?}");
+        };
+        let done: Vec<&str> = done.iter().map(|it| it.object.as_str()).collect();
+        assert_eq!(
+            done,
+            [
+                "secret/bootstrap-token-abc123",
+                "secret/bootstrap-token-def456"
+            ]
+        );
+        assert_eq!(error.kind, Kind::NotFound);
+        assert!(error.to_string().contains("nosuch"), "{error}");
+    }
 
     #[test]
     fn ids_and_whole_tokens_are_understood() {
