@@ -9,6 +9,7 @@ use crate::tls;
 use kube::Config;
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use serde::Deserialize as _;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// What is wrong with a kubeconfig.
@@ -51,15 +52,33 @@ pub fn read_kubeconfig(path: Option<&Path>) -> Result<Option<Kubeconfig>, Error>
         .filter(|path| !path.as_os_str().is_empty())
         .collect();
     if !listed.is_empty() {
-        let all = listed.iter().try_fold(Kubeconfig::default(), |all, path| {
-            merge(path, all, read(path)?)
-        });
-        return all.map(Some);
+        return together(&listed).map(Some);
     }
     match std::env::home_dir().map(|home| home.join(".kube/config")) {
         Some(path) if path.exists() => read(&path).map(Some),
         _ => Ok(None),
     }
+}
+
+/// What several files say together. Those that are not there say nothing, as to kubectl, but for all of them.
+fn together(listed: &[PathBuf]) -> Result<Kubeconfig, Error> {
+    let mut all = None;
+    let mut missing = std::io::Error::from(ErrorKind::NotFound);
+    for path in listed {
+        match read(path) {
+            Err(Error::Kubeconfig(_, KubeconfigError::Read(error)))
+                if error.kind() == ErrorKind::NotFound =>
+            {
+                missing = error;
+            }
+            next => all = Some(merge(path, all.unwrap_or_default(), next?)?),
+        }
+    }
+    let named = || {
+        let names: Vec<String> = listed.iter().map(|it| it.display().to_string()).collect();
+        names.join(", ")
+    };
+    all.ok_or_else(|| Error::Kubeconfig(named(), KubeconfigError::Read(missing)))
 }
 
 fn read(path: &Path) -> Result<Kubeconfig, Error> {
@@ -248,6 +267,26 @@ users:
         let text = WHOLE.replace("{certificate", "{server: 'https://three', certificate");
         let wrong = config(&parsed(&text), "d").expect_err("no certificate");
         assert!(matches!(wrong, KubeconfigError::Authority(_)));
+    }
+
+    #[test]
+    fn files_of_a_list_that_are_not_there_say_nothing() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (there, gone, none) = (
+            dir.path().join("there"),
+            dir.path().join("gone"),
+            dir.path().join("none"),
+        );
+        std::fs::write(&there, "current-context: a\n").expect("written");
+        let all = together(&[gone.clone(), there.clone(), none.clone()]).expect("one is there");
+        assert_eq!(all.current_context.as_deref(), Some("a"));
+        let error = together(&[gone.clone(), none.clone()]).expect_err("none is there");
+        let text = crate::errors::chain(&error).to_string();
+        for path in [&gone, &none] {
+            assert!(text.contains(&path.display().to_string()), "{text}");
+        }
+        std::fs::write(&gone, "clusters: 3\n").expect("written");
+        together(&[gone, there]).expect_err("what is there and no kubeconfig is told");
     }
 
     #[test]
