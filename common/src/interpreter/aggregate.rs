@@ -34,7 +34,9 @@ pub fn aggregate(gvk: &Gvk, template: &Value, items: &[AggregatedStatusItem]) ->
         ("apps", "v1", "DaemonSet") => counters::daemon_set(&seen),
         ("apps", "v1", "StatefulSet") => counters::stateful_set(&seen),
         ("policy", "v1", "PodDisruptionBudget") => counters::disruption_budget(&seen),
-        ("autoscaling", "v2", "HorizontalPodAutoscaler") => counters::autoscaler(&seen),
+        ("autoscaling", version, "HorizontalPodAutoscaler") => {
+            counters::autoscaler(&seen, version == "v1")
+        }
         ("", "v1", "Service") => addresses::service(&seen)?,
         ("networking.k8s.io", "v1", "Ingress") => addresses::ingress(&seen),
         ("batch", "v1", "Job") => jobs::job(&seen)?,

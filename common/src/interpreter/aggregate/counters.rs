@@ -116,13 +116,13 @@ pub(super) fn disruption_budget(seen: &Seen<'_>) -> Status {
     status
 }
 
-pub(super) fn autoscaler(seen: &Seen<'_>) -> Status {
+pub(super) fn autoscaler(seen: &Seen<'_>, shows_zero: bool) -> Status {
     let mut status = Status::new();
     set(
         &mut status,
         "currentReplicas",
         seen.sum("currentReplicas"),
-        false,
+        shows_zero,
     );
     set(
         &mut status,

@@ -113,15 +113,21 @@ fn budgets_and_autoscalers_keep_nothing_else() {
         json!({"currentReplicas": 1, "desiredReplicas": 2}),
         json!({"currentReplicas": 4}),
     ];
+    for version in ["autoscaling/v1", "autoscaling/v2"] {
+        let got = of(version, "HorizontalPodAutoscaler", before.clone(), &scalers);
+        let want = json!({"currentReplicas": 5, "desiredReplicas": 2});
+        assert_eq!(got, Some(want), "{version}");
+    }
+    // v1 alone shows a zero of both.
     let got = of(
-        "autoscaling/v2",
+        "autoscaling/v1",
         "HorizontalPodAutoscaler",
-        before,
-        &scalers,
+        json!({}),
+        &[json!({})],
     );
     assert_eq!(
         got,
-        Some(json!({"currentReplicas": 5, "desiredReplicas": 2}))
+        Some(json!({"currentReplicas": 0, "desiredReplicas": 0}))
     );
 }
 
@@ -380,7 +386,6 @@ fn other_kinds_have_no_rule() {
     for (version, kind) in [
         ("v1", "ConfigMap"),
         ("batch/v1beta1", "CronJob"),
-        ("autoscaling/v1", "HorizontalPodAutoscaler"),
         ("example.org/v1", "Widget"),
     ] {
         assert_eq!(
@@ -398,12 +403,13 @@ fn a_null_says_nothing() {
     assert!(!is_same(&json!({"a": 1}), &json!({"a": 2})));
 }
 
-const KINDS: [(&str, &str); 13] = [
+const KINDS: [(&str, &str); 14] = [
     ("apps/v1", "Deployment"),
     ("apps/v1", "ReplicaSet"),
     ("apps/v1", "DaemonSet"),
     ("apps/v1", "StatefulSet"),
     ("policy/v1", "PodDisruptionBudget"),
+    ("autoscaling/v1", "HorizontalPodAutoscaler"),
     ("autoscaling/v2", "HorizontalPodAutoscaler"),
     ("v1", "Service"),
     ("networking.k8s.io/v1", "Ingress"),
