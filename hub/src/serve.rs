@@ -394,7 +394,9 @@ mod tests {
     mod stuck;
 
     use super::*;
+    use crate::apiserver::store::{self, Store};
     use clap::Parser as _;
+    use std::collections::BTreeSet;
 
     #[derive(Debug, clap::Parser)]
     struct Cli {
@@ -440,5 +442,30 @@ mod tests {
         std::fs::remove_file(dir.path().join("hub.db-wal")).expect("removed");
         write(DATABASE, "x");
         assert!(!has_lost_database(dir.path()), "both are there");
+    }
+
+    #[tokio::test]
+    async fn objects_without_keys_are_not_given_others() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let options = || Options {
+            data_dir: dir.path().to_owned(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            names: BTreeSet::new(),
+            certificate_lifetime: chrono::Duration::days(1),
+            address: String::new(),
+            key_file: None,
+            audit_log: None,
+            strangers_of_address: STRANGERS_OF_ADDRESS,
+            busy: None,
+        };
+        let begin = || Running::begin(options(), AdminState::default(), Env::system());
+        // A first start that was killed before it made keys.
+        let opened = Store::open(dir.path(), store::Options::default());
+        opened.expect("opens").close().await;
+        begin().await.expect("begins").end().await;
+        std::fs::remove_dir_all(dir.path().join(FOLDER)).expect("removed");
+        let text = begin().await.err().expect("refused").to_string();
+        assert!(text.contains("its keys in pki are gone"), "{text}");
+        assert!(!dir.path().join(FOLDER).exists(), "others were made");
     }
 }

@@ -57,6 +57,11 @@ impl Keys {
         })
     }
 
+    /// Whether a data directory has something of an authority, with which [`Keys::open`] makes none.
+    pub fn has_authority(data_dir: &Path) -> Result<bool, Error> {
+        authority::Authorities::is_in(&data_dir.join(FOLDER))
+    }
+
     /// Reads the keys of a data directory that has them.
     pub fn existing(data_dir: &Path) -> Result<Self, Error> {
         let folder = data_dir.join(FOLDER);

@@ -13,7 +13,7 @@ use super::control::Busy;
 use super::error::ApiError;
 use super::http::listener::listen;
 use super::http::router::Router;
-use super::keys::{self, Keys};
+use super::keys::{self, FOLDER, Keys};
 use super::store::{self, Store};
 use assembled::Tasks;
 use common::admin::AdminState;
@@ -39,6 +39,15 @@ pub enum Error {
     /// A key or certificate cannot be read or made.
     #[error(transparent)]
     Keys(#[from] keys::Error),
+    /// The objects are there, the keys are not.
+    #[error(
+        "{dir} holds the objects of a hub, but its keys in {FOLDER} are gone, and with others every agent and every \
+         kubeconfig would be a stranger's. Put the folder back; or restore a backup, which has it, into another \
+         directory (towline-hub restore), and serve that or copy its {FOLDER} from there; or begin an empty hub in \
+         another directory: agents have to be registered again, and nothing in their members is deleted",
+        dir = .0.display()
+    )]
+    NoKeys(PathBuf),
     /// The audit log cannot be written.
     #[error("failed to open the audit log ({to:?})")]
     Audit {
@@ -148,6 +157,10 @@ async fn open(options: &Options, admin: AdminState, env: Env) -> Result<Foundati
         let registry = admin.registry.lock();
         let mut registry = registry.unwrap_or_else(PoisonError::into_inner);
         store::metrics::register(&mut registry, &store, &dir);
+    }
+    // A first start makes them before any object.
+    if !store.is_empty() && !Keys::has_authority(&dir)? {
+        return Err(Error::NoKeys(dir));
     }
     let keys = Keys::open(&dir, &env.clock)?;
     let audit_log = Destination::of(options.audit_log.as_deref(), &dir);

@@ -209,6 +209,12 @@ impl Store {
         self.inner.shared.read().revision
     }
 
+    /// Whether there is no object at all, as before the first start.
+    pub fn is_empty(&self) -> bool {
+        let state = self.inner.shared.read();
+        state.resources.values().all(|one| one.table.is_empty())
+    }
+
     /// One object as it is now.
     pub fn get(&self, resource: &str, key: &Key) -> Option<Arc<Stored>> {
         self.inner.shared.read().get(resource, key)

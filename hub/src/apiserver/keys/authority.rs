@@ -107,6 +107,12 @@ pub enum Step {
 }
 
 impl Authorities {
+    /// Whether a folder has something of one.
+    pub fn is_in(folder: &Path) -> Result<bool, Error> {
+        Ok(files::read(&folder.join(BUNDLE))?.is_some()
+            || files::read(&folder.join(KEY))?.is_some())
+    }
+
     /// Reads the authorities in a folder, or makes the first one.
     pub fn open(folder: &Path, now: DateTime<Utc>) -> Result<Self, Error> {
         if files::read(&folder.join(BUNDLE))?.is_none() {
