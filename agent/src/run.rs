@@ -527,21 +527,12 @@ impl Candidacy {
     /// Says why we do not lead.
     fn tell(&self, standing: &Standing) {
         let (namespace, name) = (&self.place, names::AGENT_NAME);
-        match standing {
-            Standing::Unknown | Standing::Leads => {}
-            Standing::Follows(holder) => {
-                tracing::info!(holder, "another replica is at work; waiting");
-            }
-            Standing::Failing(problem) if problem.code() == Some(404) => tracing::error!(
-                %problem,
-                "the agent's Lease {namespace}/{name} cannot be made in the member: make the namespace \
-                 (kubectl create namespace {namespace}), or name another one with --namespace; trying again"
+        standing.tell(
+            &format!("the agent's Lease {namespace}/{name} in the member"),
+            &format!(
+                "make the namespace (kubectl create namespace {namespace}), or name another one with --namespace"
             ),
-            Standing::Failing(problem) => tracing::warn!(
-                %problem,
-                "the agent's Lease {namespace}/{name} in the member cannot be read or written; trying again"
-            ),
-        }
+        );
     }
 
     /// Waits until this replica does not lead any more.

@@ -161,6 +161,25 @@ pub enum Standing {
     Failing(Problem),
 }
 
+impl Standing {
+    /// Says in the log why we do not lead. `lease` is the Lease in words, `prepare` what to do where there is no place for
+    /// it.
+    pub fn tell(&self, lease: &str, prepare: &str) {
+        match self {
+            Self::Unknown | Self::Leads => {}
+            Self::Follows(holder) => {
+                tracing::info!(holder, "another replica is at work; waiting");
+            }
+            Self::Failing(problem) if problem.code() == Some(404) => {
+                tracing::error!(%problem, "{lease} cannot be made: {prepare}; trying again");
+            }
+            Self::Failing(problem) => {
+                tracing::warn!(%problem, "{lease} cannot be read or written; trying again");
+            }
+        }
+    }
+}
+
 /// An election that runs.
 #[derive(Debug)]
 pub struct Running {

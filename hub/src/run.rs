@@ -26,28 +26,34 @@ use crate::controller::rights::Rights;
 use crate::controller::scheduler::{Placing, Scheduler};
 use crate::controller::taint_policy::TaintPolicies;
 use crate::install::repair::{Known, Repair};
+use crate::install::{MARKER, is_built_in};
 use crate::liveness::Signs;
 use crate::world::{Sizes, World};
 use common::admin::{self, AdminState, Check};
-use common::client::{self, ClientOptions, kubeconfig_client};
+use common::client::{self, ClientOptions, classify, kubeconfig_client};
 use common::controller::{Controller, Metrics, Reconcile};
 use common::env::Env;
-use common::leader::{self, Election};
+use common::leader::{self, Election, Standing};
 use common::names::SYSTEM_NAMESPACE;
 use common::signal;
-use kube::Client;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::{self, JoinSet};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Deadline of a request; watches have their own.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long what is under way may take at the end of a term.
 const END_WITHIN: Duration = Duration::from_secs(10);
+/// How long until an API server that did not answer is asked again, before the election begins.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Name of the Lease of the election.
 const LEASE: &str = "towline-hub";
 /// Requests of agents judged at once.
@@ -70,6 +76,13 @@ pub enum Error {
     /// Health and metrics.
     #[error(transparent)]
     Serve(#[from] admin::Error),
+    /// The API server has controllers of its own.
+    #[error(
+        "this API server is that of `towline-hub serve`, which runs the controllers itself; a second set of them would \
+         undo what the first does. Name the kubeconfig of another API server by --kubeconfig; beside `serve` there is \
+         nothing to run"
+    )]
+    BuiltIn,
     /// A part that never ends did.
     #[error("the hub's {0} ended unexpectedly; this is a defect")]
     Part(&'static str),
@@ -159,6 +172,7 @@ impl InProcess {
         leading: &signal::Receiver<bool>,
         shutdown: &CancellationToken,
     ) -> Result<(), Error> {
+        self.0.leading.ok();
         self.0.terms("another", near, leading, shutdown).await
     }
 }
@@ -225,6 +239,10 @@ struct Hub {
 
 impl Hub {
     async fn live(&self, identity: &str, shutdown: &CancellationToken) -> Result<(), Error> {
+        match shutdown.run_until_cancelled(self.refuse_built_in()).await {
+            Some(answered) => answered?,
+            None => return Ok(()),
+        }
         let Some(election) = self.config.election else {
             self.leading.ok();
             let known = Known::default();
@@ -242,6 +260,8 @@ impl Hub {
         };
         let stop = CancellationToken::new();
         let running = leader::run(election, client, self.env.clone(), stop.clone());
+        let shown = show_standing(running.standing, self.leading.clone());
+        let _shown = AbortOnDropHandle::new(tokio::spawn(shown));
         let (leading, ending) = (running.leading.clone(), shutdown.child_token());
         let terms = self.terms(identity, running.near, &running.leading, &ending);
         let ended = self.reached(identity, leading, ending.clone(), terms);
@@ -255,6 +275,32 @@ impl Hub {
             tracing::warn!("the lease was not released; another hub waits for it to run out");
         }
         ended
+    }
+
+    /// Asks the API server until it answers, and fails when it is the built-in one.
+    async fn refuse_built_in(&self) -> Result<(), Error> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
+        let mut told = None;
+        loop {
+            let problem = match maps.get_opt(MARKER).await {
+                Ok(marker) if marker.as_ref().is_some_and(is_built_in) => {
+                    return Err(Error::BuiltIn);
+                }
+                Ok(_) => return Ok(()),
+                Err(error) => classify(&error),
+            };
+            // What needs it says so itself.
+            if problem.code() == Some(403) {
+                return Ok(());
+            }
+            if told.as_ref() != Some(&problem) {
+                tracing::warn!(%problem, "the hub's API server does not answer; trying again");
+                self.leading
+                    .fail(format!("the hub's API server does not answer: {problem}"));
+                told = Some(problem);
+            }
+            sleep(ASK_AGAIN).await;
+        }
     }
 
     /// Has members be reached by this replica, if that is asked for, while something else goes on until `stop`.
@@ -296,7 +342,6 @@ impl Hub {
     ) -> Result<(), Error> {
         loop {
             // A hub that stands by is ready: it would take over, and prove the policies then.
-            self.leading.ok();
             self.policies.ok();
             tokio::select! {
                 biased;
@@ -489,6 +534,31 @@ impl Hub {
             R::NAME,
             controller.run(metrics, self.env.chance.clone(), stop),
         );
+    }
+}
+
+/// Says why this hub does not lead, and shows on /readyz whether it could: it has read the Lease.
+async fn show_standing(mut standing: signal::Receiver<Standing>, check: Check) {
+    let mut has_read = false;
+    loop {
+        let now = standing.borrow_and_update().clone();
+        now.tell(
+            &format!("the hub's Lease {SYSTEM_NAMESPACE}/{LEASE}"),
+            "run `towline init`",
+        );
+        match now {
+            Standing::Leads | Standing::Follows(_) => {
+                has_read = true;
+                check.ok();
+            }
+            Standing::Failing(problem) if !has_read => {
+                check.fail(format!("the Lease cannot be read or written: {problem}"));
+            }
+            Standing::Failing(_) | Standing::Unknown => {}
+        }
+        if standing.changed().await.is_err() {
+            return;
+        }
     }
 }
 
