@@ -112,6 +112,12 @@ impl Guarded {
     }
 }
 
+/// Whether anything below this key of a manifest is looked at here.
+pub fn looks_at(key: &str) -> bool {
+    let mut paths = FIELDS.iter().chain(&RIGHTS).chain(&MAPS);
+    paths.any(|path| path.split('/').nth(1) == Some(key))
+}
+
 fn gives_rights(manifest: &Value) -> bool {
     let version = manifest.get("apiVersion").and_then(Value::as_str);
     let group = version.and_then(|version| version.split_once('/'));
@@ -163,6 +169,16 @@ mod tests {
         let mut after = manifest();
         after["metadata"]["labels"]["notkarmada.io/x"] = json!("1");
         assert_eq!(Guarded::of(&manifest()).check(&after), Ok(()));
+    }
+
+    #[test]
+    fn what_is_looked_at_is_known_by_its_first_key() {
+        for key in ["apiVersion", "kind", "metadata", "roleRef", "rules"] {
+            assert!(looks_at(key), "{key}");
+        }
+        for key in ["data", "spec", "name", ""] {
+            assert!(!looks_at(key), "{key}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Pure. Cluster policies come first; namespaced ones are then chosen by the labels that these left. Within each,
 //! the most specific and last name wins, and every rule of a policy that is for the cluster is applied in order.
 
+mod budget;
 pub mod cluster;
 mod containers;
 mod document;
@@ -14,6 +15,7 @@ mod select;
 mod tests;
 mod yaml;
 
+pub use budget::TooMuch;
 pub use common::interpreter::guard::Forbidden;
 pub(crate) use common::interpreter::guard::is_of_the_system;
 pub use containers::PredicateError;
@@ -22,6 +24,7 @@ pub use image::ImageError;
 pub use patch::PatchError;
 pub use yaml::YamlError;
 
+use budget::{Budget, MEMBER};
 use cluster::ClusterFacts;
 use common::api::override_policy::{
     LabelAnnotationOverrider, OverrideSpec, OverriderOperator, Overriders,
@@ -29,6 +32,7 @@ use common::api::override_policy::{
 use common::api::policy::ClusterAffinity;
 use common::interpreter::guard::Guarded;
 use document::Node;
+use field::Opened;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use patch::Operation;
 use select::{Interest, Rank, Subject};
@@ -84,6 +88,9 @@ pub enum Cause {
     /// The result is one that no override may bring about.
     #[error(transparent)]
     Forbidden(#[from] Forbidden),
+    /// All overrides together do too much.
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
     /// What it wants is not known.
     #[error("it cannot be read: {0}; write it anew as its kind describes it")]
     Unreadable(String),
@@ -146,13 +153,27 @@ impl<'a> Overrides<'a> {
         cluster: &ClusterFacts<'_>,
     ) -> Result<Applied<'a>, OverrideError> {
         let guarded = Guarded::of(manifest);
-        let of_cluster = apply_all(&self.cluster, manifest, cluster, &guarded)?;
+        let mut progress = Progress {
+            opened: Opened::default(),
+            budget: Budget::new(),
+        };
+        let of_cluster = apply_all(&self.cluster, manifest, cluster, &guarded, &mut progress)?;
         let guarded = guarded.with_rights(manifest);
+        let namespaced = apply_all(&self.namespaced, manifest, cluster, &guarded, &mut progress)?;
+        progress.opened.close(manifest);
         Ok(Applied {
             cluster: of_cluster,
-            namespaced: apply_all(&self.namespaced, manifest, cluster, &guarded)?,
+            namespaced,
         })
     }
+}
+
+/// What all rules for one cluster share.
+#[derive(Debug)]
+struct Progress {
+    /// Texts that the rule before left open.
+    opened: Opened,
+    budget: Budget,
 }
 
 impl Applied<'_> {
@@ -180,6 +201,7 @@ fn apply_all<'a>(
     manifest: &mut Value,
     cluster: &ClusterFacts<'_>,
     guarded: &Guarded,
+    progress: &mut Progress,
 ) -> Result<Vec<(&'a str, &'a Overriders)>, OverrideError> {
     let ranked = |candidate| Some((Candidate::rank(candidate, manifest)?, candidate));
     let mut chosen: Vec<(Rank, &Candidate<'a>)> = candidates.iter().filter_map(ranked).collect();
@@ -197,7 +219,7 @@ fn apply_all<'a>(
             if target.is_some_and(|target| !cluster::matches(target, cluster)) {
                 continue;
             }
-            apply_one(manifest, overriders, &rule)
+            apply_one(manifest, overriders, &rule, progress)
                 .and_then(|()| match guarded.check(manifest) {
                     Ok(()) => Ok(()),
                     Err(forbidden) => Err((rule, forbidden.into())),
@@ -250,17 +272,24 @@ fn apply_one(
     manifest: &mut Value,
     overriders: &Overriders,
     rule: &str,
+    progress: &mut Progress,
 ) -> Result<(), (String, Cause)> {
+    let Progress { opened, budget } = progress;
+    let too_much = |error: TooMuch| (rule.to_owned(), error.into());
+    budget.spend(marks(manifest) * MEMBER).map_err(too_much)?;
+    if touches_texts(overriders) {
+        opened.close(manifest);
+    }
     let at = |list: &str, index: usize| format!("{rule}.{list}[{index}]");
     for (index, overrider) in overriders.image_overrider.iter().enumerate() {
-        containers::change_images(manifest, overrider)
+        containers::change_images(manifest, overrider, budget)
             .map_err(|error| (at("imageOverrider", index), error.into()))?;
     }
     for overrider in &overriders.command_overrider {
-        containers::change_words(manifest, "command", overrider);
+        containers::change_words(manifest, "command", overrider, budget).map_err(too_much)?;
     }
     for overrider in &overriders.args_overrider {
-        containers::change_words(manifest, "args", overrider);
+        containers::change_words(manifest, "args", overrider, budget).map_err(too_much)?;
     }
     for overrider in &overriders.labels_overrider {
         change_texts(manifest, "labels", overrider);
@@ -269,19 +298,42 @@ fn apply_one(
         change_texts(manifest, "annotations", overrider);
     }
     for (index, overrider) in overriders.field_overrider.iter().enumerate() {
-        field::apply(manifest, overrider)
+        opened
+            .change(manifest, overrider, budget)
             .map_err(|error| (at("fieldOverrider", index), error.into()))?;
     }
     if !overriders.plaintext.is_empty() {
+        opened.close(manifest);
         let mut document = Node::Leaf(manifest.take());
         patch::apply(
             &mut document,
             overriders.plaintext.iter().map(Operation::from),
+            budget,
         )
         .map_err(|error| (format!("{rule}.plaintext"), error.into()))?;
         *manifest = document.into_value();
     }
+    opened.close_guarded(manifest);
     Ok(())
+}
+
+/// Whether it may look into texts, or change them, other than by their documents. Those of labels and annotations
+/// never stay open from one rule to the next.
+fn touches_texts(overriders: &Overriders) -> bool {
+    !overriders.image_overrider.is_empty()
+        || !overriders.command_overrider.is_empty()
+        || !overriders.args_overrider.is_empty()
+}
+
+/// How much is held after each rule against what it was before.
+fn marks(manifest: &Value) -> usize {
+    let count = |name: &str| match manifest.get("metadata").and_then(|it| it.get(name)) {
+        Some(Value::Object(members)) => members.len(),
+        Some(Value::Array(items)) => items.len(),
+        _ => 0,
+    };
+    let names = ["labels", "annotations", "ownerReferences", "finalizers"];
+    names.into_iter().map(count).sum()
 }
 
 /// Changes the labels or annotations of the object itself.

@@ -3,10 +3,12 @@
 //!
 //! Pure. Unlike Karmada's, they know init containers and CronJobs.
 
+use super::budget::{Budget, MEMBER, TooMuch};
 use super::image::{self, ImageError};
 use super::patch::unescaped;
 use common::api::override_policy::{CommandArgsOverrider, CommandOperator, ImageOverrider};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 /// Why the image at a path cannot be changed; Karmada's texts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,16 +52,22 @@ pub enum PredicateError {
     /// What is there is no image, or would not be one any more.
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// All overrides together do too much.
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
 }
 
 /// Changes one part of the image at the overrider's path, or of every image.
 pub(super) fn change_images(
     manifest: &mut Value,
     overrider: &ImageOverrider,
+    budget: &Budget,
 ) -> Result<(), PredicateError> {
-    let change = |image: &mut Value| -> Result<(), ImageError> {
+    let change = |image: &mut Value| -> Result<(), PredicateError> {
+        let before = image.as_str().unwrap_or_default();
+        budget.spend(before.len())?;
         *image = image::changed(
-            image.as_str().unwrap_or_default(),
+            before,
             overrider.component,
             overrider.operator,
             overrider.value.as_deref().unwrap_or_default(),
@@ -71,7 +79,7 @@ pub(super) fn change_images(
         if is_secret(manifest) {
             return Err(PredicateError::Secret);
         }
-        return Ok(change(image_at(manifest, &predicate.path)?)?);
+        return change(image_at(manifest, &predicate.path)?);
     }
     for container in containers(manifest) {
         change(container.entry("image").or_insert(Value::Null))?;
@@ -84,11 +92,14 @@ pub(super) fn change_words(
     manifest: &mut Value,
     field: &'static str,
     overrider: &CommandArgsOverrider,
-) {
+    budget: &Budget,
+) -> Result<(), TooMuch> {
+    let values: BTreeSet<&str> = overrider.value.iter().map(String::as_str).collect();
     let is_named = |container: &Map<String, Value>| {
         container.get("name").and_then(Value::as_str) == Some(&overrider.container_name)
     };
     for container in containers(manifest) {
+        budget.spend(0)?;
         if !is_named(container) {
             continue;
         }
@@ -97,17 +108,15 @@ pub(super) fn change_words(
             *words = Value::Array(Vec::new());
         }
         let Value::Array(words) = words else { continue };
+        budget.spend((words.len() + values.len()) * MEMBER)?;
         match overrider.operator {
             CommandOperator::Add => words.extend(overrider.value.iter().cloned().map(Value::from)),
-            CommandOperator::Remove => words.retain(|word| {
-                let word = word.as_str();
-                !overrider
-                    .value
-                    .iter()
-                    .any(|gone| Some(gone.as_str()) == word)
-            }),
+            CommandOperator::Remove => {
+                words.retain(|word| !word.as_str().is_some_and(|word| values.contains(word)));
+            }
         }
     }
+    Ok(())
 }
 
 fn is_secret(manifest: &Value) -> bool {
@@ -188,7 +197,8 @@ mod tests {
     fn images(kind: &str, spec: Value, overrider: Value) -> Result<Value, String> {
         let mut manifest = json!({"apiVersion": "x/v1", "kind": kind, "spec": spec});
         let overrider = serde_json::from_value(overrider).expect("an overrider");
-        change_images(&mut manifest, &overrider).map_err(|error| error.to_string())?;
+        change_images(&mut manifest, &overrider, &Budget::new())
+            .map_err(|error| error.to_string())?;
         Ok(manifest["spec"].take())
     }
 
@@ -281,7 +291,7 @@ mod tests {
         let of =
             |kind: &str| json!({"apiVersion": "v1", "kind": kind, "data": {"key": "UEFTUw=="}});
         let told = |kind: &str| {
-            change_images(&mut of(kind), &overrider)
+            change_images(&mut of(kind), &overrider, &Budget::new())
                 .expect_err("no image")
                 .to_string()
         };
@@ -326,7 +336,7 @@ mod tests {
             let mut manifest = json!({"kind": "Pod", "spec": spec});
             let overrider = json!({"containerName": name, "operator": operator, "value": value});
             let overrider = serde_json::from_value(overrider).expect("an overrider");
-            change_words(&mut manifest, "args", &overrider);
+            change_words(&mut manifest, "args", &overrider, &Budget::new()).expect("little");
             let mut wanted = json!({"kind": "Pod", "spec": spec});
             wanted.pointer_mut(&format!("/spec{at}")).expect("there")["args"] = want;
             assert_eq!(manifest, wanted, "{name} {operator}");
@@ -337,7 +347,9 @@ mod tests {
             &mut manifest,
             "command",
             &serde_json::from_value(absent).expect("one"),
-        );
+            &Budget::new(),
+        )
+        .expect("little");
         assert_eq!(manifest, json!({"kind": "Pod", "spec": spec}));
     }
 }

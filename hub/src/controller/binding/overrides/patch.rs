@@ -3,6 +3,7 @@
 //! Pure. A document is opened only where a path leads, so that what nobody touches keeps its order, and its
 //! numbers as they are written. Errors have Karmada's texts.
 
+use super::budget::{Budget, PASSED, TooMuch};
 use super::document::{Leaf, Node};
 use common::api::override_policy::{DocumentPatch, OverriderOperator, PlaintextOverrider};
 use serde_json::Value;
@@ -78,20 +79,24 @@ pub enum PatchError {
     /// The result would be too deep.
     #[error("{0:?} would make the document deeper than {MOST_DEEP} levels")]
     Deep(String),
+    /// All overrides together do too much.
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
 }
 
 /// Carries out all operations in order.
 pub(super) fn apply<'a, L: Leaf>(
     document: &mut Node<L>,
     operations: impl IntoIterator<Item = Operation<'a>>,
+    budget: &Budget,
 ) -> Result<(), PatchError> {
     operations
         .into_iter()
-        .try_for_each(|operation| operation.apply(document))
+        .try_for_each(|operation| operation.apply(document, budget))
 }
 
 impl Operation<'_> {
-    fn apply<L: Leaf>(self, document: &mut Node<L>) -> Result<(), PatchError> {
+    fn apply<L: Leaf>(self, document: &mut Node<L>, budget: &Budget) -> Result<(), PatchError> {
         let Self { operator, path, .. } = self;
         let value = self.value.unwrap_or(&Value::Null);
         let adds = operator != OverriderOperator::Remove;
@@ -103,7 +108,7 @@ impl Operation<'_> {
             *document = Node::Leaf(L::of(value));
             return Ok(());
         }
-        let Some((parent, key)) = parent(document, path) else {
+        let Some((parent, key)) = parent(document, path, budget)? else {
             return Err(missing(operator)(path.to_owned()));
         };
         match operator {
@@ -129,20 +134,39 @@ fn missing(operator: OverriderOperator) -> fn(String) -> PatchError {
 }
 
 /// The object or list that a path ends in, opened, and the last key.
-fn parent<'n, L: Leaf>(document: &'n mut Node<L>, path: &str) -> Option<(&'n mut Node<L>, String)> {
-    let (parents, last) = path.rsplit_once('/')?;
+fn parent<'n, L: Leaf>(
+    document: &'n mut Node<L>,
+    path: &str,
+    budget: &Budget,
+) -> Result<Option<(&'n mut Node<L>, String)>, TooMuch> {
+    let Some((parents, last)) = path.rsplit_once('/') else {
+        return Ok(None);
+    };
+    let parts = match parents.strip_prefix('/') {
+        Some(parts) => Some(parts.split('/')),
+        None if parents.is_empty() => None,
+        None => return Ok(None),
+    };
     let mut at = document;
-    if !parents.is_empty() {
-        for part in parents.strip_prefix('/')?.split('/') {
-            at.open();
-            at = child(at, &unescaped(part))?;
-        }
+    open(at, budget)?;
+    for part in parts.into_iter().flatten() {
+        let Some(next) = child(at, &unescaped(part)) else {
+            return Ok(None);
+        };
+        at = next;
+        open(at, budget)?;
     }
-    at.open();
-    match at {
+    Ok(match at {
         Node::Leaf(_) => None,
         Node::Object(_) | Node::Array(_) => Some((at, unescaped(last))),
-    }
+    })
+}
+
+/// Opens what is about to be searched.
+fn open<L: Leaf>(node: &mut Node<L>, budget: &Budget) -> Result<(), TooMuch> {
+    let cost = node.cost();
+    node.open();
+    budget.spend(cost + node.count() / PASSED)
 }
 
 /// One part of a JSON pointer as the key that it means.

@@ -105,6 +105,94 @@ fn an_override_gives_nobody_rights() {
     }
 }
 
+/// A rule of field overriders that set `k` in the document at a path, each to another number.
+fn documents(path: &str, count: usize) -> Value {
+    let change = |number: usize| {
+        let change = json!([{"subPath": "/k", "operator": "add", "value": number}]);
+        json!({"fieldPath": path, "yaml": change})
+    };
+    json!({"overriders": {"fieldOverrider": (0..count).map(change).collect::<Value>()}})
+}
+
+#[test]
+fn a_text_stays_open_from_rule_to_rule() {
+    let mut template = template();
+    template["data"]["k"] = format!("long: {}\n", "x".repeat(1 << 20)).into();
+    let rules = vec![documents("/data/k", 64); 256];
+    let policies = [
+        policy("a", json!({"overrideRules": rules})),
+        policy("b", json!({"overrideRules": [documents("/data/k", 2)]})),
+    ];
+    let (manifest, ..) = applied(&template, &[], &policies);
+    let text = manifest["data"]["k"].as_str().expect("a text");
+    assert!(text.starts_with("k: 1\n"), "{}", &text[..20]);
+    // Whoever looks at the field sees what was done to it.
+    let look = json!({"overriders": {"plaintext": [
+        {"path": "/data/j", "operator": "add", "value": "j: 1"},
+        {"path": "/data/k", "operator": "replace", "value": "z: 1"}]}});
+    let rules = [documents("/data/k", 1), look, documents("/data/k", 1)];
+    let rules = policy("a", json!({"overrideRules": rules}));
+    let (manifest, ..) = applied(&template, &[], &[rules]);
+    assert_eq!(manifest["data"], json!({"j": "j: 1", "k": "k: 0\nz: 1\n"}));
+}
+
+#[test]
+fn a_text_that_says_which_object_it_is_stays_too() {
+    let change = json!([{"subPath": "", "operator": "add", "value": "Secret"}]);
+    let rule = json!({"overriders": {"fieldOverrider": [{"fieldPath": "/kind", "yaml": change}]}});
+    let policies = [policy("a", json!({"overrideRules": [rule]}))];
+    let overrides = Overrides::of(&template(), [], parts(&policies));
+    let error = overrides
+        .apply(&mut template(), &m1())
+        .expect_err("another kind");
+    assert!(matches!(error.cause, Cause::Forbidden(_)), "{error:?}");
+    assert_eq!(error.rule, "overrideRules[0]");
+}
+
+#[test]
+fn too_much_work_is_refused_and_says_what_to_do() {
+    let mut template = template();
+    template["data"]["k"] = format!("long: {}\n", "x".repeat(1 << 20)).into();
+    let word = json!([{"containerName": "c0", "operator": "remove", "value": ["w"]}]);
+    let other = json!({"overriders": {"argsOverrider": word}});
+    let rules: Vec<Value> = (0..20)
+        .flat_map(|_| [documents("/data/k", 1), other.clone()])
+        .collect();
+    let many: Value = (0..100_000)
+        .map(|at| (format!("k{at}"), json!(0)))
+        .collect();
+    let wide = json!([{"path": "/data/k", "operator": "add", "value": "v"}]);
+    let containers: Value = (0..10_000)
+        .map(|at| json!({"name": format!("c{at}"), "image": "i"}))
+        .collect();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": containers},
+        "metadata": {"name": "c", "namespace": "n"}});
+    let image = json!([{"component": "Tag", "operator": "replace", "value": "1"}]);
+    let mut large = template.clone();
+    large["data"] = many;
+    let cases = [
+        (&template, json!(rules)),
+        (
+            &large,
+            json!(vec![json!({"overriders": {"plaintext": wide}}); 64]),
+        ),
+        (
+            &pod,
+            json!(vec![json!({"overriders": {"imageOverrider": image}}); 64]),
+        ),
+        (&pod, json!(vec![other; 64])),
+    ];
+    for (template, rules) in cases {
+        let policies = [policy("a", json!({"overrideRules": rules}))];
+        let overrides = Overrides::of(template, [], parts(&policies));
+        let error = overrides
+            .apply(&mut template.clone(), &m1())
+            .expect_err("too much");
+        let error = chain(&error).to_string();
+        assert!(error.contains("use fewer rules"), "{error}");
+    }
+}
+
 #[test]
 fn namespaced_policies_come_after_those_of_the_cluster() {
     let (manifest, cluster, namespaced) = applied(

@@ -7,7 +7,8 @@ use serde_json::json;
 fn patched(document: Value, patch: Value) -> Result<Value, String> {
     let patch: Vec<PlaintextOverrider> = serde_json::from_value(patch).expect("a patch");
     let mut node = Node::Leaf(document);
-    apply(&mut node, patch.iter().map(Operation::from)).map_err(|error| error.to_string())?;
+    let operations = patch.iter().map(Operation::from);
+    apply(&mut node, operations, &Budget::new()).map_err(|error| error.to_string())?;
     Ok(node.into_value())
 }
 
