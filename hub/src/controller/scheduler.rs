@@ -25,6 +25,7 @@ use decide::{Decision, Seen, decide};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The scheduler of this hub, as policies name it.
 pub const NAME: &str = common::api::policy::DEFAULT_SCHEDULER;
@@ -203,9 +204,15 @@ impl Reconcile for Scheduler {
         };
         let decision = decide(self.clock.now(), &seen);
         self.note(key, decision.waits_for);
+        // A cluster that changed before it was noted wakes nobody for it.
+        let missed = decision.waits_for.is_some() && !self.placing.is_snapshot(&snapshot);
         self.apply(&held.binding, &decision).await?;
         self.placing.told(key, held.generation);
-        Ok(Requeue::Never)
+        Ok(if missed {
+            Requeue::After(Duration::ZERO)
+        } else {
+            Requeue::Never
+        })
     }
 }
 

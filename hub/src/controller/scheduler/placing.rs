@@ -122,6 +122,12 @@ impl Placing {
         })
     }
 
+    /// Whether no cluster has changed since this was all of them.
+    pub(super) fn is_snapshot(&self, then: &Arc<Snapshot>) -> bool {
+        let snapshot = lock(&self.0.snapshot);
+        snapshot.as_ref().is_some_and(|now| Arc::ptr_eq(now, then))
+    }
+
     /// All clusters.
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         let mut snapshot = lock(&self.0.snapshot);

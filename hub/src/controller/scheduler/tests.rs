@@ -304,3 +304,18 @@ async fn a_binding_that_was_placed_on_other_clusters_is_looked_at() {
         assert_eq!(queue.try_next().is_some(), looked_at, "{changes:?}");
     }
 }
+
+#[tokio::test]
+async fn what_was_decided_before_a_cluster_changed_is_known_as_such() {
+    let world = unreachable();
+    let placing = Placing::watching(&world);
+    let cluster = cluster("m1", &json!({"syncMode": "Pull"}));
+    world.clusters.listed(std::slice::from_ref(&cluster)).await;
+    let then = placing.snapshot();
+    assert!(placing.is_snapshot(&then));
+    let mut roomier = cluster;
+    roomier["metadata"]["resourceVersion"] = json!("2");
+    roomier["status"]["resourceSummary"] = json!({"allocatable": {"pods": "2"}});
+    world.clusters.sent(&[roomier]).await;
+    assert!(!placing.is_snapshot(&then));
+}
