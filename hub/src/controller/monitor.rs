@@ -5,8 +5,8 @@
 //! count (see [`contact`]). Only the elected hub runs this; a new one gives everybody full grace.
 //!
 //! The hub counts as away from the last thing it heard of its API server until the next: whenever
-//! nothing was heard for [`QUIET`], or a watch breaks, it asks for an object that always exists. Time in
-//! which the hub itself stood still counts for nobody either.
+//! nothing was heard for [`QUIET`], or a watch breaks, it asks for an object that always exists; so it does before it
+//! leads, while it reads. Time in which the hub itself stood still counts for nobody either.
 
 mod apply;
 pub mod contact;
@@ -126,15 +126,12 @@ impl Monitor {
     pub async fn run(mut self, mut leading: signal::Receiver<bool>, shutdown: CancellationToken) {
         let mut leads = *leading.borrow();
         loop {
+            self.ask();
             if leads {
                 self.work();
             }
             let since = self.now();
-            let wake = match leads {
-                true => self.next_wake(),
-                false => since + QUIET,
-            };
-            let wake = self.start + wake;
+            let wake = self.start + self.next_wake(leads);
             tokio::select! {
                 // Results free places and deadlines are exact, so both come before a flood of events;
                 // neither can starve the views, for each deadline ends in a live read.
@@ -185,16 +182,20 @@ impl Monitor {
         self.start.elapsed()
     }
 
-    /// Starts what is due.
-    fn work(&mut self) {
-        let now = self.now();
-        self.take_signs();
-        if now >= self.ask_at && !self.asking {
+    /// Asks for a word of the API server, when that is due.
+    fn ask(&mut self) {
+        if self.now() >= self.ask_at && !self.asking {
             self.asking = true;
             let client = self.client.clone();
             self.tasks
                 .spawn(async move { Report::Reached(apply::reach(&client).await) });
         }
+    }
+
+    /// Starts what is due.
+    fn work(&mut self) {
+        let now = self.now();
+        self.take_signs();
         for name in self.fleet.due(now, CONCURRENCY.saturating_sub(self.busy)) {
             self.busy += 1;
             let client = self.client.clone();
@@ -221,13 +222,13 @@ impl Monitor {
         }
     }
 
-    fn next_wake(&self) -> Moment {
+    fn next_wake(&self, leads: bool) -> Moment {
         let now = self.now();
         // With every place taken, a result wakes us.
         let deadline = self
             .fleet
             .next_deadline(now)
-            .filter(|_| self.busy < CONCURRENCY);
+            .filter(|_| leads && self.busy < CONCURRENCY);
         let ask = (!self.asking).then_some(self.ask_at);
         let far = now
             + self

@@ -161,6 +161,36 @@ async fn one_that_does_not_lead_yet_hears_and_marks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nobody_is_marked_because_the_hub_was_away_before_it_leads() {
+    for mode in [Mode::Hole, Mode::Refuse, Mode::Broken] {
+        let world = World::new();
+        for name in ["live", "dead"] {
+            world.create(name);
+            world.post(name, "up");
+        }
+        let (leads, leading) = signal::channel(false);
+        let hub = start_while(&world, leading);
+        tokio::spawn(agent(
+            world.clone(),
+            "live".into(),
+            Instant::now() + s(1000),
+        ));
+        until(&world, s(15)).await;
+        world.set_mode(mode);
+        until(&world, s(75)).await;
+        world.set_mode(Mode::Up);
+        // The Lease is taken as soon as the API server is there.
+        leads.send_replace(true);
+        until(&world, s(900)).await;
+        let marks = world.marks();
+        let names: Vec<&str> = marks.iter().map(|mark| mark.name.as_str()).collect();
+        assert_eq!(names, ["dead"], "{mode:?}: {marks:?}");
+        assert!(marks[0].at >= s(40 + 60 - 8), "{mode:?}: {marks:?}");
+        hub.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pause_of_the_whole_process_counts_for_nobody() {
     let world = World::new();
     world.create("live");

@@ -123,6 +123,9 @@ fn it_reads_while_the_leader_is_silent_and_acts_when_it_leads() {
             "a term begins with nothing remembered"
         );
         nears.send_replace(false);
+        // What is due at this very moment is asked for.
+        sleep(Duration::from_secs(1)).await;
+        asked.take();
         sleep(WHILE).await;
         assert_eq!(asked.take(), [], "the leader was only slow");
         assert!(!seen(&link, "m3").await);
