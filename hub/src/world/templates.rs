@@ -1,8 +1,11 @@
 //! Templates: objects of any kind that some policy selects or some binding refers to.
 //!
 //! Each kind is watched on its own, from when the first wants it until nobody does, in one version: of those that
-//! are wanted the one that kubectl would prefer. A kind that the API server does not serve yet is looked for again
-//! when a CustomResourceDefinition changes.
+//! are wanted and served the one that kubectl would prefer. A kind that the API server does not serve yet is looked
+//! for again when a CustomResourceDefinition changes.
+
+#[cfg(test)]
+mod tests;
 
 use super::held::{Object, ObjectName, Told};
 use super::records::Marker;
@@ -20,7 +23,7 @@ use common::mapper::{Resource, RestMapper};
 use common::signal;
 use kube::Client;
 use kube::core::Version;
-use std::collections::btree_map::Entry;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -171,7 +174,7 @@ impl Templates {
         let mut begun = self.0.begun.subscribe();
         loop {
             begun.mark_unchanged();
-            let wanted = preferred(self.0.wanted.borrow().keys());
+            let wanted = by_preference(self.0.wanted.borrow().keys());
             let missing = wanted.keys().filter(|kind| !self.is_synced(kind));
             let views: Option<Vec<_>> = missing.map(|kind| self.view(kind)).collect();
             match views {
@@ -207,13 +210,14 @@ impl Templates {
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         let mut rng = chance.stream("templates");
         loop {
-            let kinds = preferred(wanted.borrow_and_update().keys());
+            let kinds = by_preference(wanted.borrow_and_update().keys());
             defined.mark_unchanged();
             self.unserved().retain(|kind| kinds.contains_key(kind));
             self.end_others(&kinds);
             let mut failed = false;
-            for kind in kinds.into_values() {
-                failed |= !self.begin(&kind, &mut tasks, &metrics, &chance).await;
+            for (kind, versions) in kinds {
+                let begun = self.begin(kind, &versions, &mut tasks, &metrics, &chance);
+                failed |= !begun.await;
             }
             self.0.begun.send_modify(|count| *count += 1);
             let again = if failed {
@@ -232,43 +236,87 @@ impl Templates {
         }
     }
 
-    fn end_others(&self, wanted: &BTreeMap<GroupKind, Gvk>) {
-        self.kinds().retain(|kind, watched| {
-            let gvk = &watched.resource.gvk;
-            let stays = wanted.get(kind) == Some(gvk);
-            if !stays {
-                tracing::debug!(%gvk, "nobody wants these templates any more");
-                watched.task.abort();
-                self.0.mapper.forget(gvk);
-            }
-            stays
-        });
+    fn end_others(&self, wanted: &BTreeMap<GroupKind, Vec<Gvk>>) {
+        let kinds = self.kinds();
+        let others = kinds.keys().filter(|kind| !wanted.contains_key(*kind));
+        let others: Vec<GroupKind> = others.cloned().collect();
+        drop(kinds);
+        for kind in others {
+            self.end(&kind);
+        }
     }
 
-    /// Begins to watch a kind, if it is served; false when nobody said whether it is.
+    fn end(&self, kind: &GroupKind) -> Option<Kind> {
+        let watched = self.kinds().remove(kind)?;
+        let gvk = &watched.resource.gvk;
+        tracing::debug!(%gvk, "these templates are not watched any more");
+        watched.task.abort();
+        self.0.mapper.forget(gvk);
+        Some(watched)
+    }
+
+    /// Begins to watch a kind in the first of these versions that is served, in the place of another one; false when
+    /// nobody said of a version whether it is.
     async fn begin(
         &self,
-        gvk: &Gvk,
+        kind: GroupKind,
+        versions: &[Gvk],
         tasks: &mut JoinSet<()>,
         metrics: &Metrics,
         chance: &Chance,
     ) -> bool {
-        let kind = gvk.group_kind();
-        if self.kinds().contains_key(&kind) {
-            return true;
-        }
-        let resource = match self.0.mapper.resolve(&self.0.client, gvk).await {
-            Ok(Some(resource)) => resource,
-            Ok(None) => {
-                self.unserved().insert(kind);
-                return true;
+        let (resource, said) = self.resolve(versions).await;
+        let Some(resource) = resource else {
+            if said {
+                self.is_not_served(kind, versions);
             }
-            Err(error) => {
-                let error = chain(&error);
-                tracing::warn!(%gvk, %error, "cannot tell how a kind is served");
-                return false;
-            }
+            return said;
         };
+        if self.resource(&kind).is_some_and(|it| *it == *resource) {
+            return said;
+        }
+        self.end(&kind);
+        self.watch(kind, resource, tasks, metrics, chance);
+        said
+    }
+
+    /// How a kind is served, in the first of these versions that is, and whether the API server said so of each that
+    /// was asked for.
+    async fn resolve(&self, versions: &[Gvk]) -> (Option<Arc<Resource>>, bool) {
+        let mut said = true;
+        for gvk in versions {
+            match self.0.mapper.resolve(&self.0.client, gvk).await {
+                Ok(Some(resource)) => return (Some(resource), said),
+                Ok(None) => {}
+                Err(error) => {
+                    let error = chain(&error);
+                    tracing::warn!(%gvk, %error, "cannot tell how a kind is served");
+                    said = false;
+                }
+            }
+        }
+        (None, said)
+    }
+
+    /// Nobody can have templates of a kind in a version that is wanted.
+    fn is_not_served(&self, kind: GroupKind, versions: &[Gvk]) {
+        self.end(&kind);
+        let is_new = self.unserved().insert(kind.clone());
+        if is_new {
+            let versions: Vec<&str> = versions.iter().map(|it| it.version.as_str()).collect();
+            let versions = versions.join(", ");
+            tracing::info!(%kind, versions, "the API server does not serve what policies or bindings name");
+        }
+    }
+
+    fn watch(
+        &self,
+        kind: GroupKind,
+        resource: Arc<Resource>,
+        tasks: &mut JoinSet<()>,
+        metrics: &Metrics,
+        chance: &Chance,
+    ) {
         let config = super::pages(&self.0.chance);
         let view = View::of_kind(self.0.client.clone(), "templates", &resource, config);
         let (first, of) = (lock(&self.0.first).clone(), kind.clone());
@@ -280,7 +328,7 @@ impl Templates {
             }
             all.iter().for_each(|listener| listener(&of, told));
         });
-        tracing::debug!(%gvk, "watching templates");
+        tracing::debug!(gvk = %resource.gvk, "watching templates");
         let task = tasks.spawn(watched(&view, metrics, chance));
         let watched = Kind {
             resource,
@@ -289,7 +337,6 @@ impl Templates {
         };
         self.unserved().remove(&kind);
         self.kinds().insert(kind, watched);
-        true
     }
 
     fn kinds(&self) -> MutexGuard<'_, BTreeMap<GroupKind, Kind>> {
@@ -301,82 +348,14 @@ impl Templates {
     }
 }
 
-/// One version of each kind.
-fn preferred<'a>(wanted: impl Iterator<Item = &'a Gvk>) -> BTreeMap<GroupKind, Gvk> {
-    let mut chosen: BTreeMap<GroupKind, Gvk> = BTreeMap::new();
+/// The versions of each kind, first the one that is preferred.
+fn by_preference<'a>(wanted: impl Iterator<Item = &'a Gvk>) -> BTreeMap<GroupKind, Vec<Gvk>> {
+    let mut kinds: BTreeMap<GroupKind, Vec<Gvk>> = BTreeMap::new();
     for gvk in wanted {
-        let priority = |gvk: &Gvk| Version::parse(&gvk.version).priority();
-        match chosen.entry(gvk.group_kind()) {
-            Entry::Vacant(first) => {
-                first.insert(gvk.clone());
-            }
-            Entry::Occupied(mut other) => {
-                if priority(gvk) > priority(other.get()) {
-                    other.insert(gvk.clone());
-                }
-            }
-        }
+        kinds.entry(gvk.group_kind()).or_default().push(gvk.clone());
     }
-    chosen
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::testing::{nobody, unreachable};
-    use super::*;
-    use common::watch::WatchConfig;
-    use futures::FutureExt as _;
-
-    fn gvk(api_version: &str) -> Gvk {
-        Gvk::new(api_version, "Thing").expect("a kind")
+    for versions in kinds.values_mut() {
+        versions.sort_by_key(|gvk| Reverse(Version::parse(&gvk.version).priority()));
     }
-
-    #[test]
-    fn of_the_versions_that_are_wanted_one_is_watched() {
-        let wanted = [
-            "x.org/v1beta2",
-            "x.org/v1",
-            "x.org/v2alpha1",
-            "y.org/v1alpha1",
-        ]
-        .map(gvk);
-        let chosen: Vec<Gvk> = preferred(wanted.iter()).into_values().collect();
-        assert_eq!(chosen, [gvk("x.org/v1"), gvk("y.org/v1alpha1")]);
-        let backwards = preferred(wanted.iter().rev());
-        assert!(backwards.into_values().eq(chosen));
-    }
-
-    /// A kind that is watched, by a watch that a test speaks for.
-    fn begin(templates: &Templates, gvk: &Gvk) -> View<Template> {
-        let resource = Arc::new(Resource {
-            gvk: gvk.clone(),
-            plural: "things".into(),
-            namespaced: true,
-        });
-        let config = WatchConfig::new(&templates.0.chance);
-        let view = View::of_kind(nobody(), "templates", &resource, config);
-        let kind = Kind {
-            resource,
-            view: view.clone(),
-            task: tokio::spawn(std::future::ready(())).abort_handle(),
-        };
-        templates.kinds().insert(gvk.group_kind(), kind);
-        view
-    }
-
-    #[tokio::test]
-    async fn templates_are_known_when_each_kind_that_is_served_was_listed() {
-        let templates = unreachable().propagation.templates;
-        templates.synced().await;
-        let wanted = ["x.org/v1", "y.org/v1"].map(gvk);
-        templates.want(&BTreeSet::new(), &wanted.clone().into());
-        let mut synced = Box::pin(templates.synced());
-        assert_eq!(synced.as_mut().now_or_never(), None, "nobody looked");
-        let view = begin(&templates, &wanted[0]);
-        templates.unserved().insert(wanted[1].group_kind());
-        templates.0.begun.send_modify(|count| *count += 1);
-        assert_eq!(synced.as_mut().now_or_never(), None, "nothing was listed");
-        view.listed(&[]).await;
-        synced.await;
-    }
+    kinds
 }
