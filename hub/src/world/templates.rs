@@ -2,7 +2,8 @@
 //!
 //! Each kind is watched on its own, from when the first wants it until nobody does, in one version: of those that
 //! are wanted and served the one that kubectl would prefer. A kind that the API server does not serve yet is looked
-//! for again when a CustomResourceDefinition changes.
+//! for again when a CustomResourceDefinition changes, and for a while after: kube-apiserver may tell of a definition
+//! sooner than of its kind.
 
 #[cfg(test)]
 mod tests;
@@ -29,9 +30,24 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 /// First and longest delay after an API server did not say how a kind is served.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+
+/// For so long after a definition changed what is not served is asked for again.
+const MAY_COME: Duration = Duration::from_secs(30);
+
+/// What the API server says of the versions of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Said {
+    /// The one that is preferred is served.
+    Served,
+    /// It is not.
+    NotServed,
+    /// Of one nobody said whether it is.
+    Nothing,
+}
 
 /// Which template.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -209,18 +225,24 @@ impl Templates {
         let (mut wanted, mut defined) = (self.0.wanted.subscribe(), self.0.defined.subscribe());
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         let mut rng = chance.stream("templates");
+        let (mut looked_at, mut until) = (0, Instant::now());
         loop {
             let kinds = by_preference(wanted.borrow_and_update().keys());
-            defined.mark_unchanged();
+            let definitions = *defined.borrow_and_update();
+            if definitions != looked_at {
+                (looked_at, until) = (definitions, Instant::now() + MAY_COME);
+                backoff.reset();
+            }
             self.unserved().retain(|kind| kinds.contains_key(kind));
             self.end_others(&kinds);
-            let mut failed = false;
+            let mut said = Said::Served;
             for (kind, versions) in kinds {
                 let begun = self.begin(kind, &versions, &mut tasks, &metrics, &chance);
-                failed |= !begun.await;
+                said = said.max(begun.await);
             }
             self.0.begun.send_modify(|count| *count += 1);
-            let again = if failed {
+            let may_come = said == Said::NotServed && Instant::now() < until;
+            let again = if may_come || said == Said::Nothing {
                 backoff.next(&mut rng)
             } else {
                 backoff.reset();
@@ -255,8 +277,7 @@ impl Templates {
         Some(watched)
     }
 
-    /// Begins to watch a kind in the first of these versions that is served, in the place of another one; false when
-    /// nobody said of a version whether it is.
+    /// Begins to watch a kind in the first of these versions that is served, in the place of another one.
     async fn begin(
         &self,
         kind: GroupKind,
@@ -264,10 +285,10 @@ impl Templates {
         tasks: &mut JoinSet<()>,
         metrics: &Metrics,
         chance: &Chance,
-    ) -> bool {
+    ) -> Said {
         let (resource, said) = self.resolve(versions).await;
         let Some(resource) = resource else {
-            if said {
+            if said == Said::NotServed {
                 self.is_not_served(kind, versions);
             }
             return said;
@@ -280,18 +301,17 @@ impl Templates {
         said
     }
 
-    /// How a kind is served, in the first of these versions that is, and whether the API server said so of each that
-    /// was asked for.
-    async fn resolve(&self, versions: &[Gvk]) -> (Option<Arc<Resource>>, bool) {
-        let mut said = true;
+    /// How a kind is served, in the first of these versions that is.
+    async fn resolve(&self, versions: &[Gvk]) -> (Option<Arc<Resource>>, Said) {
+        let mut said = Said::Served;
         for gvk in versions {
             match self.0.mapper.resolve(&self.0.client, gvk).await {
                 Ok(Some(resource)) => return (Some(resource), said),
-                Ok(None) => {}
+                Ok(None) => said = said.max(Said::NotServed),
                 Err(error) => {
                     let error = chain(&error);
                     tracing::warn!(%gvk, %error, "cannot tell how a kind is served");
-                    said = false;
+                    said = Said::Nothing;
                 }
             }
         }

@@ -149,6 +149,25 @@ fn begin(templates: &Templates, gvk: &Gvk) -> View<Template> {
     view
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_comes_later_than_its_definition_is_looked_for_and_not_for_ever() {
+    let server = Serving::default();
+    let (templates, _running) = server.templates();
+    templates.want(&BTreeSet::new(), &["x.org/v1", "y.org/v1"].map(gvk).into());
+    soon().await;
+    let crd = json!({"metadata": {"name": "things.x.org", "resourceVersion": "1"}});
+    templates.0.definitions.sent(&[crd]).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(watched_version(&templates), None);
+    server.serve("x.org/v1");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(watched_version(&templates), Some(gvk("x.org/v1")));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let asked = *lock(&server.asked);
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(*lock(&server.asked), asked, "y.org/v1 does not come");
+}
+
 #[tokio::test]
 async fn templates_are_known_when_each_kind_that_is_served_was_listed() {
     let templates = unreachable().propagation.templates;
