@@ -172,6 +172,14 @@ impl Detector {
             wake::holder(template.filter(|it| !self.skips.template(it))?)
         };
         self.holdings.changed(&name, holder(old), holder(new));
+        let held_kind = |template: Option<&Template>| -> BTreeSet<Gvk> {
+            let held = template.filter(|it| holder(Some(*it)).is_some());
+            let kind = held.and_then(|it| Gvk::new(&it.api_version, &it.kind));
+            kind.into_iter().collect()
+        };
+        // Watched until it is released, though no policy selects its kind any more.
+        let templates = &self.world.propagation.templates;
+        templates.want(&held_kind(old), &held_kind(new));
         let Some(new) = new else {
             self.edited().remove(&name);
             queue.add(name);

@@ -326,6 +326,13 @@ impl<R: Record> Held<R> {
         }))
     }
 
+    /// Holds nothing any more; what is to be told of that.
+    pub(super) fn give_up(&mut self) -> Vec<Told<R>> {
+        let names: Vec<ObjectName> = self.objects.keys().cloned().collect();
+        let gone = names.into_iter().filter_map(|name| self.remove(name, true));
+        gone.collect()
+    }
+
     fn moved_to(&mut self, key: &ObjectKey) {
         let version = key.resource_version.parse().unwrap_or(0);
         self.position = self.position.max(version);

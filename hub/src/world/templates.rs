@@ -277,6 +277,16 @@ impl Templates {
         Some(watched)
     }
 
+    /// Ends the watch of a kind, and when it has ended tells that its templates are gone: those of another version are
+    /// told as new.
+    async fn leave(&self, kind: &GroupKind, tasks: &mut JoinSet<()>) {
+        let Some(watched) = self.end(kind) else {
+            return;
+        };
+        while !watched.task.is_finished() && tasks.join_next().await.is_some() {}
+        watched.view.give_up().await;
+    }
+
     /// Begins to watch a kind in the first of these versions that is served, in the place of another one.
     async fn begin(
         &self,
@@ -296,7 +306,7 @@ impl Templates {
         if self.resource(&kind).is_some_and(|it| *it == *resource) {
             return said;
         }
-        self.end(&kind);
+        self.leave(&kind, tasks).await;
         self.watch(kind, resource, tasks, metrics, chance);
         said
     }

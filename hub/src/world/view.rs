@@ -195,6 +195,14 @@ impl<R: Record> View<R> {
         self.0.progress.advance(complete, position);
     }
 
+    /// Tells that all objects are gone, once nothing is watched any more.
+    pub(super) async fn give_up(&self) {
+        let told = self.held().give_up();
+        for told in told {
+            self.tell(told).await;
+        }
+    }
+
     /// Takes objects in as if a watch had sent them.
     #[cfg(test)]
     pub(crate) async fn sent(&self, objects: &[serde_json::Value]) {

@@ -5,6 +5,7 @@ use super::super::*;
 use super::rig::{CLUSTERS, NAMESPACES, SimulatedHub, alone, ask};
 use crate::apiserver::authn::Peer;
 use crate::apiserver::http::Link;
+use common::labels::POLICY_PERMANENT_ID;
 use serde_json::{Value, json};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/a/deployments";
@@ -221,4 +222,27 @@ async fn class_that_does_not_exist() {
 #[test]
 fn a_policy_that_waits_for_a_class_is_told_of_once() {
     alone(class_that_does_not_exist());
+}
+
+/// What a Lazy policy claimed has no binding that would keep its kind watched.
+async fn claim_of_a_kind_that_is_selected_no_longer() {
+    let rig = Rig::begin().await;
+    let lazy = json!({"activationPreference": "Lazy"});
+    rig.must("POST", POLICIES, policy(&lazy)).await;
+    let web = format!("{DEPLOYMENTS}/web");
+    let is_claimed = |it: &Value| it["metadata"]["labels"][POLICY_PERMANENT_ID].is_string();
+    rig.until(&web, is_claimed).await;
+    let narrowed =
+        json!({"spec": {"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]}});
+    let policy = format!("{POLICIES}/web");
+    rig.must("PATCH", &policy, narrowed).await;
+    rig.until(&web, |it| !is_claimed(it)).await;
+    rig.must("DELETE", &policy, Value::Null).await;
+    rig.until(&policy, |it| it["kind"] == "Status").await;
+    rig.hub.end().await;
+}
+
+#[test]
+fn what_a_policy_selects_no_longer_is_released_and_the_policy_can_be_deleted() {
+    alone(claim_of_a_kind_that_is_selected_no_longer());
 }

@@ -101,6 +101,10 @@ async fn a_version_that_is_not_served_takes_the_watch_from_nobody() {
     templates.want(&none, &[one.clone()].into());
     soon().await;
     assert_eq!(watched_version(&templates), Some(one.clone()));
+    let view = templates.view(&kind).expect("watched");
+    let thing = json!({"apiVersion": "x.org/v1", "kind": "Thing", "metadata": {"name": "a", "uid": "u", "resourceVersion": "1"}});
+    view.sent(&[thing]).await;
+    assert_eq!(view.len(), 1);
     templates.want(&none, &[two.clone()].into());
     soon().await;
     assert_eq!(watched_version(&templates), Some(one.clone()));
@@ -110,6 +114,7 @@ async fn a_version_that_is_not_served_takes_the_watch_from_nobody() {
     templates.0.definitions.sent(&[crd]).await;
     soon().await;
     assert_eq!(watched_version(&templates), Some(two.clone()), "it came");
+    assert_eq!(view.len(), 0, "what is held of the other version is gone");
     templates.want(&[two].into(), &none);
     soon().await;
     assert_eq!(
