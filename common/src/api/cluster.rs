@@ -22,8 +22,10 @@ use std::collections::BTreeMap;
 pub const READY: &str = "Ready";
 /// Condition: the list of the member's APIs is whole.
 pub const COMPLETE_API_ENABLEMENTS: &str = "CompleteAPIEnablements";
-/// Condition: the hub took the agent's rights away because it wrote too much.
+/// Condition: the hub took the agent's rights away, because it wrote too much or for [`RESTORED`].
 pub const QUARANTINED: &str = "Quarantined";
+/// Reason of that: the registration comes from a backup, and may have been removed since.
+pub const RESTORED: &str = "RestoredFromBackup";
 /// Condition: the agent knows that its Cluster is being deleted; the reason is the mode.
 pub const UNREGISTERING: &str = "Unregistering";
 /// Condition: another member claimed the same cluster id and was refused.

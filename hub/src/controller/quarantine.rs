@@ -16,7 +16,7 @@ use crate::controller::rights::Error;
 use crate::permissions::{self, Registration};
 use crate::world::writers::Version;
 use crate::world::{Change, Cluster, Event, ObjectName, Status, Told, Work, World};
-use common::api::cluster::QUARANTINED;
+use common::api::cluster::{QUARANTINED, RESTORED};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::labels::{HELD, HUB_FIELD_MANAGER, QUARANTINED_SINCE};
 use common::names::{ClusterName, EXECUTION_PREFIX};
@@ -30,7 +30,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 const REASON_OVER: &str = "WroteTooMuch";
-const REASON_RESTORED: &str = "RestoredFromBackup";
 const REASON_LIFTED: &str = "Lifted";
 
 /// Clusters found over their budget, until they are dealt with.
@@ -217,7 +216,7 @@ impl Reconcile for Quarantine {
         let (status, reason, message) = match since {
             Some(since) if held.is_some() => (
                 true,
-                REASON_RESTORED,
+                RESTORED,
                 format!(
                     "since {since} the agent may read and write nothing: its registration comes from a backup, \
                      and may have been removed after that. {again}"

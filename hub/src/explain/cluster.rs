@@ -5,7 +5,7 @@ use super::refusal::bare;
 use super::{Broken, Cause, Detail, Mend, Report, Stage, Walk, said, template, work};
 use chrono::{DateTime, Utc};
 use common::api::cluster::{
-    AgentInfo, Cluster, EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, SyncMode,
+    AgentInfo, Cluster, EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, RESTORED, SyncMode,
 };
 use common::api::work::{APPLIED, Work};
 use common::conditions;
@@ -17,6 +17,9 @@ use common::names::AGENT_NAMESPACE;
 use common::time::from_time;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+/// What to do about one that a restore holds.
+const LET_IN: &str =
+    "It comes from a backup, and may have been removed since; let it in if it is still meant.";
 /// An agent that renews every 10 s is late after this many seconds.
 const LEASE_LATE: i64 = 40;
 /// Works that are named as not applied.
@@ -146,20 +149,20 @@ fn not_registered(cluster: &Cluster) -> Option<Broken> {
     }
     if let Some(condition) = is_true(cluster, QUARANTINED) {
         let command = format!("kubectl annotate cluster {name} {QUARANTINED_SINCE}-");
-        let mend = on_hub(
-            "Find out why its agent writes so much, then give it its rights back.",
-            [command],
-        );
+        let mend = match condition.reason.as_str() {
+            RESTORED => on_hub(LET_IN, [command]),
+            _ => on_hub(
+                "Find out why its agent writes so much, then give it its rights back.",
+                [command],
+            ),
+        };
         let what = format!("{name} is quarantined: {}", said(&condition.message));
         return Some(of(cluster, stage, Cause::Quarantined, what, mend));
     }
     let labels = cluster.metadata.labels.as_ref();
     if labels.is_some_and(|it| it.contains_key(HELD)) {
         let command = format!("kubectl label cluster {name} {HELD}-");
-        let mend = on_hub(
-            "It comes from a backup, and may have been removed since; let it in if it is still meant.",
-            [command],
-        );
+        let mend = on_hub(LET_IN, [command]);
         let what = format!("{name} was restored and is not let in");
         return Some(of(cluster, stage, Cause::NotRegistered, what, mend));
     }

@@ -5,7 +5,9 @@ use super::{Finding, Wrong};
 use crate::apiserver::table::age;
 use crate::cli::{CliError, Kind};
 use chrono::{DateTime, Utc};
-use common::api::cluster::{AgentInfo, Cluster, DUPLICATE_ID, QUARANTINED, READY, SyncMode};
+use common::api::cluster::{
+    AgentInfo, Cluster, DUPLICATE_ID, QUARANTINED, READY, RESTORED, SyncMode,
+};
 use common::names::{CLUSTER_NAMESPACE, ClusterName, EXECUTION_PREFIX};
 use common::time::{from_micro_time, from_time};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -298,17 +300,17 @@ fn registration(cluster: &Cluster) -> Finding {
         let hint = "Wait, or run `towline unregister` with --force if the member is gone.";
         return Finding::wrong(STEP, "it is being unregistered", hint);
     }
-    for (type_, hint) in [
-        (
-            QUARANTINED,
-            "Find out why the agent writes so much, then lift the quarantine.",
-        ),
-        (
-            DUPLICATE_ID,
-            "Another member was refused for having this one's id: is it a copy?",
-        ),
-    ] {
+    for type_ in [QUARANTINED, DUPLICATE_ID] {
         if let Some(found) = cluster.condition(type_).filter(|c| c.status == "True") {
+            let hint = match (type_, found.reason.as_str()) {
+                (QUARANTINED, RESTORED) => {
+                    "It comes from a backup: if it was not removed since, lift the quarantine."
+                }
+                (QUARANTINED, _) => {
+                    "Find out why the agent writes so much, then lift the quarantine."
+                }
+                _ => "Another member was refused for having this one's id: is it a copy?",
+            };
             return Finding::wrong(STEP, format!("{type_}: {}", found.message), hint);
         }
     }

@@ -737,8 +737,11 @@ fn a_cluster_says_what_is_wrong_with_it() {
         let broken = crate::explain::cluster::explain(&seen)
             .broken
             .expect("broken");
+        let why = broken.mend.what.contains("backup");
+        assert_eq!(why, changes.to_string().contains("estore"), "{changes}");
         (broken.stage, broken.cause, broken.mend.commands.concat())
     };
+    let restored = condition("Quarantined", "True", "RestoredFromBackup", "told");
     let state = |kind: &str, status: &str| {
         let ready = condition("Ready", "True", "ClusterReady", "");
         json!({"status": {"conditions": [condition(kind, status, "R", "told"), ready]}})
@@ -753,6 +756,13 @@ fn a_cluster_says_what_is_wrong_with_it() {
         ),
         (
             state("Quarantined", "True"),
+            "",
+            Stage::Registration,
+            Cause::Quarantined,
+            "towline.dev/quarantined-since-",
+        ),
+        (
+            json!({"status": {"conditions": [restored]}}),
             "",
             Stage::Registration,
             Cause::Quarantined,
