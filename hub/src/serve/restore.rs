@@ -7,6 +7,7 @@
 pub mod decide;
 
 use crate::apiserver::keys::FOLDER;
+use crate::apiserver::keys::authority::Authorities;
 use crate::apiserver::keys::revoked::{Revoked, Whom};
 use crate::apiserver::sealing::Keyring;
 use crate::apiserver::store::{self, Edit, Key, OpenError, Options, Restore, Store};
@@ -95,13 +96,17 @@ fn carry_out(args: &RestoreArgs, now: DateTime<Utc>) -> anyhow::Result<String> {
             findings,
         })
     };
+    let mut replaced = false;
     // A hub that could be started without what was revoked would let in who was shut out.
     let last = |told: &Told| match &args.previous {
-        Some(previous) => take_revoked(previous, &args.data_dir, &told.held),
+        Some(previous) => {
+            replaced = take_authorities(previous, &args.data_dir)?;
+            take_revoked(previous, &args.data_dir, &told.held)
+        }
         None => Ok(()),
     };
     let (_, told) = store::restore(&what, edit, last)?;
-    Ok(text(args, &told))
+    Ok(text(args, &told, replaced))
 }
 
 /// The registrations of Clusters that are not going.
@@ -224,6 +229,18 @@ fn hold(edit: &mut Edit<'_>, cluster: &str, now: DateTime<Utc>) -> Result<(), Op
     Ok(())
 }
 
+/// Takes over the authorities that agents know by now; whether they are others than those of the backup.
+fn take_authorities(previous: &Path, data_dir: &Path) -> anyhow::Result<bool> {
+    let taken = Authorities::take_over(&previous.join(FOLDER), &data_dir.join(FOLDER));
+    taken.with_context(|| {
+        format!(
+            "not restored: failed to take over the authorities in {}; where they cannot be read, leave out --previous, \
+             and register agents again that followed a replacement of them",
+            previous.join(FOLDER).display()
+        )
+    })
+}
+
 /// Takes over what was revoked since the backup. Registrations that are held are not in it: confirming them
 /// has to be enough.
 fn take_revoked(previous: &Path, data_dir: &Path, held: &[String]) -> anyhow::Result<()> {
@@ -249,7 +266,7 @@ fn list(names: &[String]) -> String {
     }
 }
 
-fn text(args: &RestoreArgs, told: &Told) -> String {
+fn text(args: &RestoreArgs, told: &Told, replaced: bool) -> String {
     let dir = args.data_dir.display();
     let mut said = format!("Restored into {dir}.\n");
     // Writing to a String cannot fail.
@@ -258,6 +275,11 @@ fn text(args: &RestoreArgs, told: &Told) -> String {
             said,
             "Bootstrap tokens of the backup are dropped: {}. Make new ones with `towline token create`.",
             list(&told.tokens)
+        );
+    }
+    if replaced {
+        said.push_str(
+            "The certificate authorities were replaced since the backup: those of the hub before are taken over.\n",
         );
     }
     let since = &told.findings.made_since;
@@ -269,7 +291,9 @@ fn text(args: &RestoreArgs, told: &Told) -> String {
             list(since)
         );
     }
-    let held = &told.findings.held;
+    // Those that were registered anew are named above: their old registrations are held as well.
+    let removed = |name: &&String| !since.contains(name);
+    let held: Vec<String> = told.findings.held.iter().filter(removed).cloned().collect();
     if !held.is_empty() {
         let why = match args.previous {
             Some(_) => "were removed since the backup",
@@ -284,7 +308,7 @@ fn text(args: &RestoreArgs, told: &Told) -> String {
              kubectl annotate clusters -l {HELD}={HELD_BY_RESTORE} {QUARANTINED_SINCE}-   # lets all of them in\n  \
              kubectl annotate cluster NAME {QUARANTINED_SINCE}-                    # lets one in\n  \
              towline unregister NAME --force                                     # removes one again",
-            list(held)
+            list(&held)
         );
     }
     let _ = write!(

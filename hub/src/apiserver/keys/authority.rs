@@ -174,6 +174,31 @@ impl Authorities {
         })
     }
 
+    /// Puts the authorities of `later` in the place of those in `folder`; whether they are others. A folder that has none
+    /// changes nothing.
+    pub fn take_over(later: &Path, folder: &Path) -> Result<bool, Error> {
+        if !Self::is_in(later)? {
+            return Ok(false);
+        }
+        let later = Self::read(later)?;
+        if Self::read(folder)? == later {
+            return Ok(false);
+        }
+        let next = folder.join(NEXT_KEY);
+        match (&later.next_key_pem, files::read(&next)?) {
+            (Some(key), _) => files::secret_file(&next, key.as_bytes())?,
+            (None, Some(_)) => std::fs::remove_file(&next).map_err(|source| Error::File {
+                doing: "remove",
+                path: next,
+                source,
+            })?,
+            (None, None) => {}
+        }
+        files::secret_file(&folder.join(KEY), later.key_pem.as_bytes())?;
+        files::secret_file(&folder.join(BUNDLE), later.bundle().as_bytes())?;
+        Ok(true)
+    }
+
     /// Every trusted certificate, the one that signs first.
     pub fn trusted(&self) -> &[CertificateDer<'static>] {
         &self.trusted
@@ -351,6 +376,29 @@ mod tests {
             Authorities::open(dir.path(), now),
             Err(Error::Missing(_))
         ));
+    }
+
+    #[test]
+    fn authorities_of_another_folder_are_taken_over_whole() {
+        let base = tempfile::tempdir().expect("a folder");
+        let [backup, later, none] = ["backup", "later", "none"].map(|name| base.path().join(name));
+        for folder in [&backup, &later] {
+            std::fs::create_dir(folder).expect("made");
+        }
+        let now = at("2026-01-01T00:00:00Z");
+        Authorities::open(&later, now).expect("made");
+        for name in [KEY, BUNDLE] {
+            std::fs::copy(later.join(name), backup.join(name)).expect("copied");
+        }
+        let taken = |from: &Path| Authorities::take_over(from, &backup).expect("read");
+        let read = |folder: &Path| Authorities::read(folder).expect("read");
+        assert!(!taken(&none), "there is nothing to take");
+        assert!(!taken(&later), "they are the same");
+        for step in [Step::Introduced, Step::Promoted, Step::Finished] {
+            assert_eq!(Authorities::advance(&later, now).expect("a step"), step);
+            assert!(taken(&later), "{step:?}");
+            assert!(read(&backup) == read(&later), "{step:?}");
+        }
     }
 
     /// A crash between any two writes of a step leaves a hub that starts, and a step that is taken again.
