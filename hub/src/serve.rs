@@ -91,6 +91,7 @@ struct ServerArgs {
     #[arg(
         long,
         value_name = "HOST:PORT",
+        value_parser = addresses::advertised,
         value_delimiter = ',',
         env = "TOWLINE_HUB_ADVERTISE"
     )]

@@ -79,6 +79,19 @@ impl Addresses {
     }
 }
 
+/// Reads an address by which agents are to reach the hub.
+pub(super) fn advertised(text: &str) -> Result<HostPort, String> {
+    let found = HostPort::parse(text).map_err(|error| error.to_string())?;
+    let ip = found.host().parse::<IpAddr>();
+    if ip.is_ok_and(|ip| ip.is_unspecified()) {
+        return Err(
+            "it stands for every address of a machine, and agents would look on their own; name one of this machine"
+                .to_owned(),
+        );
+    }
+    Ok(found)
+}
+
 /// The address from which this machine would send; nothing is sent.
 fn route_out() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
@@ -111,6 +124,11 @@ mod tests {
         for name in ["hub.example", "other", "localhost", "127.0.0.1"] {
             assert!(names.contains(name), "{name}");
         }
+        for text in ["0.0.0.0:6443", "[::]:6443"] {
+            let refused = advertised(text).expect_err("refused");
+            assert!(refused.contains("every address"), "{refused}");
+        }
+        assert!(advertised("hub.example:6443").is_ok());
         let listen: SocketAddr = "127.0.0.1:0".parse().expect("an address");
         let chosen = Addresses::new(listen, &[]);
         assert_eq!(chosen.first(), "");

@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Duration, Utc};
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use common::client::HostPort;
 use common::duration;
 use common::names::PUSH_USER;
@@ -32,10 +33,10 @@ pub struct KubeconfigArgs {
     #[arg(long, value_name = "DIR", env = "TOWLINE_HUB_DATA_DIR")]
     data_dir: PathBuf,
     /// Name of the user
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     user: String,
     /// Group of the user; repeat for several
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     group: Vec<String>,
     /// How long it holds; at least 1s, for nothing takes a kubeconfig back but the end of its certificate
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive)]
@@ -255,6 +256,20 @@ mod tests {
         for named in [None, Some(apart.as_path())] {
             assert_eq!(settle(&own, named).expect("settled"), apart);
         }
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        kubeconfig: KubeconfigArgs,
+    }
+
+    #[test]
+    fn a_user_has_a_name() {
+        use clap::Parser as _;
+        let parsed = |user| Cli::try_parse_from(["kubeconfig", "--data-dir=d", user]);
+        parsed("--user=ann").expect("a name");
+        parsed("--user=").expect_err("nobody's certificate holds");
     }
 
     #[test]
