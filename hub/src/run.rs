@@ -164,6 +164,12 @@ impl InProcess {
         term.await
     }
 
+    /// What `towline-hub run` asks of its API server before anything else.
+    #[cfg(test)]
+    pub(crate) async fn refuse_built_in(&self) -> Result<(), Error> {
+        self.0.refuse_built_in().await
+    }
+
     /// Stands by until `shutdown`, as one of several: reads when the leader is silent, and acts when this one leads.
     #[cfg(test)]
     pub(crate) async fn stand_by(
@@ -649,5 +655,34 @@ impl Parts {
             tracing::warn!(?parts, "some work did not end in time and is cut off");
         }
         failed.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::client::Problem;
+    use std::pin::pin;
+
+    #[tokio::test]
+    async fn a_hub_is_ready_once_it_has_read_the_lease() {
+        let state = AdminState::default();
+        let (tells, standing) = signal::channel(Standing::default());
+        let check = state.readiness.add("leader-election");
+        let mut shown = pin!(show_standing(standing, check));
+        let failing = || Standing::Failing(Problem::Other("401".to_owned()));
+        for (now, ready) in [
+            (Standing::Unknown, false),
+            (failing(), false),
+            // One that stands by is ready.
+            (Standing::Follows("another".to_owned()), true),
+            (failing(), true),
+            (Standing::Leads, true),
+        ] {
+            let told = format!("{now:?}");
+            tells.send_replace(now);
+            assert!(futures::poll!(shown.as_mut()).is_pending());
+            assert_eq!(state.readiness.all_ok(), ready, "{told}");
+        }
     }
 }

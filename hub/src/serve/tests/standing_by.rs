@@ -140,3 +140,16 @@ fn it_reads_while_the_leader_is_silent_and_acts_when_it_leads() {
         served.end().await;
     });
 }
+
+#[test]
+fn a_hub_with_controllers_of_its_own_is_given_no_others() {
+    alone(async {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (hub, env) = SimulatedHub::alone(dir.path(), &FLAGS).await;
+        let client = hub.served.router.client();
+        let other = InProcess::new(config(&FLAGS), client, &AdminState::default(), env);
+        let refused = other.refuse_built_in().await;
+        assert!(matches!(refused, Err(run::Error::BuiltIn)), "{refused:?}");
+        hub.end().await;
+    });
+}
