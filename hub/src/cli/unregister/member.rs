@@ -11,7 +11,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::DeleteParams;
 use kube::{Api, Client};
@@ -42,7 +42,7 @@ impl Member {
         })
     }
 
-    /// Fails when this is another cluster than the member `name`, or a hub that is not known to be that member: an agent is
+    /// Fails when this is another cluster than the member `name`, or a hub without an agent: an agent is
     /// removed by names that are the same everywhere. `id` is what the hub knows the member by, where it does.
     pub(super) async fn refuse_another(
         &self,
@@ -63,12 +63,19 @@ impl Member {
                 "Name this member's own kubeconfig, or give none: the Cluster then leaves the hub, and the agent stays.",
             ));
         }
-        match mark_of_hub(&self.client).await? {
-            Some(mark) if ids.is_none() => Err(denied(format!("a hub, not a member: {mark}"))
-                .hint("Name the member's own kubeconfig.")
-                .hint("From a cluster that is both, `kubectl delete -k manifests/agent` removes the agent.")),
-            _ => Ok(()),
+        let mark = match ids {
+            Some(_) => None,
+            None => mark_of_hub(&self.client).await?,
+        };
+        let Some(mark) = mark else {
+            return Ok(());
+        };
+        if self.has_agent().await? {
+            return Ok(());
         }
+        Err(denied(format!("a hub, not a member: {mark}"))
+            .hint("Name the member's own kubeconfig.")
+            .hint("From a cluster that is both, `kubectl delete -k manifests/agent` removes the agent."))
     }
 
     /// The clusters that the agent here speaks for, or asks to; none where no agent is, or none that keeps this here.
@@ -82,6 +89,15 @@ impl Member {
         let credentials = get(CREDENTIALS_SECRET).await?;
         let bootstrap = get(BOOTSTRAP_SECRET).await?;
         Ok(same::names(credentials.as_ref(), bootstrap.as_ref()))
+    }
+
+    /// Whether there is an agent, whatever it keeps here.
+    async fn has_agent(&self) -> Result<bool, CliError> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), AGENT_NAMESPACE);
+        let attempt =
+            format!("failed to get ServiceAccount {AGENT_NAMESPACE}/{AGENT_NAME} of the member");
+        let found = accounts.get_opt(AGENT_NAME).await;
+        Ok(found.map_err(|e| CliError::api(attempt, e))?.is_some())
     }
 
     /// Removes the agent; what is gone already is no error.
