@@ -31,14 +31,6 @@ pub enum Gone {
     Waits(String),
 }
 
-/// What keeps an object from being deleted.
-enum Brake {
-    /// It stays, and why.
-    Keeps(String),
-    /// This Work must let go of what would go with it.
-    Waits(Arc<str>),
-}
-
 /// Takes objects out of the member.
 pub struct Pruner {
     pub(super) scope: Scope,
@@ -147,17 +139,10 @@ impl Pruner {
         if let Some(fate) = self.hand_over(work, key, &uid, &text) {
             return Ok(fate);
         }
-        match self.brake(work, &resource, key, &uri, keep).await? {
-            Some(Brake::Keeps(reason)) => {
-                self.note_kept(work, &text, &reason);
-                self.keep_object(work, key).await?;
-                return Ok(Gone::Yes);
-            }
-            Some(Brake::Waits(other)) => {
-                let waits = format!("what Work {other} has in {text}, which would go with it");
-                return Ok(Gone::Waits(waits));
-            }
-            None => {}
+        if let Some(reason) = self.brake(&resource, key, &uri, keep).await? {
+            self.note_kept(work, &text, &reason);
+            self.keep_object(work, key).await?;
+            return Ok(Gone::Yes);
         }
         if let Some(finalizers) = deleting {
             return Ok(Gone::Waits(blocked(&text, &finalizers)));
@@ -222,18 +207,16 @@ impl Pruner {
         }
     }
 
-    /// Why an object must not be deleted, or not yet, if there is a reason.
+    /// Why an object must not be deleted, if there is a reason.
     async fn brake(
         &self,
-        work: &str,
         resource: &Arc<Resource>,
         key: &ObjectKey,
         uri: &str,
         keep: bool,
-    ) -> Result<Option<Brake>, Error> {
-        let keeps = |reason: &str| Ok(Some(Brake::Keeps(reason.to_owned())));
+    ) -> Result<Option<String>, Error> {
         if keep {
-            return keeps("its manifest says so");
+            return Ok(Some("its manifest says so".into()));
         }
         if !brakes::is_guarded(&resource.gvk) {
             return Ok(None);
@@ -242,35 +225,16 @@ impl Pruner {
             return Ok(None);
         };
         if meta.keep {
-            return keeps("its manifest says so");
+            return Ok(Some("its manifest says so".into()));
         }
         if meta.adopted {
-            return keeps("it was there before the Work");
+            return Ok(Some("it was there before the Work".into()));
         }
-        // What another Work has goes first, or is left behind by it: only then it shows what else is there.
-        let defined = match (resource.gvk.group.as_str(), resource.gvk.kind.as_str()) {
-            ("", "Namespace") => None,
-            ("apiextensions.k8s.io", _) => match foreign::defined(&self.member, uri).await? {
-                Some(defined) => Some(defined),
-                None => return Ok(None),
-            },
-            _ => return Ok(None),
-        };
-        let holder = {
-            let state = self.state.lock();
-            match &defined {
-                None => state.holder_in(&key.name, work),
-                Some(defined) => state.holder_of_kind(&defined.gvk, work),
-            }
-        };
-        if let Some(other) = holder {
-            return Ok(Some(Brake::Waits(other)));
+        match (resource.gvk.group.as_str(), resource.gvk.kind.as_str()) {
+            ("", "Namespace") => foreign::in_namespace(&self.member, &key.name).await,
+            ("apiextensions.k8s.io", _) => foreign::of_definition(&self.member, uri).await,
+            _ => Ok(None),
         }
-        let found = match &defined {
-            None => foreign::in_namespace(&self.member, &key.name).await?,
-            Some(defined) => foreign::of_kind(&self.member, defined).await?,
-        };
-        Ok(found.map(Brake::Keeps))
     }
 
     async fn locate(&self, key: &ObjectKey) -> Result<Option<(Arc<Resource>, String)>, Error> {

@@ -5,7 +5,6 @@
 
 mod apart;
 mod claims;
-mod holds;
 mod live;
 #[cfg(test)]
 mod properties;
@@ -299,7 +298,7 @@ impl State {
     }
 
     /// A Work is gone from the hub; its objects stay as they are. Returns the Works that wanted one of
-    /// them too, and those that wait to take away a namespace in which one was.
+    /// them too.
     pub fn forget(&mut self, name: &str) -> Vec<Arc<str>> {
         let Some(record) = self.works.remove(name) else {
             return Vec::new();
@@ -307,16 +306,9 @@ impl State {
         let mut keys: Vec<_> = record.items.iter().filter_map(|i| i.key.clone()).collect();
         let all = record.all_targets();
         keys.extend(all.iter().map(|t| self.key_of(t, &t.namespace)));
+        let others = keys.iter().flat_map(|key| self.unwant(key, name));
         // Each once, whatever they shared.
-        let mut others = BTreeSet::new();
-        let mut within: BTreeSet<&str> = BTreeSet::new();
-        for key in &keys {
-            others.extend(self.unwant(key, name));
-            within.insert(&key.namespace);
-        }
-        let spaces = within.into_iter();
-        others.extend(spaces.flat_map(|namespace| self.leaving_with(namespace)));
-        others.into_iter().collect()
+        others.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Notes that `work` names `key`. Returns the Work that named it first, if that is another.

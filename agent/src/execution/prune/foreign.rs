@@ -24,13 +24,8 @@ pub(super) async fn in_namespace(member: &Member, name: &str) -> Result<Option<S
     Ok(None)
 }
 
-/// Which object of a kind is not of a Work, if there is any.
-pub(super) async fn of_kind(member: &Member, defined: &Resource) -> Result<Option<String>, Error> {
-    foreign_in(member, defined, &defined.collection()).await
-}
-
-/// What a definition defines, if it is there and served.
-pub(super) async fn defined(member: &Member, uri: &str) -> Result<Option<Resource>, Error> {
+/// Which custom resource of a definition is not of a Work, if there is any.
+pub(super) async fn of_definition(member: &Member, uri: &str) -> Result<Option<String>, Error> {
     let definition: Value = match member.ask(Call::get(uri, JSON)).await {
         Ok(reply) => reply.json()?,
         Err(error) if error.code() == Some(404) => return Ok(None),
@@ -47,12 +42,15 @@ pub(super) async fn defined(member: &Member, uri: &str) -> Result<Option<Resourc
         return Ok(None);
     };
     let api_version = format!("{}/{}", text(&spec["group"]), text(&version["name"]));
-    let gvk = Gvk::new(&api_version, &text(&spec["names"]["kind"]));
-    Ok(gvk.map(|gvk| Resource {
+    let Some(gvk) = Gvk::new(&api_version, &text(&spec["names"]["kind"])) else {
+        return Ok(None);
+    };
+    let resource = Resource {
         gvk,
         plural: text(&spec["names"]["plural"]),
         namespaced: spec["scope"] == "Namespaced",
-    }))
+    };
+    foreign_in(member, &resource, &resource.collection()).await
 }
 
 async fn foreign_in(

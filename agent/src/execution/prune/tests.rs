@@ -168,41 +168,6 @@ async fn a_namespace_that_holds_what_is_not_ours_is_released_instead() {
     );
 }
 
-/// What another Work has in a namespace would go with it.
-#[tokio::test]
-async fn a_namespace_goes_after_what_other_works_have_in_it() {
-    let space = json!({"kind": "Namespace", "metadata": {"name": "n", "uid": "o",
-        "resourceVersion": "9", "labels": {"karmada.io/managed": "true"}, "annotations":
-        {"work.karmada.io/namespace": "karmada-es-m1", "work.karmada.io/name": "w"}}});
-    let (member, asked) = scripted(move |line| match line.split_once(' ') {
-        Some(("GET" | "DELETE", "/api/v1/namespaces/n")) => Some((200, space.clone())),
-        Some(("GET", uri)) if uri.starts_with("/api/v1/namespaces/n/") => {
-            Some((200, json!({"metadata": {}, "items": []})))
-        }
-        _ => None,
-    });
-    let parts = Handles::new(scripted(|_| None).0, member).await;
-    let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
-    let work = parts.knows(&wire("w", "1", std::slice::from_ref(&manifest)));
-    let other = parts.knows(&wire("other", "2", &[map("a")]));
-    let held = key(&parts).await;
-    parts.state.lock().claim(&other, &held, "a");
-    let targets = crate::execution::manifest::targets(&json!([manifest]).to_string());
-    let space = parts.pruner.key_of(&targets[0]).await;
-    let gone = parts.pruner.delete_object(&work, &space, false).await;
-    let want = "what Work other has in Namespace /n, which would go with it";
-    assert!(
-        matches!(&gone, Ok(Gone::Waits(text)) if text == want),
-        "{gone:?}"
-    );
-    let deletes = || lines(&asked).iter().any(|line| line.starts_with("DELETE"));
-    assert!(!deletes());
-    parts.state.lock().forget(&other);
-    let gone = parts.pruner.delete_object(&work, &space, false).await;
-    assert!(matches!(gone, Ok(Gone::Waits(_))), "{gone:?}");
-    assert!(deletes());
-}
-
 /// What it was never allowed to apply is not there for its sake.
 #[tokio::test]
 async fn what_may_not_be_read_and_was_never_applied_holds_no_work_back() {

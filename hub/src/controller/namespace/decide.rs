@@ -78,8 +78,8 @@ pub(super) fn decide(seen: &Observed<'_>) -> Vec<Step> {
     for (cluster, work) in seen.existing {
         let stays = template.is_some()
             && (seen.wanted.contains(cluster) || seen.occupied.contains(cluster));
-        // What is left of the namespace goes first, its hub's end aside.
-        if !stays && !work.deleting && (template.is_none() || !seen.occupied.contains(cluster)) {
+        // What is left of the namespace goes first: what is to be preserved would go with it.
+        if !stays && !work.deleting && !seen.occupied.contains(cluster) {
             steps.push(Step::Delete(cluster.clone()));
         }
     }
