@@ -231,8 +231,10 @@ impl Pruner {
             return Ok(Some("it was there before the Work".into()));
         }
         match (resource.gvk.group.as_str(), resource.gvk.kind.as_str()) {
-            ("", "Namespace") => foreign::in_namespace(&self.member, &key.name).await,
-            ("apiextensions.k8s.io", _) => foreign::of_definition(&self.member, uri).await,
+            ("", "Namespace") => foreign::in_namespace(&self.member, &key.name, &self.state).await,
+            ("apiextensions.k8s.io", _) => {
+                foreign::of_definition(&self.member, uri, &self.state).await
+            }
             _ => Ok(None),
         }
     }

@@ -1,8 +1,10 @@
 //! What else a Namespace or a definition holds, before it is deleted.
 
 use crate::execution::brakes::{is_foreign, is_incidental};
+use crate::execution::state::Shared;
 use crate::member::api::Member;
 use common::gvk::Gvk;
+use common::labels::WORK_NAME;
 use common::mapper::Resource;
 use common::rest::{Call, Error, JSON, METADATA_LIST};
 use serde_json::Value;
@@ -11,13 +13,17 @@ use serde_json::Value;
 const LOOKED_AT: u32 = 500;
 
 /// What in a namespace is not of a Work, if there is anything.
-pub(super) async fn in_namespace(member: &Member, name: &str) -> Result<Option<String>, Error> {
+pub(super) async fn in_namespace(
+    member: &Member,
+    name: &str,
+    state: &Shared,
+) -> Result<Option<String>, Error> {
     for resource in member.all_kinds().await? {
         if !resource.namespaced || is_incidental(&resource.gvk) {
             continue;
         }
         let uri = resource.collection_in(name);
-        if let Some(found) = foreign_in(member, &resource, &uri).await? {
+        if let Some(found) = foreign_in(member, &resource, &uri, state).await? {
             return Ok(Some(found));
         }
     }
@@ -25,7 +31,11 @@ pub(super) async fn in_namespace(member: &Member, name: &str) -> Result<Option<S
 }
 
 /// Which custom resource of a definition is not of a Work, if there is any.
-pub(super) async fn of_definition(member: &Member, uri: &str) -> Result<Option<String>, Error> {
+pub(super) async fn of_definition(
+    member: &Member,
+    uri: &str,
+    state: &Shared,
+) -> Result<Option<String>, Error> {
     let definition: Value = match member.ask(Call::get(uri, JSON)).await {
         Ok(reply) => reply.json()?,
         Err(error) if error.code() == Some(404) => return Ok(None),
@@ -50,13 +60,14 @@ pub(super) async fn of_definition(member: &Member, uri: &str) -> Result<Option<S
         plural: text(&spec["names"]["plural"]),
         namespaced: spec["scope"] == "Namespaced",
     };
-    foreign_in(member, &resource, &resource.collection()).await
+    foreign_in(member, &resource, &resource.collection(), state).await
 }
 
 async fn foreign_in(
     member: &Member,
     resource: &Resource,
     uri: &str,
+    state: &Shared,
 ) -> Result<Option<String>, Error> {
     let uri = format!("{uri}?limit={LOOKED_AT}");
     let list: Value = match member.ask(Call::get(&uri, METADATA_LIST)).await {
@@ -79,7 +90,7 @@ async fn foreign_in(
         .as_array()
         .into_iter()
         .flatten()
-        .find(|item| is_foreign(kind, item));
+        .find(|item| is_foreign(kind, item) || is_preserved(state, item));
     Ok(match foreign {
         Some(item) => {
             let name = item["metadata"]["name"].as_str().unwrap_or_default();
@@ -91,4 +102,12 @@ async fn foreign_in(
         )),
         None => None,
     })
+}
+
+/// Whether an object stays when its Work goes, and so may not go with anything else.
+fn is_preserved(state: &Shared, object: &Value) -> bool {
+    let work = object["metadata"]["annotations"][WORK_NAME].as_str();
+    let state = state.lock();
+    let record = work.and_then(|name| state.works.get(name));
+    record.is_some_and(|record| record.preserve)
 }
