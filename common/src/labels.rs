@@ -183,3 +183,11 @@ pub const INIT_FIELD_MANAGER: &str = "towline-init";
 /// Name of the extension in cluster-info's kubeconfig that lists every address of the hub, in order:
 /// `{"servers": ["https://host:port", ...]}`. It lies inside the text that is signed.
 pub const SERVERS_EXTENSION: &str = "towline.dev/servers";
+
+/// Label of a namespace with which it stays on the hub; Karmada's.
+pub const SKIP_NAMESPACE: &str = "namespace.karmada.io/skip-auto-propagation";
+
+/// Whether the value of that label says so: in any spelling, as in Karmada.
+pub fn skips(value: &str) -> bool {
+    value.eq_ignore_ascii_case("true")
+}

@@ -4,6 +4,8 @@
 //! once and begins a new one, with nothing remembered, when it leads again. What a term has to know is read while the
 //! leader of before is silent already, but not yet given up: that takes as long.
 
+mod standing;
+
 use crate::access::UnderWay;
 use crate::aggregated::Aggregated;
 use crate::config::{Config, Propagating};
@@ -26,25 +28,23 @@ use crate::controller::rights::Rights;
 use crate::controller::scheduler::{Placing, Scheduler};
 use crate::controller::taint_policy::TaintPolicies;
 use crate::install::repair::{Known, Repair};
-use crate::install::{MARKER, is_built_in};
 use crate::liveness::Signs;
 use crate::world::{Sizes, World};
 use common::admin::{self, AdminState, Check};
-use common::client::{self, ClientOptions, classify, kubeconfig_client};
+use common::client::{self, ClientOptions, kubeconfig_client};
 use common::controller::{Controller, Metrics, Reconcile};
 use common::env::Env;
-use common::leader::{self, Election, Standing};
+use common::leader::{self, Election};
 use common::names::SYSTEM_NAMESPACE;
 use common::signal;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client};
+use kube::Client;
 use prometheus_client::registry::Registry;
+use standing::{refuse_built_in, show_standing};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::{self, JoinSet};
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -52,8 +52,6 @@ use tokio_util::task::AbortOnDropHandle;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long what is under way may take at the end of a term.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// How long until an API server that did not answer is asked again, before the election begins.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Name of the Lease of the election.
 const LEASE: &str = "towline-hub";
 /// Requests of agents judged at once.
@@ -167,7 +165,7 @@ impl InProcess {
     /// What `towline-hub run` asks of its API server before anything else.
     #[cfg(test)]
     pub(crate) async fn refuse_built_in(&self) -> Result<(), Error> {
-        self.0.refuse_built_in().await
+        refuse_built_in(&self.0.client, &self.0.leading).await
     }
 
     /// Stands by until `shutdown`, as one of several: reads when the leader is silent, and acts when this one leads.
@@ -245,7 +243,10 @@ struct Hub {
 
 impl Hub {
     async fn live(&self, identity: &str, shutdown: &CancellationToken) -> Result<(), Error> {
-        match shutdown.run_until_cancelled(self.refuse_built_in()).await {
+        match shutdown
+            .run_until_cancelled(refuse_built_in(&self.client, &self.leading))
+            .await
+        {
             Some(answered) => answered?,
             None => return Ok(()),
         }
@@ -281,32 +282,6 @@ impl Hub {
             tracing::warn!("the lease was not released; another hub waits for it to run out");
         }
         ended
-    }
-
-    /// Asks the API server until it answers, and fails when it is the built-in one.
-    async fn refuse_built_in(&self) -> Result<(), Error> {
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
-        let mut told = None;
-        loop {
-            let problem = match maps.get_opt(MARKER).await {
-                Ok(marker) if marker.as_ref().is_some_and(is_built_in) => {
-                    return Err(Error::BuiltIn);
-                }
-                Ok(_) => return Ok(()),
-                Err(error) => classify(&error),
-            };
-            // What needs it says so itself.
-            if problem.code() == Some(403) {
-                return Ok(());
-            }
-            if told.as_ref() != Some(&problem) {
-                tracing::warn!(%problem, "the hub's API server does not answer; trying again");
-                self.leading
-                    .fail(format!("the hub's API server does not answer: {problem}"));
-                told = Some(problem);
-            }
-            sleep(ASK_AGAIN).await;
-        }
     }
 
     /// Has members be reached by this replica, if that is asked for, while something else goes on until `stop`.
@@ -543,31 +518,6 @@ impl Hub {
     }
 }
 
-/// Says why this hub does not lead, and shows on /readyz whether it could: it has read the Lease.
-async fn show_standing(mut standing: signal::Receiver<Standing>, check: Check) {
-    let mut has_read = false;
-    loop {
-        let now = standing.borrow_and_update().clone();
-        now.tell(
-            &format!("the hub's Lease {SYSTEM_NAMESPACE}/{LEASE}"),
-            "run `towline init`",
-        );
-        match now {
-            Standing::Leads | Standing::Follows(_) => {
-                has_read = true;
-                check.ok();
-            }
-            Standing::Failing(problem) if !has_read => {
-                check.fail(format!("the Lease cannot be read or written: {problem}"));
-            }
-            Standing::Failing(_) | Standing::Unknown => {}
-        }
-        if standing.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
 /// Shows on /readyz whether anybody can be registered.
 async fn show(mut in_force: signal::Receiver<bool>, check: Check) {
     loop {
@@ -655,34 +605,5 @@ impl Parts {
             tracing::warn!(?parts, "some work did not end in time and is cut off");
         }
         failed.map_or(Ok(()), Err)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use common::client::Problem;
-    use std::pin::pin;
-
-    #[tokio::test]
-    async fn a_hub_is_ready_once_it_has_read_the_lease() {
-        let state = AdminState::default();
-        let (tells, standing) = signal::channel(Standing::default());
-        let check = state.readiness.add("leader-election");
-        let mut shown = pin!(show_standing(standing, check));
-        let failing = || Standing::Failing(Problem::Other("401".to_owned()));
-        for (now, ready) in [
-            (Standing::Unknown, false),
-            (failing(), false),
-            // One that stands by is ready.
-            (Standing::Follows("another".to_owned()), true),
-            (failing(), true),
-            (Standing::Leads, true),
-        ] {
-            let told = format!("{now:?}");
-            tells.send_replace(now);
-            assert!(futures::poll!(shown.as_mut()).is_pending());
-            assert_eq!(state.readiness.all_ok(), ready, "{told}");
-        }
     }
 }

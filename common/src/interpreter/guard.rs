@@ -45,7 +45,7 @@ pub enum Forbidden {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Guarded {
     fields: BTreeMap<String, Value>,
-    /// What rights are given, by whom that is not for to say.
+    /// What rights are given, where whoever changes it may not change them.
     rights: Option<BTreeMap<String, Value>>,
 }
 

@@ -6,9 +6,8 @@
 use super::mend::{self, in_member, on_hub};
 use super::template::Referred;
 use super::{Cause, Mend};
-use crate::controller::detector::wake::SKIP_NAMESPACE;
 use crate::propagation::Policy;
-use common::labels::CONFLICT_RESOLUTION;
+use common::labels::{CONFLICT_RESOLUTION, SKIP_NAMESPACE};
 use common::names::is_dns_label;
 use common::quantity::Quantity;
 use serde_json::{Value, json};

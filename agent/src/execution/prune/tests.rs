@@ -185,3 +185,37 @@ async fn what_may_not_be_read_and_was_never_applied_holds_no_work_back() {
     let gone = parts.pruner.delete_object(&work, &key, false).await;
     assert!(gone.is_err(), "{gone:?}");
 }
+
+/// What stays when its Work goes would go with its namespace.
+#[tokio::test]
+async fn a_namespace_that_holds_what_is_preserved_stays() {
+    let space = json!({"kind": "Namespace", "metadata": {"name": "n", "uid": "o",
+        "resourceVersion": "9", "labels": {"karmada.io/managed": "true"}, "annotations":
+        {"work.karmada.io/namespace": "karmada-es-m1", "work.karmada.io/name": "w"}}});
+    let (member, asked) = scripted(move |line| match line.split_once(' ') {
+        Some(("GET" | "PATCH" | "DELETE", "/api/v1/namespaces/n")) => Some((200, space.clone())),
+        Some(("GET", uri)) if uri.starts_with("/api/v1/namespaces/n/configmaps?") => Some((
+            200,
+            json!({"metadata": {}, "items": [marked("a", "a", "other")]}),
+        )),
+        Some(("GET", uri)) if uri.starts_with("/api/v1/namespaces/n/") => {
+            Some((200, json!({"metadata": {}, "items": []})))
+        }
+        _ => None,
+    });
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    let work = parts.knows(&wire("w", "1", std::slice::from_ref(&manifest)));
+    let other = parts.knows(&wire("other", "2", &[map("a")]));
+    let targets = crate::execution::manifest::targets(&json!([manifest]).to_string());
+    let key = parts.pruner.key_of(&targets[0]).await;
+    for preserve in [true, false] {
+        if let Some(record) = parts.state.lock().works.get_mut(&other) {
+            record.preserve = preserve;
+        }
+        let gone = parts.pruner.delete_object(&work, &key, false).await;
+        assert!(gone.is_ok(), "{gone:?}");
+        let deleted = lines(&asked).iter().any(|line| line.starts_with("DELETE"));
+        assert_eq!(deleted, !preserve);
+    }
+}

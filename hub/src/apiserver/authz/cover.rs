@@ -316,22 +316,8 @@ pub(super) fn missing(owned: &[Rule], wanted: &[Rule]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rule::tests::{list, rule};
     use super::*;
-
-    fn list(text: &str) -> Vec<String> {
-        let words = text.split(' ').filter(|word| *word != "-");
-        words.map(|one| one.trim_matches('\'').to_owned()).collect()
-    }
-
-    fn rule(verbs: &str, groups: &str, resources: &str, names: &str) -> Rule {
-        Rule {
-            verbs: list(verbs),
-            api_groups: list(groups),
-            resources: list(resources),
-            resource_names: list(names),
-            non_resource_urls: Vec::new(),
-        }
-    }
 
     /// A rule with `n` of everything.
     fn wide(n: usize) -> Rule {

@@ -130,17 +130,21 @@ pub(in crate::apiserver) fn quoted_list(list: &[String]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn rule(verbs: &str, groups: &str, resources: &str, names: &str) -> Rule {
-        let list = |text: &str| match text {
-            "-" => Vec::new(),
-            text => text
-                .split(' ')
-                .map(|one| one.trim_matches('\'').to_owned())
-                .collect(),
-        };
+    /// Words of a list; `-` for none.
+    pub(in crate::apiserver::authz) fn list(text: &str) -> Vec<String> {
+        let words = text.split(' ').filter(|word| *word != "-");
+        words.map(|one| one.trim_matches('\'').to_owned()).collect()
+    }
+
+    pub(in crate::apiserver::authz) fn rule(
+        verbs: &str,
+        groups: &str,
+        resources: &str,
+        names: &str,
+    ) -> Rule {
         Rule {
             verbs: list(verbs),
             api_groups: list(groups),

@@ -6,7 +6,6 @@ use crate::cli::{CliError, Kind};
 use crate::controller::binding::targets::targets;
 use crate::controller::binding_status::expected;
 use crate::controller::detector::skip::Skips;
-use crate::controller::detector::wake::SKIP_NAMESPACE;
 use crate::explain::template::{Bound, Referred};
 use crate::explain::{Report, SeenCluster, SeenTemplate, cluster, is_missing, template, work};
 use crate::propagation::{Policy, PolicyName, Template};
@@ -22,7 +21,7 @@ use common::conditions;
 use common::gvk::Gvk;
 use common::interpreter::custom::{Customizations, Failed, Operation};
 use common::interpreter::layers::Interpreter;
-use common::labels::{BINDING_PERMANENT_ID, CLUSTER_BINDING_PERMANENT_ID};
+use common::labels::{BINDING_PERMANENT_ID, CLUSTER_BINDING_PERMANENT_ID, SKIP_NAMESPACE, skips};
 use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX, work_name};
 use common::time::{Clock as _, SystemClock, from_micro_time};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -386,7 +385,7 @@ async fn stays(client: &Client, name: &str, unseen: &mut Unseen) -> Result<bool,
     let found = unseen.or_none("Namespaces", api.get_metadata_opt(name).await)?;
     let labels = found.flatten().and_then(|it| it.metadata.labels);
     let label = labels.and_then(|mut it| it.remove(SKIP_NAMESPACE));
-    Ok(label.is_some_and(|it| it.eq_ignore_ascii_case("true")))
+    Ok(label.is_some_and(|it| skips(&it)))
 }
 
 /// Whether a member misses what a template refers to.

@@ -5,6 +5,7 @@
 
 use super::claim;
 use crate::propagation::{Policy, PolicyName, Template, Texts, group};
+use common::labels::SKIP_NAMESPACE;
 use common::queue::Priority;
 use std::collections::BTreeSet;
 
@@ -154,6 +155,3 @@ pub fn haste(listed: bool) -> Priority {
 fn is_content(key: &str) -> bool {
     !key.contains(".karmada.io") || key == SKIP_NAMESPACE
 }
-
-/// Of Karmada's keys the one that counts as content: with it a namespace stays on the hub.
-pub const SKIP_NAMESPACE: &str = "namespace.karmada.io/skip-auto-propagation";

@@ -4,16 +4,13 @@ use crate::world::{self, WORK_ANNOTATIONS, WORK_LABELS, digest};
 use common::gvk::Gvk;
 use common::interpreter::prune::prune;
 use common::labels::{
-    MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANAGED_VALUE, TEMPLATE_UID, WORK_FINALIZER,
-    WORK_NAME, WORK_NAMESPACE, WORK_PERMANENT_ID,
+    MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANAGED_VALUE, SKIP_NAMESPACE, TEMPLATE_UID,
+    WORK_FINALIZER, WORK_NAME, WORK_NAMESPACE, WORK_PERMANENT_ID, skips,
 };
 use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX, SYSTEM_NAMESPACE};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// Label with which a namespace stays on the hub.
-const SKIP: &str = "namespace.karmada.io/skip-auto-propagation";
 
 /// What was seen around one namespace.
 pub(super) struct Observed<'a> {
@@ -76,10 +73,10 @@ pub(super) fn decide(seen: &Observed<'_>) -> Vec<Step> {
     let template = seen.template.as_ref().filter(|it| !is_going(it));
     let mut steps = Vec::new();
     for (cluster, work) in seen.existing {
-        let stays = template.is_some()
-            && (seen.wanted.contains(cluster) || seen.occupied.contains(cluster));
         // What is left of the namespace goes first: what is to be preserved would go with it.
-        if !stays && !work.deleting && !seen.occupied.contains(cluster) {
+        let stays =
+            seen.occupied.contains(cluster) || template.is_some() && seen.wanted.contains(cluster);
+        if !stays && !work.deleting {
             steps.push(Step::Delete(cluster.clone()));
         }
     }
@@ -88,10 +85,8 @@ pub(super) fn decide(seen: &Observed<'_>) -> Vec<Step> {
     };
     let skipped = template
         .pointer("/metadata/labels")
-        .and_then(|labels| labels.get(SKIP));
-    let skipped = skipped
-        .and_then(Value::as_str)
-        .is_some_and(|it| it.eq_ignore_ascii_case("true"));
+        .and_then(|labels| labels.get(SKIP_NAMESPACE));
+    let skipped = skipped.and_then(Value::as_str).is_some_and(skips);
     for cluster in seen.wanted.intersection(&seen.clusters) {
         match seen.existing.get(cluster) {
             Some(work) if work.deleting => {}

@@ -178,3 +178,35 @@ fn what_a_policy_brings_is_not_brought_twice() {
     let made: Vec<&str> = steps.iter().map(Step::cluster).collect();
     assert_eq!(made, ["m2"]);
 }
+
+#[test]
+fn a_namespace_goes_after_what_is_in_it() {
+    let template = namespace(&recorded()[0]);
+    let one = BTreeSet::from(["m1".to_owned()]);
+    let mut works = Works::new();
+    sync(Some(&template), "w", &one, &mut works);
+    let work = Work::read(&works["m1"].to_string()).expect("an object");
+    let existing = BTreeMap::from([("m1".to_owned(), Arc::new(work.expect("held")))]);
+    for (template, occupied, gone) in [
+        (None, one.clone(), false),
+        (None, BTreeSet::new(), true),
+        (Some(&template), one.clone(), false),
+        (Some(&template), BTreeSet::new(), true),
+    ] {
+        let steps = decide(&Observed {
+            template: template.cloned(),
+            name: "w".to_owned(),
+            clusters: one.clone(),
+            wanted: BTreeSet::new(),
+            occupied,
+            bound: BTreeSet::new(),
+            existing: &existing,
+        });
+        let wanted = gone.then(|| Step::Delete("m1".to_owned()));
+        assert_eq!(
+            steps,
+            wanted.into_iter().collect::<Vec<_>>(),
+            "{template:?}"
+        );
+    }
+}
