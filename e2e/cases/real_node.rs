@@ -43,8 +43,16 @@ async fn real_node_runs_a_restricted_pod_and_leaves_nothing() -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(client, "strict");
     let list = pods.list(&ListParams::default()).await?;
     let name = list.items[0].metadata.name.clone().context("no name")?;
-    let log = pods.logs(&name, &LogParams::default()).await?;
-    assert_eq!(log, "waiting\n");
+    // Ready says that the program runs; what it says comes after.
+    wait_for("its log", WITHIN, || {
+        let (pods, name) = (pods.clone(), name.clone());
+        async move {
+            let log = pods.logs(&name, &LogParams::default()).await?;
+            anyhow::ensure!(log == "waiting\n", "{log:?}");
+            Ok(true)
+        }
+    })
+    .await?;
 
     plane.stop().await;
     drop(plane);

@@ -90,9 +90,13 @@ async fn reached(mut stage: Stage) -> Result<()> {
 }
 
 async fn logs(stage: &Stage, kubectl: &Kubectl) -> Result<()> {
-    let tail = kubectl.run(&["logs", POD, "-c", "counts", "--tail=2"], None);
-    let tail = tail.await?.ok()?;
-    ensure!(tail.stdout.lines().count() == 2, "{}", tail.stdout);
+    wait_for("the last two lines", LONG, async || {
+        let tail = kubectl.run(&["logs", POD, "-c", "counts", "--tail=2"], None);
+        let tail = tail.await?.ok()?;
+        ensure!(tail.stdout.lines().count() == 2, "{}", tail.stdout);
+        Ok(true)
+    })
+    .await?;
     let mut follows = kubectl.start(
         stage,
         "logs",
