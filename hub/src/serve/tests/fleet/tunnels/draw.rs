@@ -97,16 +97,32 @@ fn fault(rng: &mut StdRng, kind: &str) -> Vec<Step> {
         _ => What::LetIn(user.clone(), member, false),
     };
     let back = match &what {
-        What::Right(..) => Some(What::Right(user, member, true)),
-        What::LetIn(..) => Some(What::LetIn(user, member, true)),
-        _ => None,
+        What::Right(..) => What::Right(user.clone(), member, true),
+        What::LetIn(..) => What::LetIn(user.clone(), member, true),
+        _ => return vec![Step { at, what }],
     };
-    let back = back.map(|what| Step {
-        at: at + long,
+    let meanwhile = What::Ask(under_way(rng, user, member));
+    [
+        (at.saturating_sub(1_000), meanwhile),
+        (at, what),
+        (at + long, back),
+    ]
+    .map(|(at, what)| Step { at, what })
+    .into()
+}
+
+/// What goes on for longer than anything may that has lost its right.
+fn under_way(rng: &mut StdRng, user: String, member: u8) -> Ask {
+    let lasts = rng.random_range(35..50);
+    let what = match rng.random_bool(0.5) {
+        true => Wanted::Watch(lasts),
+        false => Wanted::Exec(lasts),
+    };
+    Ask {
+        user,
+        member,
         what,
-    });
-    [Some(Step { at, what }), back]
-        .into_iter()
-        .flatten()
-        .collect()
+        h2: rng.random_bool(0.5),
+        patience: 90_000,
+    }
 }
