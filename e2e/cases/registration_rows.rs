@@ -54,7 +54,11 @@ async fn a4_a_restart_is_accepted_without_a_write() -> Result<()> {
     ensure!(after.annotations() == before.annotations() && after.uid() == before.uid());
     ensure!(seat.stored() == stored, "the registration was stored anew");
 
-    fleet.cli(&["unregister", "a4", "--yes"]).await?.ok()?;
+    let said = fleet.cli(&["unregister", "a4", "--yes"]).await?.ok()?;
+    ensure!(
+        said.stdout == "cluster.cluster.karmada.io/a4 is unregistered\n",
+        "{said:?}"
+    );
     fleet.wait_gone("a4", WITHIN).await?;
     ensure!(
         agent.wait_ended(WITHIN).await?.success(),

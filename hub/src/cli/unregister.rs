@@ -6,6 +6,7 @@
 mod member;
 mod plan;
 mod same;
+mod watched;
 
 use super::output::Done;
 use super::{CliError, ConnectArgs, Format, Kind, Output};
@@ -22,9 +23,8 @@ use plan::Plan;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use watched::{End, Watched};
 
-const POLL: Duration = Duration::from_millis(500);
 const FIELD_MANAGER: &str = "towline-unregister";
 /// Works that are counted before it is "more than".
 const COUNTED: u32 = 500;
@@ -145,6 +145,7 @@ pub(super) async fn leave(args: Leaving, output: &Output) -> Result<(), CliError
     }
     let verb = if args.joined { "Unjoin" } else { "Unregister" };
     confirm(&args, output, &format!("{verb} cluster {name:?}?"))?;
+    let watched = Watched::begin(&clusters, name).await;
     announce(&clusters, &cluster, mode).await?;
     let doing = if args.joined {
         "unjoined"
@@ -155,14 +156,21 @@ pub(super) async fn leave(args: Leaving, output: &Output) -> Result<(), CliError
         let done = Done::cluster(name, format!("is being {doing}"));
         return output.print_done(args.output, &[done]);
     }
-    wait(&client, &clusters, &args, output).await?;
+    let end = watched.wait(&client, &args, output).await?;
     if args.joined {
         forget_secret(&client, &cluster).await?;
     }
+    let silent = end == End::Unanswered && mode != Mode::Force && plan::answers(&cluster);
     if let Some(member) = member {
         member.remove(output).await?;
+    } else if silent {
+        output.note(plan::left_behind(name, args.joined));
     }
-    output.print_done(args.output, &[Done::cluster(name, format!("is {doing}"))])
+    let done = match silent {
+        true => format!("is {doing}; its agent did not answer"),
+        false => format!("is {doing}"),
+    };
+    output.print_done(args.output, &[Done::cluster(name, done)])
 }
 
 /// The credentials go with their Cluster; this only has them gone when the command ends.
@@ -253,38 +261,5 @@ async fn announce(clusters: &Api<Cluster>, cluster: &Cluster, mode: Mode) -> Res
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(failed("delete")(error)),
-    }
-}
-
-async fn wait(
-    client: &Client,
-    clusters: &Api<Cluster>,
-    args: &Leaving,
-    output: &Output,
-) -> Result<(), CliError> {
-    let name = args.cluster.as_str();
-    let progress = output.progress(format!("unregistering {name}"));
-    let deadline = Instant::now() + args.wait;
-    loop {
-        let Some(cluster) = get(clusters, name).await? else {
-            return Ok(());
-        };
-        if cluster.metadata.deletion_timestamp.is_none() {
-            let message = format!("Cluster {name:?} was registered anew meanwhile");
-            return Err(CliError::message(Kind::Unmet, message));
-        }
-        let state = plan::state(
-            &cluster,
-            count_works(client, &args.cluster).await.unwrap_or(0),
-        );
-        if Instant::now() >= deadline {
-            let waited = duration::format(args.wait);
-            let message = format!("Cluster {name:?} is still there after {waited}: {state}");
-            return Err(CliError::message(Kind::Unavailable, message)
-                .hint("Check that `towline-hub run` is up; it goes on by itself.")
-                .hint("If the member is gone for good, run again with --force."));
-        }
-        progress.step(format!("unregistering {name}: {state}"));
-        sleep(POLL).await;
     }
 }

@@ -2,8 +2,10 @@
 
 use common::api::cluster::{Cluster, READY, UNREGISTERING};
 use common::conditions;
+use common::labels::REGISTRATION_ID;
 use common::unregister::Mode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt as _;
 
 /// What is known before.
 pub(super) struct Plan<'a> {
@@ -52,13 +54,34 @@ impl Plan<'_> {
 
 /// How far the hub is with a Cluster that is being deleted.
 pub(super) fn state(cluster: &Cluster, left: usize) -> String {
-    let status = cluster.status.as_ref();
-    let told = status.is_some_and(|s| conditions::is_true(&s.conditions, UNREGISTERING));
-    match (told, left) {
+    match (has_answered(cluster), left) {
         (_, 0) => "its Works are gone; the hub cleans up".to_owned(),
         (true, _) => format!("the agent cleans up, {} left", works(left)),
         (false, _) => format!("the agent has not answered yet, {} left", works(left)),
     }
+}
+
+/// Whether its agent has said that it cleans up.
+pub(super) fn has_answered(cluster: &Cluster) -> bool {
+    let status = cluster.status.as_ref();
+    status.is_some_and(|s| conditions::is_true(&s.conditions, UNREGISTERING))
+}
+
+/// Whether its agent is one that answers: Karmada's does not.
+pub(super) fn answers(cluster: &Cluster) -> bool {
+    cluster.annotations().contains_key(REGISTRATION_ID)
+}
+
+/// What a member is left with whose agent did not answer, and what helps.
+pub(super) fn left_behind(name: &str, joined: bool) -> String {
+    let again = match joined {
+        true => format!("towline unjoin {name} --cluster-kubeconfig FILE"),
+        false => format!("towline unregister {name} --member-kubeconfig FILE"),
+    };
+    format!(
+        "warning: the agent of {name} did not answer, so the member may still have it and what it applied; \
+         `{again}` removes the agent."
+    )
 }
 
 fn works(count: usize) -> String {
@@ -144,5 +167,12 @@ mod tests {
         assert_eq!(state(&told, 3), "the agent cleans up, 3 Works left");
         assert!(state(&cluster(&[]), 1).starts_with("the agent has not answered yet"));
         assert!(state(&told, 0).contains("the hub cleans up"));
+        assert!(has_answered(&told) && !has_answered(&cluster(&[])));
+    }
+
+    #[test]
+    fn what_is_left_in_a_silent_member_is_told_with_the_command_that_helps() {
+        assert!(left_behind("m1", true).contains("`towline unjoin m1 --cluster-kubeconfig FILE`"));
+        assert!(left_behind("m1", false).contains("unregister m1 --member-kubeconfig FILE"));
     }
 }
