@@ -355,3 +355,56 @@ async fn names_do_not_run_into_one_another() -> Result<()> {
     ensure!(!is_bound(&rig, MINE, "web-role").await?);
     rig.end().await
 }
+
+/// Kinds of two groups may be called the same: whoever comes second has no binding, until the first one goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_given_up_is_taken_by_whoever_waits() -> Result<()> {
+    let rig = Rig::begin("names-free").await?;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let definition = json!({
+        "metadata": {"name": "configmaps.example.dev"},
+        "spec": {"group": "example.dev", "scope": "Namespaced", "versions": [version],
+            "names": {"plural": "configmaps", "singular": "configmap", "kind": "ConfigMap"}},
+    });
+    rig.create(definitions, &definition).await?;
+    let custom = format!("/apis/example.dev/v1/namespaces/{MINE}/configmaps");
+    wait_for("the new kind", SOON, async || {
+        Ok(rig.get(&custom).await?.is_some())
+    })
+    .await?;
+    for (name, group) in [("core", "v1"), ("custom", "example.dev/v1")] {
+        let placing = policy(name, group, "ConfigMap", Some("web"));
+        rig.create(&path(POLICIES, MINE), &placing).await?;
+    }
+    rig.create(&path("ConfigMap", MINE), &map("web")).await?;
+    let of = async |group: &str| {
+        wait_for(&format!("the binding of {group}"), SOON, async || {
+            let found = bound(&rig, MINE, "web-configmap").await?;
+            let resource = &found["spec"]["resource"]["apiVersion"];
+            ensure!(*resource == group, "it is that of {resource}");
+            Ok(true)
+        })
+        .await
+    };
+    of("v1").await?;
+    let waits =
+        json!({"apiVersion": "example.dev/v1", "kind": "ConfigMap", "metadata": {"name": "web"}});
+    rig.create(&custom, &waits).await?;
+    wait_for("the word that it waits", SOON, async || {
+        let events = rig.get(&path("Event", MINE)).await?.context("no Events")?;
+        let events = events["items"].as_array().cloned().unwrap_or_default();
+        let mut texts = events.iter().filter_map(|it| it["message"].as_str());
+        ensure!(
+            texts.any(|it| it.contains("already belongs to ConfigMap")),
+            "not told"
+        );
+        Ok(true)
+    })
+    .await?;
+    let first = format!("{}/web", path("ConfigMap", MINE));
+    rig.delete(&first).await?;
+    of("example.dev/v1").await?;
+    rig.end().await
+}

@@ -9,6 +9,7 @@
 mod apply;
 pub mod choose;
 pub mod claim;
+mod contenders;
 pub mod content;
 pub mod decide;
 mod holdings;
@@ -26,7 +27,7 @@ pub use decide::{Decision, Observed, Problem, Write, decide};
 pub use holdings::Holdings;
 pub use unsettled::Unsettled;
 
-use super::bindings::{Bindings, Error, required_by};
+use super::bindings::{Bindings, Error, name_of, required_by};
 use super::dependencies::sought::{self, Sought};
 use super::scheduler::Placing;
 use crate::propagation::{Binding, Notice, Policy, PolicyName, Template};
@@ -37,6 +38,7 @@ use common::gvk::{GroupKind, Gvk};
 use common::lock::lock;
 use common::queue::{Priority, Queue};
 use common::uuid::random_uuid;
+use contenders::{Contenders, binding_of};
 use kube::Client;
 use skip::Skips;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +61,7 @@ pub struct Detector {
     edited: Mutex<BTreeMap<TemplateName, Edit>>,
     /// What was told of templates that do not get what their policies say.
     told: Mutex<BTreeMap<TemplateName, Vec<Notice>>>,
+    contenders: Contenders,
     holdings: Holdings,
     unsettled: Unsettled,
     policies_in: Index<Arc<str>>,
@@ -87,6 +90,7 @@ impl Detector {
             draws: chance.shared_stream("detector"),
             edited: Mutex::default(),
             told: Mutex::default(),
+            contenders: Contenders::default(),
             holdings,
             unsettled,
             policies_in: views
@@ -271,6 +275,10 @@ impl Detector {
         if matches!((old, new), (Some(old), Some(new)) if same(old, new)) {
             return;
         }
+        if let (Some(old), None) = (old, new) {
+            let woken = self.contenders.woken(&name_of(old)).into_iter();
+            woken.for_each(|name| queue.add(name));
+        }
         // What goes along no longer is what its parent's finalizer waited for.
         let parents = old.into_iter().flat_map(required_by);
         let parents = parents.filter_map(|name| self.world.propagation.binding(&name));
@@ -388,6 +396,7 @@ impl Detector {
     async fn settle(&self, key: &TemplateName, edited: Option<Edit>) -> Result<Requeue, Error> {
         let Some(seen) = self.observe(key, edited).await? else {
             lock(&self.told).remove(key);
+            self.contenders.done(key);
             return self.forget(key).await;
         };
         let mut decision = decide(&seen);
@@ -401,15 +410,28 @@ impl Detector {
             Some(events) => lock(&self.told).insert(key.clone(), events),
             None => lock(&self.told).remove(key),
         };
-        let waits = matches!(decision.binding, Some(Write::Replace(_)));
-        if waits || decision.problem.is_some() {
+        let replaced = matches!(decision.binding, Some(Write::Replace(_)));
+        if replaced || decision.problem.is_some() {
             self.note_edit(key, edited);
         }
-        match &decision.problem {
-            None => Ok(Requeue::Never),
-            Some(Problem::PriorityClass(_)) => Ok(Requeue::After(LOOK_AGAIN)),
-            // Whatever it waits for wakes it.
-            Some(_) => Ok(Requeue::Never),
+        Ok(self.again(key, decision.problem.as_ref()))
+    }
+
+    /// When a template is looked at again that nothing may wake.
+    fn again(&self, key: &TemplateName, problem: Option<&Problem>) -> Requeue {
+        let Some(Problem::NameTaken { .. } | Problem::Deleting(_)) = problem else {
+            self.contenders.done(key);
+            return match problem {
+                Some(Problem::PriorityClass(_)) => Requeue::After(LOOK_AGAIN),
+                // Whatever it waits for wakes it.
+                _ => Requeue::Never,
+            };
+        };
+        self.contenders.wait(key);
+        // The name may have been given up before anybody waited for it.
+        match self.world.propagation.binding(&binding_of(key)) {
+            Some(_) => Requeue::Never,
+            None => Requeue::After(Duration::ZERO),
         }
     }
 }

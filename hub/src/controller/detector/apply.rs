@@ -2,13 +2,13 @@
 
 use super::Detector;
 use super::claim;
+use super::contenders::binding_of;
 use super::decide::{Decision, Observed, Write};
 use crate::controller::bindings::{Error, about, about_template, name_of};
 use crate::propagation::{Binding, PolicyName, Template, Texts};
-use crate::world::{ObjectName, TemplateName};
+use crate::world::TemplateName;
 use common::controller::Requeue;
 use common::gvk::Gvk;
-use common::names::binding_name;
 use common::rest::{Call, MERGE_PATCH, METADATA_ONLY};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
@@ -140,9 +140,7 @@ impl Detector {
     /// hear of a new kind of template.
     pub(super) async fn forget(&self, key: &TemplateName) -> Result<Requeue, Error> {
         let templates = &self.world.propagation.templates;
-        let namespace = Some(&*key.name.namespace).filter(|it| !it.is_empty());
-        let name = ObjectName::new(namespace, &binding_name(&key.kind.kind, &key.name.name));
-        let Some(held) = self.world.propagation.binding(&name) else {
+        let Some(held) = self.world.propagation.binding(&binding_of(key)) else {
             return Ok(Requeue::Never);
         };
         let owner = held.binding.owner.as_ref().filter(|owner| {
