@@ -73,6 +73,7 @@ impl Scheduler {
             waiting: Mutex::default(),
         });
         let controller = Controller::new(Arc::clone(&scheduler));
+        scheduler.placing.scheduled_by(controller.queue());
         for view in [&views.bindings, &views.cluster_bindings] {
             let (me, queue) = (Arc::clone(&scheduler), controller.queue());
             view.on_change(move |change| {

@@ -9,8 +9,9 @@ use crate::scheduler::Snapshot;
 use crate::world::{self, Change, Cluster, ObjectName, World};
 use chrono::{DateTime, Utc};
 use common::lock::lock;
+use common::queue::Queue;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Places bindings; clones share what they know.
 #[derive(Clone)]
@@ -22,6 +23,8 @@ struct Shared {
     snapshot: Mutex<Option<Arc<Snapshot>>>,
     /// What was written and is not told yet, and on which clusters it was placed.
     ahead: Mutex<BTreeMap<ObjectName, (Ahead, Weak<Snapshot>)>>,
+    /// Who is to look at a binding of which it is not known any more where it was placed.
+    scheduler: OnceLock<Queue<ObjectName>>,
 }
 
 impl Placing {
@@ -31,6 +34,7 @@ impl Placing {
             world: world.clone(),
             snapshot: Mutex::default(),
             ahead: Mutex::default(),
+            scheduler: OnceLock::new(),
         }));
         let me = placing.clone();
         world.clusters.on_change(move |change| {
@@ -56,10 +60,21 @@ impl Placing {
         placed
     }
 
-    /// Where a binding goes that was not written is not told.
+    /// Has the scheduler look at bindings that were taken for placed and may not be.
+    pub(super) fn scheduled_by(&self, queue: Queue<ObjectName>) {
+        // There is one scheduler.
+        let _ = self.0.scheduler.set(queue);
+    }
+
+    /// Where a binding goes that was not written is not told. What was told of one that somebody else wrote under its
+    /// name may have been taken for this one.
     pub fn noted<T, E>(&self, binding: &Binding, written: Result<T, E>) -> Result<T, E> {
         if written.is_err() {
-            self.forget(&name_of(binding));
+            let name = name_of(binding);
+            self.forget(&name);
+            if let Some(queue) = self.0.scheduler.get() {
+                queue.add(name);
+            }
         }
         written
     }

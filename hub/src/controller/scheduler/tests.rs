@@ -305,6 +305,30 @@ async fn a_binding_that_was_placed_on_other_clusters_is_looked_at() {
     }
 }
 
+/// Two templates whose bindings have one name: what is told of the first's may be taken for what was written for the other.
+#[tokio::test]
+async fn a_binding_that_somebody_else_could_not_write_is_looked_at() {
+    let world = unreachable();
+    let placing = Placing::watching(&world);
+    let scheduler = watching(&placing, &world);
+    let queue = scheduler.queue();
+    let cluster = cluster("m1", &json!({"syncMode": "Pull"}));
+    world.clusters.listed(&[cluster]).await;
+    world.propagation.bindings.listed(&[]).await;
+    let mut object = object(&placement(&["m1"]));
+    object["metadata"]["labels"] = json!({POLICY_PERMANENT_ID: "p"});
+    let wanted = read(&object).binding;
+    let (first, second) = (placing.place(&wanted, None), placing.place(&wanted, None));
+    object["spec"]["clusters"] = json!(first.spec.clusters);
+    object["metadata"]["annotations"] = json!(first.annotations);
+    world.propagation.bindings.sent(&[object]).await;
+    assert!(queue.try_next().is_none(), "it is taken for placed");
+    let refused = placing.noted(&second, Err::<(), _>("already exists"));
+    assert_eq!(refused, Err("already exists"));
+    let woken = queue.try_next().map(|it| it.name.to_string());
+    assert_eq!(woken, Some(second.name));
+}
+
 #[tokio::test]
 async fn what_was_decided_before_a_cluster_changed_is_known_as_such() {
     let world = unreachable();
