@@ -4,6 +4,7 @@
 //! before the template, so that no other takes the template meanwhile; where the template is refused, it goes again.
 
 mod along;
+mod answered;
 mod foreseen;
 mod template;
 #[cfg(test)]
@@ -274,7 +275,13 @@ impl Member<'_> {
         let uri = format!("{}{}", way.path(cluster), resource.object(namespace, name));
         let reply = Call::get(&uri, JSON).send(self.client).await;
         let error = match reply.and_then(|reply| reply.json()) {
-            Ok(object) => return Ok(Some(object)),
+            Ok(object) => {
+                // What is made of it on the hub is made with the rights of whoever runs the command.
+                return match answered::is_of(&object, resource, namespace, name) {
+                    true => Ok(Some(object)),
+                    false => Err(self.other_than_asked(&object, name)),
+                };
+            }
             Err(error) => error,
         };
         match error.code() {
@@ -293,6 +300,20 @@ impl Member<'_> {
                 Err(request_error(attempt, error))
             }
         }
+    }
+}
+
+impl Member<'_> {
+    fn other_than_asked(&self, object: &Value, name: &str) -> CliError {
+        let (cluster, resource) = (self.cluster, self.resource);
+        let message = format!(
+            "cluster {cluster} answered {}, asked for {} {name:?}; nothing was written",
+            answered::shown(object),
+            resource.qualified()
+        );
+        CliError::message(Kind::Unmet, message).hint(format!(
+            "An API server answers what it is asked for: see what runs in {cluster}, and who does."
+        ))
     }
 }
 
