@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -128,13 +128,15 @@ impl<F: Fn(usize)> Body for Lasting<F> {
             let ended = io::Error::from(io::ErrorKind::PermissionDenied);
             return Poll::Ready(Some(Err(ended.into())));
         }
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &frame
-            && let Some(data) = frame.data_ref()
-        {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame {
+            let Some(data) = frame.data_ref() else {
+                // Headers that come after the body are headers that nobody has looked through.
+                return Poll::Ready(None);
+            };
             (self.seen)(data.len());
         }
-        frame.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -8,7 +8,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Frame, Incoming, SizeHint};
 use std::future::pending;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Cut>;
@@ -52,8 +52,10 @@ impl<T> hyper::body::Body for Lasting<T> {
             self.over = pending().boxed();
             return Poll::Ready(Some(Err(Cut)));
         }
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        frame.map(|frame| frame.map(|frame| frame.map_err(|_| Cut)))
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        // Headers that come after the body are headers that nobody has looked through.
+        let frame = frame.filter(|frame| frame.as_ref().map_or(true, Frame::is_data));
+        Poll::Ready(frame.map(|frame| frame.map_err(|_| Cut)))
     }
 
     fn is_end_stream(&self) -> bool {
