@@ -110,7 +110,15 @@ impl Passer {
         *onward.method_mut() = meant.method;
         *onward.headers_mut() = sent;
         *onward.uri_mut() = query.map_or_else(Uri::default, Uri::from);
-        let answer = self.relay.send(onward).await.map_err(|error| {
+        let answer = tokio::select! {
+            biased;
+            () = told.open.over().cancelled() => {
+                let why = "its owner lets you in no more; it may have done what was asked just before that";
+                return Err(Refusal::Forbidden(cause::NOT_LET_IN, why.to_owned()));
+            }
+            answer = self.relay.send(onward) => answer,
+        };
+        let answer = answer.map_err(|error| {
             let error = chain(error.as_ref()).to_string();
             Refusal::Unavailable(format!("its API server does not answer: {error}"))
         })?;

@@ -71,6 +71,14 @@ impl Door {
         Ok(stream)
     }
 
+    /// Sends what is not the whole of a request, as whoever the certificate says.
+    pub(super) async fn begin(&self, text: &str) -> Result<TokioIo<Stream>> {
+        let mut stream = TokioIo::new(self.dialer.dial().await?);
+        stream.write_all(text.as_bytes()).await?;
+        stream.flush().await?;
+        Ok(stream)
+    }
+
     /// Sends a head, in which `WHO` says who asks, with whatever follows it, and reads what is answered.
     pub(super) async fn send(&self, text: &str) -> Result<String> {
         let text = text.replace("WHO\r\n", self.who);

@@ -1,15 +1,20 @@
 //! Streams end with the rights they stand on, and a stream that is broken off never looks complete.
 
+use super::door::Door;
 use super::rig::{LONG, Stage, ask, ask_with, becomes, to};
 use super::watch::Watch;
 use crate::env::wait_for;
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use common::names::PROXY_NAME;
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use std::collections::BTreeSet;
+use tokio::io::AsyncReadExt as _;
+use tokio::time::timeout;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -73,6 +78,7 @@ async fn access_ends_with_its_rights() -> Result<()> {
         .is(503, "no tunnel")?;
     stage.agent.restart()?;
     stage.opened().await?;
+    half_sent(&stage, &ann, &bindings).await?;
 
     // The cluster is unregistered: its tunnel goes with its rights.
     let of_ann = Watch::open(&ann, MAPS).await?;
@@ -85,6 +91,34 @@ async fn access_ends_with_its_rights() -> Result<()> {
     counted(&stage, "m1", &[]).await?;
     stage.passed().await;
     Ok(())
+}
+
+/// What is still being sent when its right ends is answered so, and is not done.
+async fn half_sent(stage: &Stage, ann: &Client, bindings: &Api<ClusterRoleBinding>) -> Result<()> {
+    let doors = Door::all(stage).await?;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}});
+    let map = map.to_string();
+    let (path, length) = (to("m1", MAPS), map.len());
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: hub\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    let door = doors.first().context("no way in")?;
+    let mut stream = door.begin(&format!("{head}{}", &map[..length - 3])).await?;
+    counted(stage, "m1", &["ann"]).await?;
+    let name = "reach-ann";
+    let mut binding = bindings.get(name).await?;
+    bindings.delete(name, &DeleteParams::default()).await?;
+    let mut said = [0; 12];
+    timeout(LONG, stream.read_exact(&mut said)).await??;
+    ensure!(said == *b"HTTP/1.1 403", "{}", said.escape_ascii());
+    let maps: Api<ConfigMap> = Api::namespaced(stage.member().await?, "default");
+    ensure!(maps.get_opt("late").await?.is_none(), "it is there");
+    binding.metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        ..ObjectMeta::default()
+    };
+    bindings.create(&PostParams::default(), &binding).await?;
+    becomes(ann, &to("m1", MAPS), 200, "first").await
 }
 
 /// What is told of streams is those of these users, one each, and of nobody else.

@@ -55,6 +55,11 @@ pub enum Failure {
     /// So many of a cluster that it answers no more.
     #[error("too many requests are under way to cluster {0:?}, please try again later")]
     TooMany(String),
+    /// Whoever asked may not, before the member has answered.
+    #[error(
+        "you may not ask cluster {0:?} any more; it may have done what was asked just before that"
+    )]
+    Ended(String),
     /// The tunnel broke while the member was asked.
     #[error("cluster {cluster:?} was lost while it was asked: {why}")]
     Lost {
@@ -140,7 +145,7 @@ impl Tunnel {
         asked: Asked<'_>,
         body: B,
         upgrade: Option<(&'static str, Upgrade)>,
-        over: Over,
+        mut over: Over,
         kept: impl Send + 'static,
     ) -> Result<Response<Body>, Failure>
     where
@@ -152,7 +157,13 @@ impl Tunnel {
         let counted = self.under_way.begin(asked.cluster, asked.user);
         let stands = self.stands(asked.cluster);
         let kept = (Told::begin(&asked), counted, kept);
-        let answer = self.send(request).await.map_err(|error| Failure::Lost {
+        // What was asked is cut off in the member too, where it is not done yet.
+        let answer = tokio::select! {
+            biased;
+            () = &mut over => return Err(Failure::Ended(asked.cluster.to_owned())),
+            answer = self.send(request) => answer,
+        };
+        let answer = answer.map_err(|error| Failure::Lost {
             cluster: asked.cluster.to_owned(),
             why: chain(&error).to_string(),
         })?;
@@ -315,9 +326,14 @@ mod tests {
     use super::super::taken::TakenOver;
     use super::super::{Tunnels, UnderWay};
     use super::*;
+    use common::lock::lock;
+    use http_body_util::StreamBody;
+    use http_body_util::combinators::UnsyncBoxBody;
+    use hyper::body::Frame;
     use hyper::service::service_fn;
     use hyper_util::rt::{TokioExecutor, TokioIo};
     use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
     use tokio::io::duplex;
     use tokio::time::sleep;
     use tokio_util::sync::CancellationToken;
@@ -361,13 +377,31 @@ mod tests {
         assert_eq!(of("Upgrade", "h2c"), None);
     }
 
-    /// What a client gets that wants its connection taken over, where the agent answers everything by this status.
-    async fn switched(code: u16) -> Result<u16, Failure> {
+    /// What the agent answers everything with; never where there is none.
+    type Said = Option<(u16, UnsyncBoxBody<Bytes, Infallible>)>;
+
+    fn nothing(code: u16) -> Said {
+        Some((code, Empty::new().boxed_unsync()))
+    }
+
+    /// What a client gets; with a protocol it wants its connection taken over.
+    async fn asked(
+        said: Said,
+        protocol: Option<&'static str>,
+        over: Over,
+    ) -> Result<Response<Body>, Failure> {
         let (near, far) = duplex(64 * 1024);
-        let service = service_fn(move |_| async move {
-            let mut answer = Response::new(Empty::<Bytes>::new());
-            *answer.status_mut() = StatusCode::from_u16(code).expect("a status");
-            Ok::<_, Infallible>(answer)
+        let said = Arc::new(Mutex::new(said));
+        let service = service_fn(move |_| {
+            let said = said.clone();
+            async move {
+                let Some((code, body)) = lock(&said).take() else {
+                    return pending().await;
+                };
+                let mut answer = Response::new(body);
+                *answer.status_mut() = StatusCode::from_u16(code).expect("a status");
+                Ok::<_, Infallible>(answer)
+            }
         });
         let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         builder.enable_connect_protocol();
@@ -387,29 +421,56 @@ mod tests {
             onward: Uri::from_static("/api/v1/namespaces/default/pods/a/exec"),
             stream: "1".to_owned(),
         };
-        let upgrade = Upgrade {
+        let upgrade = || Upgrade {
             connection: hyper::upgrade::on(Request::new(())),
             taken_over: TakenOver::default(),
         };
-        let upgrade = Some(("websocket", upgrade));
+        let upgrade = protocol.map(|protocol| (protocol, upgrade()));
         let body = Empty::<Bytes>::new();
-        let tunnel = tunnels.of("m1")?;
-        let answer = tunnel.pass(asked, body, upgrade, pending().boxed(), ());
-        Ok(answer.await?.status().as_u16())
+        tunnels.of("m1")?.pass(asked, body, upgrade, over, ()).await
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_wants_to_switch_switches_or_gets_an_error() {
+        let switched =
+            async |code| asked(nothing(code), Some("websocket"), pending().boxed()).await;
         for (code, passed) in [(200, 101), (403, 403), (404, 404), (500, 500)] {
-            assert_eq!(switched(code).await.expect("passed on"), passed);
+            let answer = switched(code).await.expect("passed on");
+            assert_eq!(answer.status(), passed);
         }
         for code in [201, 202, 204] {
-            let refused = switched(code).await.expect_err("not passed on");
+            let Err(refused) = switched(code).await else {
+                unreachable!("{code} is passed on");
+            };
             let text = refused.to_string();
             assert!(
                 text.ends_with("where it was asked to switch to \"websocket\""),
                 "{text}"
             );
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whose_right_ends_before_the_member_answers_gets_no_answer() {
+        for protocol in [None, Some("websocket")] {
+            let right = sleep(Duration::from_secs(5)).boxed();
+            let refused = asked(None, protocol, right).await;
+            assert!(matches!(refused, Err(Failure::Ended(of)) if of == "m1"));
+        }
+    }
+
+    /// A member may not tell a client of the hub by trailers what it may not tell it by headers.
+    #[tokio::test(start_paused = true)]
+    async fn trailers_of_a_member_are_not_passed_on() {
+        let mut trailers = HeaderMap::new();
+        trailers.insert("set-cookie", HeaderValue::from_static("a=b"));
+        let frames = [Frame::data(Bytes::from("whole")), Frame::trailers(trailers)];
+        let frames = futures::stream::iter(frames.map(Ok::<_, Infallible>));
+        let said = Some((200, StreamBody::new(frames).boxed_unsync()));
+        let answer = asked(said, None, pending().boxed()).await;
+        let whole = answer.expect("passed on").into_body().collect();
+        let whole = whole.await.expect("it ends as one that is whole");
+        assert!(whole.trailers().is_none());
+        assert_eq!(whole.to_bytes(), "whole");
     }
 }

@@ -134,7 +134,7 @@ impl From<Failure> for ApiError {
             | Failure::Unreadable
             | Failure::NotAList(_)
             | Failure::NotTakenOver => Self::bad_request(said),
-            Failure::Unfit(_) => Self::plain(403, "Forbidden", said),
+            Failure::Unfit(_) | Failure::Ended(_) => Self::plain(403, "Forbidden", said),
             Failure::NoTunnel(_) => Self::unavailable(said).with_cause(cause::NO_TUNNEL, "", ""),
             Failure::Lost { .. } => Self::unavailable(said),
             Failure::Moved(_) => Self {

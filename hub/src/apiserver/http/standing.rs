@@ -214,6 +214,10 @@ impl Standing {
     /// Ends when it no longer holds.
     pub(super) async fn ended(self: Arc<Self>) {
         let mut told = self.judges.changes.told.subscribe();
+        // Of what changed before that nobody is told.
+        if !self.holds() {
+            return;
+        }
         loop {
             let authenticator = &self.judges.authenticator;
             let end = authenticator.ends(&self.peer(), &self.headers);

@@ -47,9 +47,9 @@ impl Router {
             (Some(protocol), Some(upgrade)) => Some((protocol, upgrade)),
             (Some(_), None) => return Err(Failure::NotTakenOver.into()),
         };
+        let mut right = attributes(asked.info);
         if upgrade.is_some() {
             // A GET that runs something: it takes more than the right to read.
-            let mut right = attributes(asked.info);
             "create".clone_into(&mut right.verb);
             self.parts.authorizer.check(caller, &right)?;
         }
@@ -70,7 +70,7 @@ impl Router {
             stream: self.parts.registry.draws().draw(random_uuid),
         };
         let body = body.map_err(|error| error.to_string());
-        let over = over(self.standing(asked, caller));
+        let over = over(self.standing_of(asked, caller, right));
         Ok(tunnel.pass(through, body, upgrade, over, tickets).await?)
     }
 
