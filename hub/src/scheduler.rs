@@ -35,7 +35,6 @@ pub use rules::{
     Toleration, Weights,
 };
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Where a template goes, or why it goes nowhere.
@@ -52,9 +51,8 @@ pub fn schedule(
     } else {
         demand.rules.start(observed)
     };
-    let mut allowed = BTreeSet::new();
-    let mut attempt = |index: usize, group: Option<&Group>| {
-        place(snapshot, demand, group, previous, &mut allowed).map_err(|(cause, refused)| Failed {
+    let attempt = |index: usize, group: Option<&Group>| {
+        place(snapshot, demand, group, previous).map_err(|(cause, refused)| Failed {
             index,
             cause,
             refused,
@@ -77,22 +75,19 @@ pub fn schedule(
             Err(failed) => later.push(failed),
         }
     }
-    let (kept, last_copies) = keep(snapshot, demand, previous, &allowed);
     Err(Unplaceable {
         first,
         later,
-        kept,
-        last_copies,
+        kept: keep(snapshot, demand, previous),
     })
 }
 
-/// One attempt. Whoever passes the filters is added to `allowed`, by rank.
+/// One attempt.
 fn place(
     snapshot: &Snapshot,
     demand: &Demand,
     group: Option<&Group>,
     previous: Option<&Previous>,
-    allowed: &mut BTreeSet<usize>,
 ) -> Result<Placement, (Cause, Tally)> {
     let filter::Passed {
         mut candidates,
@@ -107,8 +102,6 @@ fn place(
         one.room = cluster.map_or(0, |cluster| estimator.room(&cluster.capacity));
     }
     select::sort(&mut candidates);
-    let here = candidates.iter().filter(|one| one.score > 0);
-    allowed.extend(here.map(|one| one.rank));
     let fresh = previous.is_some_and(|previous| previous.fresh);
     let shares = select::select(candidates, snapshot.regions(), demand)
         .and_then(|chosen| assign::assign(snapshot, demand, group, &chosen, fresh));
@@ -135,32 +128,13 @@ fn place(
     })
 }
 
-/// What stays of a placement that cannot be replaced: the targets that filters still allow. Where they allow
-/// none, every target on a cluster that stays and is not being left: the last copy of a workload is never
-/// removed because nothing else was found.
-fn keep(
-    snapshot: &Snapshot,
-    demand: &Demand,
-    previous: Option<&Previous>,
-    allowed: &BTreeSet<usize>,
-) -> (Vec<Target>, bool) {
+/// What stays of a placement that cannot be replaced: every target on a cluster that stays and is not being left, whether
+/// filters allow it still or not. A copy that they no longer allow goes when another is found a place, and not before.
+fn keep(snapshot: &Snapshot, demand: &Demand, previous: Option<&Previous>) -> Vec<Target> {
     let targets = previous.map_or(&[][..], |previous| &previous.targets);
-    let chosen = |wanted: &dyn Fn(&Target) -> bool| -> Vec<Target> {
-        let mut kept: Vec<Target> = targets.iter().filter(|t| wanted(t)).cloned().collect();
-        kept.sort();
-        kept
-    };
-    let kept = chosen(&|target| {
-        let rank = snapshot.rank(&target.cluster);
-        rank.is_some_and(|rank| allowed.contains(&rank))
-    });
-    if !kept.is_empty() {
-        return (kept, false);
-    }
-    let kept = chosen(&|target| {
+    let stays = |target: &&Target| {
         let cluster = snapshot.get(&target.cluster);
         cluster.is_some_and(|cluster| !cluster.leaving) && !demand.evicted.contains(&target.cluster)
-    });
-    let last_copies = !kept.is_empty();
-    (kept, last_copies)
+    };
+    targets.iter().filter(stays).cloned().collect()
 }

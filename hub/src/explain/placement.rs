@@ -30,7 +30,7 @@ struct Outcome {
     clusters: BTreeMap<Arc<str>, Option<Reason>>,
     result: Result<Placement, Unplaceable>,
     snapshot: Snapshot,
-    /// Replicas that are placed already.
+    /// Replicas that are placed already where the policy still lets them.
     placed: i64,
 }
 
@@ -136,14 +136,17 @@ fn outcome(seen: &Seen, binding: &Bound) -> Outcome {
         let alone = Snapshot::new([cluster.clone()]);
         (cluster.name.clone(), refusal(&alone, &demand, &previous))
     });
-    let refusals = each.collect();
+    let refusals: BTreeMap<Arc<str>, Option<Reason>> = each.collect();
+    let targets = previous.targets.iter();
+    let allowed = targets.filter(|it| matches!(refusals.get(&it.cluster), Some(None)));
+    let placed = allowed.map(|it| it.replicas).sum();
     let snapshot = Snapshot::new(clusters);
     let result = scheduler::schedule(&snapshot, &demand, Some(&previous));
     Outcome {
         clusters: refusals,
         result,
         snapshot,
-        placed: previous.targets.iter().map(|it| it.replicas).sum(),
+        placed,
     }
 }
 
@@ -168,18 +171,23 @@ fn details(outcome: &Outcome, targets: &[TargetCluster]) -> Vec<Detail> {
     let chosen = |name: &str| targets.iter().find(|it| it.name == name);
     let each = outcome.clusters.iter();
     let each = each.map(|(name, refusal)| match (chosen(name), refusal) {
-        (Some(target), _) => Detail::new(
+        (Some(target), None) => Detail::new(&**name, share(target)),
+        (Some(target), Some(reason)) => Detail::new(
             &**name,
-            match target.replicas {
-                Some(1) => "chosen, with 1 replica".to_owned(),
-                Some(replicas) => format!("chosen, with {replicas} replicas"),
-                None => "chosen".to_owned(),
-            },
+            format!("{}; now {}", share(target), refused(reason)),
         ),
         (None, Some(reason)) => Detail::new(&**name, refused(reason)),
         (None, None) => Detail::new(&**name, "fits, and was not chosen"),
     });
     each.collect()
+}
+
+fn share(target: &TargetCluster) -> String {
+    match target.replicas {
+        Some(1) => "chosen, with 1 replica".to_owned(),
+        Some(replicas) => format!("chosen, with {replicas} replicas"),
+        None => "chosen".to_owned(),
+    }
 }
 
 /// Why a cluster was refused, and by which filter.

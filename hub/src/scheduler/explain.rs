@@ -269,10 +269,8 @@ pub struct Unplaceable {
     pub first: Failed,
     /// Those of the groups after it.
     pub later: Vec<Failed>,
-    /// What stays where it is, by name.
+    /// What stays where it is.
     pub kept: Vec<Target>,
-    /// Whether the policy allows none of what stays: it stays because nothing else runs the workload.
-    pub last_copies: bool,
 }
 
 impl Unplaceable {

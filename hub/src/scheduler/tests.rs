@@ -9,6 +9,7 @@ mod recorded;
 mod standing;
 
 use super::*;
+use std::collections::BTreeSet;
 
 pub(crate) fn amounts(pairs: &[(&str, i64)]) -> Amounts {
     let pairs = pairs.iter();
@@ -83,16 +84,22 @@ pub(crate) fn numbers(text: &str) -> Vec<(String, i64)> {
     text.split_whitespace().map(split).collect()
 }
 
-/// A result as text: `A2 B4`, or why there is none.
+/// Targets as text, in their order: `B4 A2`.
+pub(crate) fn listed(targets: &[Target]) -> String {
+    let each = targets.iter().map(|target| match target.replicas {
+        0 => target.cluster.to_string(),
+        replicas => format!("{}{replicas}", target.cluster),
+    });
+    each.collect::<Vec<_>>().join(" ")
+}
+
+/// A result as text, by name: `A2 B4`, or why there is none.
 pub(crate) fn told(result: &Result<Placement, Unplaceable>) -> String {
     match result {
         Ok(placement) => {
-            let each = placement.targets.iter();
-            let each = each.map(|t| match t.replicas {
-                0 => t.cluster.to_string(),
-                replicas => format!("{}{replicas}", t.cluster),
-            });
-            each.collect::<Vec<_>>().join(" ")
+            let mut targets = placement.targets.clone();
+            targets.sort();
+            listed(&targets)
         }
         Err(why) => format!("{}: {why}", why.reason()),
     }

@@ -190,6 +190,28 @@ fn a_cluster_that_went_since_takes_its_replicas_elsewhere() {
     }
 }
 
+/// One is no longer meant, and the other has no room for more: what runs goes on running.
+#[test]
+fn what_asks_for_more_than_fits_loses_nothing() {
+    let mut interner = Interner::default();
+    let clusters = ["m1", "m2"].map(|name| {
+        let mut object = cluster(name, &json!({"syncMode": "Pull"}));
+        object["status"]["resourceSummary"] = json!({"allocatable": {"pods": "5"}});
+        let object = serde_json::from_value(object).expect("a Cluster");
+        Arc::new(from_api::cluster(&object, &mut interner))
+    });
+    let mut asked = placement(&["m2"]);
+    asked["replicaScheduling"]["weightPreference"] = json!({"dynamicWeight": "AvailableReplicas"});
+    let mut object = object(&asked);
+    object["spec"]["replicas"] = json!(12);
+    object["spec"]["clusters"] =
+        json!([{"name": "m1", "replicas": 4}, {"name": "m2", "replicas": 4}]);
+    let decision = decided(&object, &Snapshot::new(clusters), None);
+    assert_eq!(decision.patch, None);
+    let status = decision.status.expect("to be said");
+    assert_eq!(status["conditions"][0]["reason"], "Unschedulable");
+}
+
 #[test]
 fn what_fits_nowhere_is_written_as_it_is() {
     let snapshot = snapshot(&["m1"]);

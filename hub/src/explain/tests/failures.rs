@@ -55,6 +55,8 @@ pub(super) fn failures() -> Vec<Failure> {
         condition("Ready", "Unknown", "ClusterStatusUnknown", "Cluster status controller stopped posting.")]}});
     let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided",
         "replicaDivisionPreference": "Aggregated"}});
+    let mut alone = divided.clone();
+    alone["clusterAffinity"] = json!({"clusterNames": ["m1"]});
     let override_says = "override policy(shop/web) does not apply, overrideRules[0].plaintext: remove operation does \
                          not apply: doc is missing path: /spec/nothing";
     vec![
@@ -173,6 +175,22 @@ pub(super) fn failures() -> Vec<Failure> {
             C::LittleRoom,
             None,
             "kubectl -n shop scale deployments.apps web --replicas=3",
+        ),
+        case(
+            "capacity, beside a copy that the policy no longer means",
+            edited(unplaced(&alone), |it| {
+                every_cluster(
+                    it,
+                    &json!({"status":
+            {"resourceSummary": {"allocatable": {"cpu": "1"}}}}),
+                );
+                let bound = it.binding.as_mut().expect("there");
+                bound.spec.clusters = healthy().binding.expect("there").spec.clusters;
+            }),
+            S::Placement,
+            C::LittleRoom,
+            None,
+            "kubectl -n shop scale deployments.apps web --replicas=5",
         ),
         case(
             "placement suspended",
@@ -624,6 +642,19 @@ fn every_cluster_is_chosen_or_refused_by_a_filter() {
             "m2 refused by APIEnablement: it does not serve the kind",
             "m3 refused by ClusterAffinity: the policy does not mean it",
         ]
+    );
+    let mut gone = healthy();
+    gone.clusters.push(cluster("m4", &json!({})));
+    let bound = gone.binding.as_mut().expect("there");
+    bound.spec.clusters[1].name = "m4".to_owned();
+    let report = explain(&gone);
+    let of = |stage| report.links.iter().find(move |it| it.stage == stage);
+    let told = of(Stage::Placement).and_then(|it| it.details.last());
+    assert_eq!(
+        told.map(|it| &*it.what),
+        Some(
+            "chosen, with 2 replicas; now refused by ClusterAffinity: the policy does not mean it"
+        )
     );
     let report = explain(&healthy());
     let placement = report

@@ -152,25 +152,28 @@ fn what_has_no_pods_does_not_overflow() {
 }
 
 #[test]
-fn what_cannot_be_placed_stays_where_filters_allow_it_and_its_last_copies_anywhere() {
+fn what_cannot_be_placed_stays_where_it_is() {
     let leaving = Cluster {
         leaving: true,
         ..cluster("L", 9)
     };
     let fleet = snapshot([cluster("A", 1), cluster("B", 1), cluster("C", 9), leaving]);
-    // Clusters of the policy, replicas, evictions, where it was; what stays, as last copies or not.
-    type Case<'a> = (&'a [&'a str], i64, &'a [&'a str], &'a str, &'a str, bool);
-    let cases: [Case<'_>; 8] = [
-        (&["A", "B"], 9, &[], "A2 B2", "A2 B2", false),
-        (&["A"], 9, &[], "A2 B2", "A2", false),
-        (&["absent"], 4, &[], "A2 B2", "A2 B2", true),
-        (&["absent"], 4, &["A"], "A2 B2", "B2", true),
-        (&["A"], 4, &["A"], "A2", "", false),
-        (&["absent"], 4, &[], "L4", "", false),
-        (&["absent"], 4, &[], "Gone4", "", false),
-        (&["absent"], 4, &[], "", "", false),
+    // Clusters of the policy, replicas, evictions, where it was, what stays.
+    type Case<'a> = (&'a [&'a str], i64, &'a [&'a str], &'a str, &'a str);
+    let cases: [Case<'_>; 10] = [
+        (&["A", "B"], 9, &[], "A2 B2", "A2 B2"),
+        // One of them is no longer allowed, and the other has no room for more.
+        (&["A"], 9, &[], "A2 B2", "A2 B2"),
+        (&["A"], 9, &[], "B4", "B4"),
+        (&["A"], 9, &["B"], "A2 B2", "A2"),
+        (&["A"], 9, &[], "A2 L2 Gone2", "A2"),
+        (&["absent"], 4, &[], "A2 B2", "A2 B2"),
+        (&["absent"], 4, &["A"], "A2 B2", "B2"),
+        (&["A"], 4, &["A"], "A2", ""),
+        (&["absent"], 4, &[], "L4", ""),
+        (&["absent"], 4, &[], "Gone4", ""),
     ];
-    for (names, replicas, evicted, before, kept, last_copies) in cases {
+    for (names, replicas, evicted, before, kept) in cases {
         let rules = Rules {
             affinity: only(names),
             strategy: Strategy::Dynamic,
@@ -184,13 +187,28 @@ fn what_cannot_be_placed_stays_where_filters_allow_it_and_its_last_copies_anywhe
         let before = before.map(|(name, replicas)| target(&name, replicas));
         let previous = previous(before.collect());
         let failure = schedule(&fleet, &demand, Some(&previous)).expect_err("nothing fits");
-        let told: Vec<String> = failure
-            .kept
-            .iter()
-            .map(|t| format!("{}{}", t.cluster, t.replicas))
-            .collect();
-        assert_eq!(told.join(" "), kept, "{names:?} {evicted:?}");
-        assert_eq!(failure.last_copies, last_copies, "{names:?} {evicted:?}");
+        assert_eq!(listed(&failure.kept), kept, "{names:?} {evicted:?}");
+    }
+}
+
+/// Whole copies too, and whichever group could not take it.
+#[test]
+fn copies_stay_while_no_group_can_be_had() {
+    let fleet = snapshot([cluster("A", 1), cluster("B", 9)]);
+    let two = Spread::Clusters(Bounds { least: 2, most: 2 });
+    let both = |first: &str| [group("one", &[first], &[]), group("two", &["B"], &[])];
+    for (first, reason) in [("A", "SchedulerError"), ("absent", "NoClusterFit")] {
+        for strategy in [Strategy::Duplicated, Strategy::Dynamic] {
+            let rules = Rules {
+                spread: two,
+                ..grouped(&both(first), strategy)
+            };
+            let previous = previous(vec![target("A", 2), target("B", 2)]);
+            let failure = schedule(&fleet, &deployment(2, rules), Some(&previous));
+            let failure = failure.expect_err("there is one cluster in each group");
+            assert_eq!(listed(&failure.kept), "A2 B2", "{first}");
+            assert_eq!(failure.reason(), reason);
+        }
     }
 }
 
