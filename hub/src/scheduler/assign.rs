@@ -9,17 +9,18 @@ use super::rules::{Group, Strategy, Weights};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Replicas by the rank of a cluster; those that get none are not in it.
+/// Replicas by the rank of a cluster.
 type Shares = BTreeMap<usize, i64>;
 
-/// The share of each chosen cluster. `chosen` is best first; what does not count replicas goes to all of them.
+/// The share of each chosen cluster by its rank; those that get none are left out. `chosen` is best first, and so is
+/// what each of them gets whole. What does not count replicas goes to all of them.
 pub(super) fn assign(
     snapshot: &Snapshot,
     demand: &Demand,
     group: Option<&Group>,
     chosen: &[Candidate],
     fresh: bool,
-) -> Result<Shares, Cause> {
+) -> Result<Vec<(usize, i64)>, Cause> {
     if chosen.is_empty() {
         return Err(Cause::NothingSelected);
     }
@@ -28,11 +29,11 @@ pub(super) fn assign(
     }
     let ties = Ties::of(&demand.uid);
     let overflows = group.is_some_and(|group| !group.overflow.is_empty());
-    let mut shares = match &demand.rules.strategy {
-        Strategy::Duplicated => chosen
-            .iter()
-            .map(|one| (one.rank, demand.replicas))
-            .collect(),
+    let shares = match &demand.rules.strategy {
+        Strategy::Duplicated => {
+            let whole = chosen.iter().map(|one| (one.rank, demand.replicas));
+            return Ok(whole.filter(|(_, replicas)| *replicas > 0).collect());
+        }
         Strategy::Static(weights) => {
             let parties = weigh(snapshot, weights, chosen);
             shares(demand.replicas, parties, ties)
@@ -45,8 +46,10 @@ pub(super) fn assign(
             by_room(demand, chosen, demand.replicas, fresh, ties)?
         }
     };
-    shares.retain(|_, replicas| *replicas > 0);
-    Ok(shares)
+    Ok(shares
+        .into_iter()
+        .filter(|(_, replicas)| *replicas > 0)
+        .collect())
 }
 
 /// Votes by rank.
@@ -113,9 +116,10 @@ fn by_room(
         let all = chosen.iter().map(|one| party(one, one.room));
         (all.collect(), replicas - placed)
     } else if placed > replicas {
-        let mut all: Votes = here().map(|one| party(one, one.placed)).collect();
-        all.sort_unstable_by_key(|party| party.rank);
-        (all, replicas)
+        let mut all: Vec<&Candidate> = here().collect();
+        all.sort_unstable_by_key(|one| one.place);
+        let all = all.into_iter().map(|one| party(one, one.placed));
+        (all.collect(), replicas)
     } else {
         return Ok(here().map(|one| (one.rank, one.placed)).collect());
     };
@@ -127,7 +131,7 @@ fn by_room(
     }
     if demand.rules.strategy == Strategy::Aggregated {
         let at: BTreeMap<usize, i64> = here().map(|one| (one.rank, one.placed)).collect();
-        // Stable: of equals, the better cluster.
+        // Stable: of equals the better cluster, and where too many are the one that was named first.
         votes.sort_by_key(|party| {
             let newcomer = grows && !at.contains_key(&party.rank);
             (newcomer, Reverse(party.votes))

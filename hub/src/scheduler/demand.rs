@@ -90,7 +90,7 @@ pub fn same_targets(one: &[Target], other: &[Target]) -> bool {
 /// Where it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
-    /// Its clusters, by name.
+    /// Its clusters: best first where each gets it whole, by name where replicas are divided.
     pub targets: Vec<Target>,
     /// The group that was chosen, where there are groups.
     pub group: Option<Arc<str>>,

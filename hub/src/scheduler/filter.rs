@@ -26,6 +26,8 @@ pub(super) struct Candidate {
     pub room: i64,
     /// How many are there already.
     pub placed: i64,
+    /// The place that it has among the clusters where it is.
+    pub place: usize,
 }
 
 impl Candidate {
@@ -121,11 +123,12 @@ pub(super) fn filter(
     let own = group.map_or(&demand.rules.affinity, |group| &group.affinity);
     let affinities = std::iter::once(own).chain(overflow);
     let mut tiers: Vec<Matcher<'_>> = affinities.map(|a| Matcher::new(a, snapshot)).collect();
-    let mut placed: Vec<Option<i64>> = vec![None; snapshot.len()];
-    for target in previous.into_iter().flat_map(|previous| &previous.targets) {
+    let mut placed: Vec<Option<(usize, i64)>> = vec![None; snapshot.len()];
+    let targets = previous.into_iter().flat_map(|previous| &previous.targets);
+    for (place, target) in targets.enumerate() {
         let here = snapshot.rank(&target.cluster);
         if let Some(here) = here.and_then(|rank| placed.get_mut(rank)) {
-            *here = Some(target.replicas);
+            *here = Some((place, target.replicas));
         }
     }
     let mut verdicts: Vec<Option<Verdict>> = Vec::new();
@@ -158,13 +161,15 @@ pub(super) fn filter(
             refused.add(reason, &cluster.name);
             continue;
         }
+        let (place, replicas) = placed.unwrap_or_default();
         candidates.push(Candidate {
             rank,
             region: snapshot.region(shape),
             tier,
             score: if placed.is_some() { HERE } else { 0 },
             room: 0,
-            placed: placed.unwrap_or(0),
+            placed: replicas,
+            place,
         });
     }
     Passed {

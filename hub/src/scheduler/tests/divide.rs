@@ -79,6 +79,11 @@ const CASES: &str = "
     agg 16 | A5 B5 C5 | | Unschedulable: failed to assign replicas: failed to scale up: Clusters available replicas 15 are not enough to schedule.
     dyn 1 | A0 B0 | | Unschedulable: failed to assign replicas: failed to scale up: Clusters available replicas 0 are not enough to schedule.
     dyn 0 | A5 B5 | A2 | A B
+    agg 4 | A9 B9 | A4 B4 | A4
+    agg 4 | A9 B9 | B4 A4 | B4
+    agg 6 | A9 B9 C9 | B4 C4 A4 | B3 C3
+    agg 5 | A9 B9 | B4 A5 | A5
+    dyn 4 | A9 B9 | B4 A4 | A2 B2
     how 3 | A5 B5 | | SchedulerError: failed to assign replicas: unsupported replica scheduling strategy, replicaSchedulingType: Divided, replicaDivisionPreference: , please try another scheduling strategy
 ";
 
@@ -132,6 +137,32 @@ fn replicas_are_divided_as_the_tables_say() {
         cases += 1;
     }
     assert!(cases >= 70, "{cases}");
+}
+
+/// So that the best stays when the policy wants fewer of them next.
+#[test]
+fn what_each_gets_whole_is_told_best_first() {
+    let fleet = snapshot([cluster("A", 10), cluster("B", 50), cluster("C", 20)]);
+    let of = |strategy: Strategy, replicas: i64, before: Vec<Target>| {
+        let rules = Rules {
+            strategy,
+            ..Rules::default()
+        };
+        let result = schedule(
+            &fleet,
+            &deployment(replicas, rules),
+            Some(&previous(before)),
+        );
+        result.expect("placed").targets
+    };
+    let whole = of(Strategy::Duplicated, 3, Vec::new());
+    assert_eq!(listed(&whole), "B3 C3 A3");
+    assert_eq!(listed(&of(Strategy::Aggregated, 3, whole)), "B3");
+    let gone = vec![target("C", 0)];
+    assert_eq!(listed(&of(Strategy::Duplicated, 0, gone)), "C A B");
+    let here = vec![target("A", 3)];
+    assert_eq!(listed(&of(Strategy::Duplicated, 3, here)), "A3 B3 C3");
+    assert_eq!(listed(&of(Strategy::Dynamic, 8, Vec::new())), "A1 B5 C2");
 }
 
 #[test]

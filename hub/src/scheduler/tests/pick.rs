@@ -164,6 +164,7 @@ fn the_weight_of_a_region_is_its_room_up_to_its_share() {
             .iter()
             .enumerate()
             .map(|(rank, (score, room))| filter::Candidate {
+                place: 0,
                 rank,
                 region: Some(0),
                 tier: 0,

@@ -188,6 +188,8 @@ proptest! {
         uid in "[a-z]{0,3}", turn in 0..12_usize,
     ) {
         let capacity_moves = !matches!(spread, Spread::All);
+        // Of equals it leaves those that are named last.
+        let by_order = strategy == Strategy::Aggregated;
         let (demand, before) = case(&fleet, replicas, strategy, spread, &uid);
         let mut clusters = built(&fleet);
         let first = schedule(&snapshot(clusters.clone()), &demand, Some(&before));
@@ -195,7 +197,9 @@ proptest! {
         clusters.rotate_left(by);
         clusters.reverse();
         let mut turned = before.clone();
-        turned.targets.reverse();
+        if !by_order {
+            turned.targets.reverse();
+        }
         let again = schedule(&snapshot(clusters.clone()), &demand, Some(&turned));
         prop_assert_eq!(by_name(first.clone()), by_name(again));
         if let (Ok(placement), false) = (first, capacity_moves) {
