@@ -167,7 +167,7 @@ pub enum Cause {
         "failed to select clusters: the number of clusters is less than the cluster spreadConstraint.MinGroups"
     )]
     FewClustersInRegions,
-    /// No choice of so many clusters has room for all replicas.
+    /// No choice of so many clusters has room for all replicas; the policy may allow none to be chosen.
     #[error("failed to select clusters: no enough resource when selecting {0} clusters")]
     LittleRoomInSelection(usize),
     /// It is spread by what cannot be spread by.
@@ -200,7 +200,7 @@ pub enum Cause {
 
 fn how(fresh: &bool) -> &'static str {
     if *fresh {
-        "failed to fresh scale"
+        "failed to do fresh scale"
     } else {
         "failed to scale up"
     }
@@ -230,7 +230,10 @@ impl Cause {
     /// What it waits for.
     pub fn waits_for(&self) -> WaitsFor {
         match self {
-            Self::Spread | Self::NothingSelected | Self::Strategy => WaitsFor::Policy,
+            Self::Spread
+            | Self::NothingSelected
+            | Self::LittleRoomInSelection(0)
+            | Self::Strategy => WaitsFor::Policy,
             Self::NoFit | Self::FewClusters | Self::FewRegions | Self::FewClustersInRegions => {
                 WaitsFor::Clusters
             }

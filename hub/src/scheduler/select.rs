@@ -85,7 +85,7 @@ fn by_clusters(
         std::mem::swap(one, other);
         *top = (other.avail(), Reverse(place));
     }
-    if room < needed {
+    if chosen.is_empty() || room < needed {
         return Err(Cause::LittleRoomInSelection(count));
     }
     Ok(chosen)

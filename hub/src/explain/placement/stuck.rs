@@ -53,10 +53,10 @@ pub(super) fn stuck(
             let all = if *fresh { *room } else { room + outcome.placed };
             little_room(seen, binding, &message, Some(all))
         }
-        C::LittleRoomInOverflow | C::LittleRoomInSelection(_) => {
+        C::LittleRoomInOverflow | C::LittleRoomInSelection(1..) => {
             little_room(seen, binding, &message, None)
         }
-        C::Spread | C::NothingSelected | C::Strategy => {
+        C::Spread | C::NothingSelected | C::LittleRoomInSelection(0) | C::Strategy => {
             let edit = format!(
                 "kubectl{} edit {}",
                 mend::within(policy.name.namespace.as_deref()),

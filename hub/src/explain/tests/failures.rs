@@ -153,6 +153,26 @@ pub(super) fn failures() -> Vec<Failure> {
             r#""minGroups":3"#,
         ),
         case(
+            "no group may be chosen",
+            edited(
+                unplaced(&json!({
+                    "replicaScheduling": divided["replicaScheduling"],
+                    "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 2}],
+                })),
+                |it| {
+                    let bound = it.binding.as_mut().expect("there");
+                    bound.spec.replicas = Some(0);
+                    let says =
+                        "failed to select clusters: no enough resource when selecting 0 clusters";
+                    bound.status.conditions[0].message = says.to_owned();
+                },
+            ),
+            S::Placement,
+            C::PolicyImpossible,
+            None,
+            "kubectl -n shop edit pp/web",
+        ),
+        case(
             "no region",
             unplaced(&json!({"spreadConstraints": [
             {"spreadByField": "region", "minGroups": 1, "maxGroups": 1},

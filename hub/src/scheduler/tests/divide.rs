@@ -64,7 +64,7 @@ const CASES: &str = "
     dyn fresh 6 | A2 B8 | A6 | A3 B3
     dyn fresh 6 | A0 B12 | A6 | A2 B4
     agg fresh 6 | A0 B12 | A6 | B6
-    dyn fresh 30 | A0 B12 | A6 | Unschedulable: failed to assign replicas: failed to fresh scale: Clusters available replicas 18 are not enough to schedule.
+    dyn fresh 30 | A0 B12 | A6 | Unschedulable: failed to assign replicas: failed to do fresh scale: Clusters available replicas 18 are not enough to schedule.
     dyn 4 | A5 B5 C5 | | A2 B1 C1
     dyn odd 4 | A5 B5 C5 | | A1 B1 C2
     dyn 20 | A12 B8 C20 | | A6 B4 C10

@@ -56,11 +56,12 @@ fn clusters_are_chosen_by_place_then_room_and_never_too_small() {
     );
     let nothing = "SchedulerError: failed to assign replicas: no clusters available to schedule";
     type Case<'a> = (&'a str, (usize, usize), Strategy, i64, &'a str, &'a str);
-    let cases: [Case<'_>; 16] = [
+    let cases: [Case<'_>; 17] = [
         ("A10 B8 C6", (2, 2), Dyn, 12, "", "A7 B5"),
         ("A10 B8 C6", (2, 2), Dyn, 30, "", &little_2),
         ("A10", (2, 2), Dyn, 1, "", FEW),
         ("A10 B8 C6", (1, 0), Dyn, 1, "", &little_0),
+        ("A10 B8 C6", (1, 0), Agg, 0, "", &little_0),
         ("A10 B8 C6", (1, 0), Dup, 1, "", nothing),
         ("A50 B1", (1, 1), Dup, 2, "B2", "B2"),
         ("A50 B1", (1, 1), Dup, 2, "", "A2"),
