@@ -12,7 +12,7 @@ mod member;
 mod mend;
 mod overrides;
 mod placement;
-mod policy;
+pub mod policy;
 mod refusal;
 mod script;
 pub mod template;
@@ -147,6 +147,8 @@ pub enum Cause {
     PolicyElsewhere,
     /// The policy waits for overrides that do not exist.
     OverrideMissing,
+    /// The policy names a PriorityClass that does not exist.
+    PriorityClassMissing,
     /// The policy is Lazy, and the template was not edited since it holds it.
     Lazy,
     /// The name of its binding belongs to another template.

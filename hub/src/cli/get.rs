@@ -12,6 +12,7 @@ pub(super) mod share;
 mod table;
 #[cfg(test)]
 mod tests;
+pub(super) mod waiting;
 pub(super) mod works;
 
 use super::output::Named;

@@ -10,6 +10,7 @@ use common::api::policy::ResourceSelector;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 /// Policies that are told why they do not hold it.
 const OTHERS: usize = 5;
@@ -28,14 +29,7 @@ pub(super) fn walk<'a>(seen: &'a Seen, template: &Template, walk: &mut Walk) -> 
     if seen.skips.template(template) {
         return skipped(seen, template, walk);
     }
-    let holder = wake::holder(template).and_then(|name| {
-        let mut all = seen.policies.iter();
-        all.find(|it| {
-            it.name == name && choose::is_in_force(it) && choose::rank(it, template).is_some()
-        })
-    });
-    let best = || choose::best(&seen.policies, template);
-    let Some(policy) = holder.or_else(best) else {
+    let Some((policy, holds)) = chosen(&seen.policies, template) else {
         if !seen.follows().is_empty() {
             let what = format!("follows {}", seen.follows().join(", "));
             walk.holds(Stage::Policy, what, Vec::new());
@@ -45,27 +39,11 @@ pub(super) fn walk<'a>(seen: &'a Seen, template: &Template, walk: &mut Walk) -> 
         }
         return None;
     };
-    let missing: Vec<&str> = policy
-        .spec
-        .dependent_overrides
-        .iter()
-        .map(String::as_str)
-        .collect();
-    let missing: Vec<&str> = missing
-        .into_iter()
-        .filter(|name| {
-            let name = PolicyName {
-                namespace: policy.name.namespace.clone(),
-                name: (*name).to_owned(),
-            };
-            !seen.overrides.contains(&name)
-        })
-        .collect();
-    if let Some(first) = missing.first() {
-        walk.breaks(waits_for(policy, &missing, first), Vec::new());
+    if let Some(broken) = waits(policy, &seen.overrides, &seen.priority_classes) {
+        walk.breaks(broken, Vec::new());
         return None;
     }
-    if holder.is_none() {
+    if !holds {
         let what = format!(
             "{} selects it, and the hub has not put its claim on it",
             short(&policy.name)
@@ -127,24 +105,60 @@ fn skipped<'a>(seen: &Seen, template: &Template, walk: &mut Walk) -> Option<&'a 
     None
 }
 
-fn waits_for(policy: &Policy, missing: &[&str], first: &str) -> Broken {
-    let named = missing.join(", ");
+/// The policy of a template, and whether the template shows its claim already.
+pub fn chosen<'a>(policies: &'a [Policy], template: &Template) -> Option<(&'a Policy, bool)> {
+    let holder = wake::holder(template).and_then(|name| {
+        let mut all = policies.iter();
+        all.find(|it| {
+            it.name == name && choose::is_in_force(it) && choose::rank(it, template).is_some()
+        })
+    });
+    let best = || choose::best(policies, template);
+    let holds = holder.is_some();
+    Some((holder.or_else(best)?, holds))
+}
+
+/// What a policy waits for before anything is done by it: overrides and a class that do not exist. Those that do are
+/// `overrides` and `classes`, at least of those that it names.
+pub fn waits(
+    policy: &Policy,
+    overrides: &BTreeSet<PolicyName>,
+    classes: &BTreeSet<String>,
+) -> Option<Broken> {
+    let missing = wake::overrides_of(policy);
+    let missing = missing.into_iter().filter(|it| !overrides.contains(it));
+    let missing: Vec<String> = missing.map(|it| it.name).collect();
+    if let Some(first) = missing.first() {
+        return Some(waits_for(policy, &missing, first));
+    }
+    let class = &policy.spec.schedule_priority.as_ref()?.priority_class_name;
+    (!classes.contains(class)).then(|| without_class(policy, class))
+}
+
+fn waits_for(policy: &Policy, missing: &[String], first: &str) -> Broken {
     let what = format!(
-        "{} waits for overrides that do not exist: {named}",
-        short(&policy.name)
+        "{} waits for overrides that do not exist: {}",
+        short(&policy.name),
+        missing.join(", ")
     );
-    let left: Vec<&String> = policy
-        .spec
-        .dependent_overrides
-        .iter()
-        .filter(|it| !missing.contains(&it.as_str()))
-        .collect();
+    let named = policy.spec.dependent_overrides.iter();
+    let left: Vec<&String> = named.filter(|it| !missing.contains(it)).collect();
     let change = mend::patch_policy(&policy.name, &json!({"spec": {"dependentOverrides": left}}));
     let mend = on_hub(
         format!("Create {first}, or wait for it no longer."),
         [change],
     );
     broken(Cause::OverrideMissing, what, mend)
+}
+
+fn without_class(policy: &Policy, class: &str) -> Broken {
+    let what = format!(
+        "{} names PriorityClass {class:?}, which does not exist",
+        short(&policy.name)
+    );
+    let change = mend::patch_policy(&policy.name, &json!({"spec": {"schedulePriority": null}}));
+    let mend = on_hub("Create it, or have the policy name none.", [change]);
+    broken(Cause::PriorityClassMissing, what, mend)
 }
 
 /// Nothing selects it.

@@ -75,6 +75,8 @@ pub struct Seen {
     pub policies: Vec<Policy>,
     /// Override policies that exist.
     pub overrides: BTreeSet<PolicyName>,
+    /// PriorityClasses that exist, of those that its policy names.
+    pub priority_classes: BTreeSet<String>,
     /// The binding of its name.
     pub binding: Option<Bound>,
     /// All clusters.

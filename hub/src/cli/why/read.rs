@@ -2,17 +2,20 @@
 
 use crate::cli::check::health;
 use crate::cli::get::read::{Hub, Scope, missing, pages, whole};
+use crate::cli::get::waiting::{has_class, has_override};
 use crate::cli::{CliError, Kind};
 use crate::controller::binding::targets::targets;
 use crate::controller::binding_status::expected;
 use crate::controller::detector::skip::Skips;
+use crate::controller::detector::wake::overrides_of;
 use crate::explain::template::{Bound, Referred};
-use crate::explain::{Report, SeenCluster, SeenTemplate, cluster, is_missing, template, work};
+use crate::explain::{
+    Report, SeenCluster, SeenTemplate, cluster, is_missing, policy, template, work,
+};
 use crate::propagation::{Policy, PolicyName, Template};
 use chrono::{DateTime, Utc};
 use common::api::cluster::Cluster;
 use common::api::interpreter::ResourceInterpreterCustomization;
-use common::api::override_policy::{ClusterOverridePolicy, OverridePolicy};
 use common::api::policy::{ClusterPropagationPolicy, PropagationPolicy};
 use common::api::work::{
     APPLIED, ManifestStatus, ResourceIdentifier, WORKLOAD_HEALTHY, Work, WorkSpec, WorkStatus,
@@ -197,6 +200,7 @@ pub(super) async fn template(
         resource: qualified,
         skips,
         overrides: overrides(&hub.client, &policies, &mut unseen).await?,
+        priority_classes: priority_class(&hub.client, &policies, &identity, &mut unseen).await?,
         policies,
         clusters,
         leases: leases
@@ -250,38 +254,33 @@ async fn overrides(
     policies: &[Policy],
     unseen: &mut Unseen,
 ) -> Result<BTreeSet<PolicyName>, CliError> {
-    let named = policies.iter().flat_map(|policy| {
-        policy
-            .spec
-            .dependent_overrides
-            .iter()
-            .map(|name| PolicyName {
-                namespace: policy.name.namespace.clone(),
-                name: name.clone(),
-            })
-    });
-    let named: BTreeSet<PolicyName> = named.collect();
+    let named: BTreeSet<PolicyName> = policies.iter().flat_map(overrides_of).collect();
     let mut there = BTreeSet::new();
     for name in named {
-        let found = match &name.namespace {
-            Some(namespace) => {
-                let api: Api<OverridePolicy> = Api::namespaced(client.clone(), namespace);
-                api.get_metadata_opt(&name.name)
-                    .await
-                    .map(|it| it.is_some())
-            }
-            None => {
-                let api: Api<ClusterOverridePolicy> = Api::all(client.clone());
-                api.get_metadata_opt(&name.name)
-                    .await
-                    .map(|it| it.is_some())
-            }
-        };
+        let found = has_override(client, &name).await;
         if unseen.or_none("OverridePolicies", found)?.unwrap_or(true) {
             there.insert(name);
         }
     }
     Ok(there)
+}
+
+/// The PriorityClass that the template's policy names, if it exists, or may not be read.
+async fn priority_class(
+    client: &Client,
+    policies: &[Policy],
+    template: &Template,
+    unseen: &mut Unseen,
+) -> Result<BTreeSet<String>, CliError> {
+    let policy = policy::chosen(policies, template).map(|(policy, _)| policy);
+    let named = policy.and_then(|it| it.spec.schedule_priority.as_ref());
+    let Some(named) = named else {
+        return Ok(BTreeSet::new());
+    };
+    let class = named.priority_class_name.clone();
+    let found = has_class(client, &class).await;
+    let there = unseen.or_none("PriorityClasses", found)?.unwrap_or(true);
+    Ok(there.then_some(class).into_iter().collect())
 }
 
 /// The Works of a binding, and those that go and have their names; where they may not be seen, what its status says of

@@ -458,6 +458,33 @@ pub(super) fn failures() -> Vec<Failure> {
             r#"'{"spec":{"dependentOverrides":[]}}'"#,
         ),
         case(
+            "class that a new template's policy names",
+            edited(unclaimed(), |it| {
+                let mut named = spec(&everywhere);
+                named["schedulePriority"] = json!({"priorityClassSource": "KubePriorityClass",
+                    "priorityClassName": "nope"});
+                it.policies = vec![policy(Some("shop"), "web", &named)];
+            }),
+            S::Policy,
+            C::PriorityClassMissing,
+            None,
+            r#"kubectl -n shop patch pp/web --type=merge -p '{"spec":{"schedulePriority":null}}'"#,
+        ),
+        case(
+            "class that its holder names",
+            edited(healthy(), |it| {
+                let mut named = spec(&everywhere);
+                named["schedulePriority"] = json!({"priorityClassSource": "KubePriorityClass",
+                    "priorityClassName": "nope"});
+                it.policies = vec![policy(Some("shop"), "web", &named)];
+                it.priority_classes = ["another".to_owned()].into();
+            }),
+            S::Policy,
+            C::PriorityClassMissing,
+            None,
+            r#"kubectl -n shop patch pp/web --type=merge -p '{"spec":{"schedulePriority":null}}'"#,
+        ),
+        case(
             "override invalid",
             edited(healthy(), |it| {
                 let bound = it.binding.as_mut().expect("there");

@@ -137,6 +137,7 @@ pub(super) fn healthy() -> Seen {
             &spec(&json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}})),
         )],
         overrides: [].into(),
+        priority_classes: [].into(),
         binding: Some(binding(&json!({}))),
         clusters: vec![
             cluster("m1", &json!({})),
