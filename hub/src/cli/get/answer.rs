@@ -3,6 +3,7 @@
 //! Pure. A binding alone tells the same but for what only the template itself has.
 
 use super::share::{self, Share, is_false, why};
+use super::waiting::Waiting;
 use crate::controller::binding::condition::DEGRADED;
 use crate::controller::detector::claim;
 pub(super) use crate::explain::template::Bound;
@@ -24,6 +25,8 @@ pub(in crate::cli) struct Around {
     pub(in crate::cli) silent: BTreeMap<String, String>,
     /// When the binding's Work was made, by clusters.
     pub(in crate::cli) works: BTreeMap<String, DateTime<Utc>>,
+    /// Policies that wait for what does not exist.
+    pub(in crate::cli) waiting: Vec<Waiting>,
 }
 
 /// What was read of one template.
@@ -74,6 +77,9 @@ pub(in crate::cli) struct Answer {
     /// Whether the hub cannot make its Works as they are to be.
     #[serde(skip_serializing_if = "is_false")]
     pub(in crate::cli) degraded: bool,
+    /// Whether its policy waits for what does not exist, so that it stays as it is.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(in crate::cli) waiting: bool,
     /// Replicas that are wanted in all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) replicas: Option<i64>,
@@ -103,6 +109,8 @@ impl Answer {
                 let (labels, annotations) = (&metadata.labels, &metadata.annotations);
                 claim::holder(labels.as_ref()?, annotations.as_ref()?)
             });
+        let mut waiting = seen.around.waiting.iter();
+        let waiting = waiting.find(|it| it.holds_up(policy.as_ref(), template.as_ref()));
         let condition = |kind: &str| {
             let found = conditions::get(&seen.binding?.status.conditions, kind)?;
             Some(found.status == "True")
@@ -124,6 +132,7 @@ impl Answer {
             scheduled: condition(SCHEDULED),
             fully_applied: condition(FULLY_APPLIED),
             degraded: condition(DEGRADED) == Some(true),
+            waiting: waiting.is_some(),
             replicas: of_template.or(of_spec),
             clusters: Vec::new(),
             problems: Vec::new(),
@@ -131,7 +140,7 @@ impl Answer {
         if let Some(binding) = seen.binding {
             answer.clusters = share::all(binding, seen.around);
         }
-        answer.problems = answer.wrong(seen);
+        answer.problems = answer.wrong(seen, waiting);
         Some(answer)
     }
 
@@ -169,20 +178,19 @@ impl Answer {
     }
 
     /// Everything that is wrong, in the order of its way: policy, binding, placement, members.
-    fn wrong(&self, seen: &Seen<'_>) -> Vec<Problem> {
+    fn wrong(&self, seen: &Seen<'_>, waiting: Option<&Waiting>) -> Vec<Problem> {
+        let waits = waiting.map(|it| problem(&it.what, why(self)));
         if self.policy.is_none() && self.follows.is_empty() {
-            return self.not_held().into_iter().collect();
+            return waits.or_else(|| self.not_held()).into_iter().collect();
         }
+        let mut problems: Vec<Problem> = waits.into_iter().collect();
         let Some(binding) = seen.binding else {
-            return vec![problem(
-                format!("{} holds it, and it has no binding yet", self.held_by()),
-                format!(
-                    "A Lazy policy places it when it is edited next. If that lasts otherwise: {}",
-                    why(self)
-                ),
-            )];
+            if problems.is_empty() {
+                problems.push(self.not_bound());
+            }
+            return problems;
         };
-        let mut problems: Vec<Problem> = self.not_placed(binding).into_iter().collect();
+        problems.extend(self.not_placed(binding));
         problems.extend(self.not_made(binding));
         problems.extend(self.clusters.iter().filter_map(|it| it.problem(self)));
         problems
@@ -195,6 +203,16 @@ impl Answer {
         self.degraded.then(|| problem(what, why(self)))
     }
 
+    fn not_bound(&self) -> Problem {
+        problem(
+            format!("{} holds it, and it has no binding yet", self.held_by()),
+            format!(
+                "A Lazy policy places it when it is edited next. If that lasts otherwise: {}",
+                why(self)
+            ),
+        )
+    }
+
     fn held_by(&self) -> String {
         self.policy
             .clone()
@@ -203,20 +221,8 @@ impl Answer {
 
     /// Neither a policy nor another template takes it anywhere. A Namespace goes where something in it goes.
     fn not_held(&self) -> Option<Problem> {
-        if self.resource() == "namespace" {
-            return None;
-        }
-        let hint = match &self.namespace {
-            Some(namespace) => format!(
-                "Select it in a PropagationPolicy of its namespace: `kubectl -n {namespace} get pp` lists those there \
-                 are, `kubectl get cpp` those for all namespaces."
-            ),
-            None => {
-                "Select it in a ClusterPropagationPolicy: `kubectl get cpp` lists those there are."
-                    .to_owned()
-            }
-        };
-        Some(problem("no policy holds it: it stays on the hub", hint))
+        let what = "no policy holds it: it stays on the hub";
+        (self.resource() != "namespace").then(|| problem(what, why(self)))
     }
 
     /// The scheduler's own words, or why it has none.

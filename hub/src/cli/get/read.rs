@@ -100,7 +100,7 @@ impl Hub {
             .iter()
             .map(|it| (key(&it.spec.resource), it))
             .collect();
-        let around = self.around().await?;
+        let around = self.around(scope.namespace.as_deref()).await?;
         let mut answers = Vec::new();
         let known = resource.api_resource();
         for mut object in objects {
@@ -142,7 +142,8 @@ impl Hub {
             .await?;
         // Kinds of two groups may have one name, and then one of them has the binding.
         let found = found.filter(|it| key(&it.spec.resource) == key(&template.reference()));
-        self.answer(Some(&object), found.as_ref()).await
+        let namespace = template.namespace.as_deref();
+        self.answer(namespace, Some(&object), found.as_ref()).await
     }
 
     /// Every binding: of one namespace, or of all with those of cluster-scoped templates.
@@ -158,7 +159,7 @@ impl Hub {
         if !resource.namespaced || scope.namespace.is_none() {
             bindings.extend(self.cluster_bindings(scope).await?);
         }
-        let around = self.around().await?;
+        let around = self.around(scope.namespace.as_deref()).await?;
         let seen = |binding| Seen {
             template: None,
             binding: Some(binding),
@@ -175,7 +176,7 @@ impl Hub {
         let everywhere = Scope::default();
         let mut bindings = self.bindings(&everywhere).await?;
         bindings.extend(self.cluster_bindings(&everywhere).await?);
-        let around = self.around().await?;
+        let around = self.around(None).await?;
         let of = |binding| {
             Answer::of(&Seen {
                 template: None,
@@ -197,7 +198,8 @@ impl Hub {
             .bound(resource.namespaced.then_some(namespace), name)
             .await?;
         let found = found.ok_or_else(|| not_found(&resource.qualified(), name))?;
-        self.answer(None, Some(&found)).await
+        let namespace = resource.namespaced.then_some(namespace);
+        self.answer(namespace, None, Some(&found)).await
     }
 
     /// Works: of one execution namespace, or of all.
@@ -229,10 +231,11 @@ impl Hub {
 
     async fn answer(
         &self,
+        namespace: Option<&str>,
         template: Option<&Value>,
         binding: Option<&Bound>,
     ) -> Result<Answer, CliError> {
-        let mut around = self.around().await?;
+        let mut around = self.around(namespace).await?;
         if let Some(binding) = binding {
             around.works = self.since(binding).await?;
         }
@@ -296,16 +299,18 @@ impl Hub {
         found.map_err(|error| CliError::api(format!("failed to get the binding {name:?}"), error))
     }
 
-    /// Which clusters are not Ready. Who may not see clusters sees everything else.
-    async fn around(&self) -> Result<Around, CliError> {
-        let table = match ask(&self.client, CLUSTERS, TABLE).await {
-            Ok(table) => table,
-            Err(error) if error.kind == Kind::Denied => return Ok(Around::default()),
+    /// Which clusters are not Ready, and which policies wait: of one namespace, or of all. Who may not see clusters sees
+    /// everything else.
+    async fn around(&self, namespace: Option<&str>) -> Result<Around, CliError> {
+        let silent = match ask(&self.client, CLUSTERS, TABLE).await {
+            Ok(table) => silent(&table),
+            Err(error) if error.kind == Kind::Denied => BTreeMap::new(),
             Err(error) => return Err(error),
         };
         Ok(Around {
-            silent: silent(&table),
-            ..Around::default()
+            silent,
+            works: BTreeMap::new(),
+            waiting: self.waiting(namespace).await?,
         })
     }
 

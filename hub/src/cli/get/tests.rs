@@ -1,7 +1,9 @@
 use super::answer::{Answer, Around, Bound, Seen};
 use super::table::View;
+use super::waiting::Waiting;
 use super::works::Delivery;
 use crate::cli::{Table, approved};
+use crate::propagation::Policy;
 use chrono::{DateTime, Utc};
 use common::api::binding::ResourceBinding;
 use common::api::work::ResourceHealth;
@@ -102,6 +104,48 @@ fn what_keeps_a_template_from_its_members_is_said() {
         problems(Some(&held), Some(&refused)),
         [format!("not placed: {refusal}")]
     );
+}
+
+/// A policy that selects every Deployment of its namespace.
+fn waiting(name: &str) -> Waiting {
+    let spec = json!({"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
+        "dependentOverrides": ["late"]});
+    let metadata = json!({"name": name, "namespace": "shop",
+        "labels": {"propagationpolicy.karmada.io/permanent-id": "1"}});
+    let metadata = serde_json::from_value(metadata).expect("metadata");
+    let spec = serde_json::from_value(spec).expect("a spec");
+    Waiting {
+        policy: Policy::of(&metadata, &spec),
+        what: format!("pp/{name} waits for late"),
+    }
+}
+
+#[test]
+fn what_its_policy_waits_for_is_said() {
+    let (free, held) = (template(&json!({})), template(&claimed()));
+    let well = divided(&json!({"clusterName": "m2", "applied": true}));
+    let around = |name: &str| Around {
+        waiting: vec![waiting(name)],
+        ..Around::default()
+    };
+    let hint = "`towline why deployment.apps/web -n shop` says why, and what mends it.";
+    // A new one; one that it holds; one that is placed; one that another policy holds.
+    for (name, template, binding, wanted) in [
+        ("all", &free, None, true),
+        ("web", &held, None, true),
+        ("web", &held, Some(&well), true),
+        ("other", &held, Some(&well), false),
+    ] {
+        let told = answer(Some(template), binding, &around(name));
+        let first = told.problems.first();
+        let says = first.is_some_and(|it| it.what == format!("pp/{name} waits for late"));
+        assert_eq!((says, told.waiting), (wanted, wanted), "{name}: {told:?}");
+        if wanted {
+            assert_eq!((told.problems.len(), &*told.problems[0].hint), (1, hint));
+        }
+    }
+    let of_binding = answer(None, Some(&well), &around("web"));
+    assert!(of_binding.waiting, "{of_binding:?}");
 }
 
 #[test]

@@ -76,7 +76,7 @@ impl State {
 
     fn of(answer: &Answer) -> Self {
         let any = |is: &dyn Fn(&Share) -> bool| answer.clusters.iter().any(is);
-        if answer.scheduled == Some(false) {
+        if answer.scheduled == Some(false) || answer.waiting {
             Self::NotPlaced
         } else if answer.degraded || any(&|it| it.applied == Some(false)) {
             Self::NotApplied

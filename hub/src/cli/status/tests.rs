@@ -241,6 +241,15 @@ fn a_template_is_as_its_worst_cluster() {
 }
 
 #[test]
+fn what_waits_for_its_policy_is_not_as_it_is_wanted() {
+    let mut seen = well();
+    seen.templates[0].waiting = true;
+    let status = Status::of(&seen, now());
+    assert_eq!(status.templates[0].state, State::NotPlaced);
+    assert_eq!(status.wrong(), ["deployment.apps/web"]);
+}
+
+#[test]
 fn only_the_worst_of_many_is_shown_and_the_rest_is_counted() {
     let mut seen = well();
     for number in 0..15 {
