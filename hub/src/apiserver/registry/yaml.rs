@@ -6,14 +6,14 @@
 mod words;
 
 use crate::go::strict::{MOST_TEXT, MOST_TOLD, Read};
-use crate::go::{print, settle_numbers};
+use crate::go::{self, print, settle_numbers};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use words::{last_line, meant, tag, words};
+use words::{last_line, tag, words};
 
 /// How large YAML may become by its aliases, beyond twice its length: values and bytes of text together.
 const MOST_REPEATED: usize = 512 * 1024;
@@ -114,7 +114,7 @@ impl Notes<'_> {
             }
             [b'!', b'!', ..] => Ok(Value::from(word)),
             _ if quoted => Ok(Value::from(word)),
-            _ => Ok(meant(word).unwrap_or_else(|| Value::from(word))),
+            _ => Ok(go::yaml::plain(word).unwrap_or_else(|| Value::from(word))),
         }
     }
 

@@ -25,6 +25,7 @@ fn words_mean_what_they_mean_to_servers() {
         json!({"a": "5", "b": "\u{0}\u{1}\u{2}", "c": 1.2345678901234568e29, "d": [1, 0], "1.5": "x"})
     );
     assert_eq!(value("a: 1\n---\n{"), json!({"a": 1}));
+    assert_eq!(value("[0X1F, 1_0.5, 089]"), json!([31, 10.5, 89]));
 }
 
 #[test]

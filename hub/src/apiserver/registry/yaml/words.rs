@@ -1,7 +1,6 @@
-//! Words of YAML 1.1, and what Go says where there is none.
+//! What Go says where there is no YAML, and what stands before and around words.
 
 use super::MOST_TOLD;
-use serde_json::Value;
 
 /// Why a text is not YAML, in Go's words: the problem alone, and the line it is in.
 pub(super) fn words(why: &serde_yaml::Error, bytes: &[u8]) -> String {
@@ -71,37 +70,6 @@ pub(super) fn tag(before: &[u8]) -> &[u8] {
     let word = before.get(start.map_or(0, |at| at + 1)..);
     word.filter(|word| word.starts_with(b"!!"))
         .unwrap_or_default()
-}
-
-/// What YAML 1.1 reads in a word that YAML 1.2 takes for text.
-pub(super) fn meant(word: &str) -> Option<Value> {
-    match word {
-        "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return Some(Value::Bool(true)),
-        "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => return Some(Value::Bool(false)),
-        _ => {}
-    }
-    // Underscores part digits; a word that begins with one is text.
-    if word.starts_with('_') {
-        return None;
-    }
-    let digits = word.replace('_', "");
-    let (sign, rest) = match digits.strip_prefix('-') {
-        Some(rest) => (-1, rest),
-        None => (1, digits.strip_prefix('+').unwrap_or(&digits)),
-    };
-    if !rest.starts_with(|c: char| c.is_ascii_digit()) {
-        return None;
-    }
-    let radix = |prefix: &str, radix| {
-        let digits = rest.strip_prefix(prefix)?;
-        i64::from_str_radix(digits, radix).ok()
-    };
-    let number = radix("0b", 2)
-        .or_else(|| radix("0o", 8))
-        .or_else(|| radix("0x", 16))
-        .or_else(|| radix("0", 8))
-        .or_else(|| rest.parse().ok());
-    number.map(|number: i64| Value::from(sign * number))
 }
 
 /// The number of the last line that begins with a key.

@@ -7,6 +7,7 @@ use super::budget::{Budget, TooMuch};
 use super::document::Node;
 use super::patch::{self, Operation, PatchError, unescaped};
 use super::yaml::{self, YamlError};
+use crate::go::settle_numbers;
 use common::api::override_policy::FieldOverrider;
 use common::interpreter::guard;
 use serde_json::Value;
@@ -53,7 +54,12 @@ impl Document {
     fn into_text(self) -> String {
         match self {
             Self::Json(document) => document.to_text(),
-            Self::Yaml(document) => common::yaml::document(&document.into_value()),
+            Self::Yaml(document) => {
+                let mut value = document.into_value();
+                // What a patch has brought, as it would be read again.
+                settle_numbers(&mut value);
+                common::yaml::document(&value)
+            }
         }
     }
 }
@@ -217,8 +223,14 @@ mod tests {
             (
                 "",
                 "yaml",
-                json!([{"subPath": "", "operator": "add", "value": {"a": 1}}]),
+                json!([{"subPath": "", "operator": "add", "value": {"a": 1.0}}]),
                 "a: 1\n",
+            ),
+            (
+                "# Either 'yes' or \"no\"\na: {b: no}\nlisten: no\nperm: 0644\nshown: '0644'\nlimit: 1e3\n",
+                "yaml",
+                set(json!("no")),
+                "a:\n  b: \"no\"\nlimit: 1000\nlisten: false\nperm: 420\nshown: \"0644\"\n",
             ),
         ];
         for (text, form, patches, want) in cases {

@@ -1,23 +1,28 @@
 //! YAML inside a text, read as the applications that it is for read it, with a bound on what it grows to.
 //!
 //! Pure. Karmada and most applications read YAML 1.1: plain `yes` and `on` are truth values and `0644` is an
-//! octal number there, and keys of `<<` are merged. Aliases let a small text stand for a huge document, so what
-//! is read counts.
+//! octal number there, and keys of `<<` are merged. What has quotes or is a block is a text. Aliases let a small text
+//! stand for a huge document, so what is read counts.
 
-use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Number, Value};
+use crate::go::{settle_numbers, yaml};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use granit_parser::{Event, Parser, ScalarStyle, Tag, options};
+use serde_json::{Map, Value};
 use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::fmt;
+use std::collections::BTreeMap;
 
 /// What a document may come to for each byte of its text, aliases carried out: its values and the bytes of its
 /// texts.
 const COST_PER_BYTE: usize = 2;
 /// What it may come to in any case.
 const COST_FREE: usize = 65_536;
-/// Longest text that may be more than a text.
-const WORD_MAX: usize = 24;
+/// How many lists and objects may lie in each other, aliases carried out.
+const DEPTH_MAX: usize = 128;
+/// Tags of YAML's own types.
+const OWN: &str = "tag:yaml.org,2002:";
+/// From here on a float may stand for a whole number that has no 64 bits.
+const LARGEST: f64 = 9_223_372_036_854_775_808.0;
 
 /// Why a text is no document that can be patched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,268 +37,233 @@ pub enum YamlError {
 
 /// Reads one document; an empty text is null.
 pub(super) fn parse(text: &str) -> Result<Value, YamlError> {
-    let budget = Cell::new(text.len() * COST_PER_BYTE + COST_FREE);
-    let quoted = quoted(text);
     let reader = Reader {
-        quoted: &quoted,
-        budget: &budget,
+        left: Cell::new(text.len() * COST_PER_BYTE + COST_FREE),
+        ..Reader::of(text)?
     };
-    let mut documents = serde_yaml::Deserializer::from_str(text);
-    let Some(first) = documents.next() else {
+    if reader.events.is_empty() {
         return Ok(Value::Null);
-    };
-    let value = reader
-        .deserialize(first)
-        .map_err(|error| YamlError::Syntax(error.to_string()))?;
-    match documents.next() {
-        Some(_) => Err(YamlError::Several),
-        None => Ok(value),
     }
+    let mut value = reader.value(&mut 0, DEPTH_MAX).map_err(YamlError::Syntax)?;
+    settle_numbers(&mut value);
+    Ok(value)
 }
 
-/// Short texts that stand between quotes.
-fn quoted(text: &str) -> BTreeSet<&str> {
-    let between = |mark| text.split(mark).skip(1);
-    let short = |part: &&str| part.len() <= WORD_MAX;
-    between('"').chain(between('\'')).filter(short).collect()
-}
-
-#[derive(Clone, Copy)]
+#[derive(Default)]
 struct Reader<'a> {
-    quoted: &'a BTreeSet<&'a str>,
+    /// What the document consists of, in order.
+    events: Vec<Event<'a>>,
+    /// Where the events begin that an alias stands for.
+    anchors: BTreeMap<usize, usize>,
     /// What may still come.
-    budget: &'a Cell<usize>,
+    left: Cell<usize>,
 }
 
-impl Reader<'_> {
-    fn spend<E: serde::de::Error>(&self, cost: usize) -> Result<(), E> {
-        let left = self.budget.get().checked_sub(cost);
-        let left = left.ok_or_else(|| E::custom("its aliases stand for too much"))?;
-        self.budget.set(left);
+impl<'a> Reader<'a> {
+    fn of(text: &'a str) -> Result<Self, YamlError> {
+        let options = options! {
+            emit_comments: false,
+            flow_nesting_limit: DEPTH_MAX,
+            block_nesting_limit: DEPTH_MAX,
+        };
+        let mut reader = Self::default();
+        let mut documents = 0;
+        for next in Parser::new_from_str_with_options(text, options) {
+            let (event, _) = next.map_err(|why| YamlError::Syntax(why.to_string()))?;
+            match event {
+                Event::DocumentStart(..) if documents > 0 => return Err(YamlError::Several),
+                Event::DocumentStart(..) => documents += 1,
+                Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
+                event => {
+                    let anchor = event.anchor_id();
+                    reader
+                        .anchors
+                        .extend(anchor.map(|id| (id, reader.events.len())));
+                    reader.events.push(event);
+                }
+            }
+        }
+        Ok(reader)
+    }
+
+    fn spend(&self, cost: usize) -> Result<(), String> {
+        let left = self.left.get().checked_sub(cost);
+        self.left.set(left.ok_or("its aliases stand for too much")?);
         Ok(())
     }
 
-    /// What a plain text is to readers of YAML 1.1; a text that has quotes anywhere is one everywhere.
-    fn plain(&self, text: &str) -> Option<Value> {
-        let value = match text {
-            "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Value::Bool(true),
-            "no" | "No" | "NO" | "off" | "Off" | "OFF" => Value::Bool(false),
-            text if text.len() <= WORD_MAX => {
-                let digits = text.strip_prefix('0')?;
-                let octal = digits.bytes().all(|b| b.is_ascii_digit());
-                let octal = octal.then(|| u64::from_str_radix(digits, 8).ok());
-                octal.flatten()?.into()
-            }
-            _ => return None,
-        };
-        (!self.quoted.contains(text)).then_some(value)
+    fn next(&self, at: &mut usize) -> Result<&Event<'a>, String> {
+        let event = self.events.get(*at).ok_or("it ends too early")?;
+        *at += 1;
+        Ok(event)
     }
-}
 
-impl<'de> DeserializeSeed<'de> for Reader<'_> {
-    type Value = Value;
+    fn anchor(&self, id: usize) -> Result<usize, String> {
+        let at = self.anchors.get(&id).copied();
+        at.ok_or_else(|| "an alias stands for nothing".to_owned())
+    }
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+    /// Whether a list or an object ends here, which is passed then.
+    fn ends(&self, at: &mut usize) -> bool {
+        let end = matches!(
+            self.events.get(*at),
+            Some(Event::SequenceEnd | Event::MappingEnd)
+        );
+        *at += usize::from(end);
+        end
+    }
+
+    /// The value that begins at an event; `at` is the event behind it afterwards.
+    fn value(&self, at: &mut usize, depth: usize) -> Result<Value, String> {
         self.spend(1)?;
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Reader<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value that JSON knows")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        let number = Number::from_f64(value);
-        number
-            .map(Value::Number)
-            .ok_or_else(|| E::custom(format!("JSON has no number {value}")))
-    }
-
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
-        self.spend(value.len())?;
-        Ok(self.plain(value).unwrap_or_else(|| value.into()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = seq.next_element_seed(self)? {
-            items.push(item);
+        let event = self.next(at)?;
+        if let Event::Scalar(text, style, _, tag) = event {
+            self.spend(text.len())?;
+            return scalar(text, *style, tag.as_deref());
         }
-        Ok(Value::Array(items))
+        let depth = depth.checked_sub(1).ok_or("it is nested too deep")?;
+        match event {
+            Event::Alias(id) => self.value(&mut self.anchor(*id)?, depth),
+            Event::SequenceStart(_, _, tag) => {
+                own(tag.as_deref())?;
+                let mut items = Vec::new();
+                while !self.ends(at) {
+                    items.push(self.value(at, depth)?);
+                }
+                Ok(Value::Array(items))
+            }
+            Event::MappingStart(_, _, tag) => {
+                own(tag.as_deref())?;
+                self.members(at, depth).map(Value::Object)
+            }
+            _ => Err("a value is expected".to_owned()),
+        }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+    fn members(&self, at: &mut usize, depth: usize) -> Result<Map<String, Value>, String> {
         let mut members = Map::new();
         let mut merged = Vec::new();
-        while let Some(Key(key)) = map.next_key()? {
-            self.spend(key.len())?;
-            let value = map.next_value_seed(self)?;
-            match (key.as_str(), value) {
-                ("<<", Value::Object(more)) => merged.push(more),
-                ("<<", Value::Array(items)) => {
-                    for item in items {
-                        let Value::Object(more) = item else {
-                            return Err(A::Error::custom("a merge needs maps"));
-                        };
-                        merged.push(more);
-                    }
-                }
-                (_, value) => {
+        while !self.ends(at) {
+            let key = self.key(at)?;
+            let value = self.value(at, depth)?;
+            match (key, value) {
+                (Key::Text(key), value) => {
                     members.insert(key, value);
                 }
+                (Key::Merge, Value::Array(items)) => merged.extend(items),
+                (Key::Merge, value) => merged.push(value),
             }
         }
-        for (key, value) in merged.into_iter().flatten() {
-            members.entry(key).or_insert(value);
+        for more in merged {
+            let Value::Object(more) = more else {
+                return Err("a merge needs maps".to_owned());
+            };
+            for (key, value) in more {
+                members.entry(key).or_insert(value);
+            }
         }
-        Ok(Value::Object(members))
+        Ok(members)
+    }
+
+    fn key(&self, at: &mut usize) -> Result<Key, String> {
+        let mut event = self.next(at)?;
+        if let Event::Alias(id) = event {
+            event = self.next(&mut self.anchor(*id)?)?;
+        }
+        let Event::Scalar(text, style, _, tag) = event else {
+            return Err("a key that is a text is expected".to_owned());
+        };
+        self.spend(text.len())?;
+        Key::of(text, *style, tag.as_deref())
     }
 }
 
-/// A key as the text that JSON makes of it.
-struct Key(String);
+/// A key of an object.
+enum Key {
+    /// As the text that JSON makes of it.
+    Text(String),
+    /// What stands there are members.
+    Merge,
+}
 
-impl<'de> Deserialize<'de> for Key {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(KeyVisitor)
+impl Key {
+    fn of(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Self, String> {
+        let plain = tag.is_none() && style == ScalarStyle::Plain;
+        let merges =
+            tag.is_some_and(|tag| tag.suffix_in_namespace(OWN).as_deref() == Some("merge"));
+        if text == "<<" && (plain || merges) {
+            return Ok(Self::Merge);
+        }
+        let mut value = scalar(text, style, tag)?;
+        settle_numbers(&mut value);
+        Ok(Self::Text(match value {
+            Value::String(key) => key,
+            // Nobody means a truth value by a key `on`.
+            Value::Bool(truth) if !text.eq_ignore_ascii_case(&truth.to_string()) => text.to_owned(),
+            other => other.to_string(),
+        }))
     }
 }
 
-struct KeyVisitor;
-
-impl Visitor<'_> for KeyVisitor {
-    type Value = Key;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key that is a text")
+/// Its name, of a tag that is one of YAML's own types.
+fn own(tag: Option<&Tag>) -> Result<Option<String>, String> {
+    let Some(tag) = tag else {
+        return Ok(None);
+    };
+    match tag.suffix_in_namespace(OWN) {
+        Some(name) => Ok(Some(name.into_owned())),
+        None => Err(format!("JSON has no tag {}", tag.original())),
     }
+}
 
-    fn visit_unit<E>(self) -> Result<Key, E> {
-        Ok(Key("null".to_owned()))
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
+    let Some(name) = own(tag)? else {
+        return match style {
+            ScalarStyle::Plain => plain(text),
+            _ => Ok(text.into()),
+        };
+    };
+    let is: fn(&Value) -> bool = match name.as_str() {
+        "bool" => Value::is_boolean,
+        "int" => |value| value.is_i64() || value.is_u64(),
+        "float" => Value::is_number,
+        "null" => Value::is_null,
+        "binary" => return binary(text).map(Value::from),
+        _ => return Ok(text.into()),
+    };
+    let value = plain(text)?;
+    match is(&value) {
+        true => Ok(value),
+        false => Err(format!("{text:?} is no {name}")),
     }
+}
 
-    fn visit_none<E: serde::de::Error>(self) -> Result<Key, E> {
-        self.visit_unit()
+/// A word without quotes; `y` and `n` are those of coordinates to more readers than they are truth values.
+fn plain(text: &str) -> Result<Value, String> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
+        return Err(format!("JSON has no number {text}"));
     }
+    let digits = |b: u8| b.is_ascii_digit() || b == b'_';
+    match yaml::plain(text) {
+        Some(Value::Bool(_)) if text.len() == 1 => Ok(text.into()),
+        Some(value)
+            if value.as_f64().is_some_and(|float| float.abs() >= LARGEST)
+                && !(value.is_u64() || value.is_i64())
+                && unsigned.bytes().all(digits) =>
+        {
+            Err(format!("{text} has more than 64 bits"))
+        }
+        found => Ok(found.unwrap_or_else(|| text.into())),
+    }
+}
 
-    fn visit_bool<E>(self, value: bool) -> Result<Key, E> {
-        Ok(Key(value.to_string()))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Key, E> {
-        Ok(Key(value.to_string()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Key, E> {
-        Ok(Key(value.to_string()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Key, E> {
-        Ok(Key(value.to_string()))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Key, E> {
-        Ok(Key(value.to_owned()))
-    }
+fn binary(text: &str) -> Result<String, String> {
+    let compact: String = text.split_whitespace().collect();
+    let bytes = STANDARD.decode(compact).ok();
+    let read = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    read.ok_or_else(|| "a !!binary that is no text".to_owned())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn documents_are_what_their_readers_take_them_for() {
-        let cases = [
-            ("", json!(null)),
-            ("a", json!("a")),
-            (
-                "a: yes\nb: Off\nc: true\nd: ~\n",
-                json!({"a": true, "b": false, "c": true, "d": null}),
-            ),
-            ("a: 'yes'\nb: \"off\"\n", json!({"a": "yes", "b": "off"})),
-            (
-                "mode: 0644\nother: '0600'\n",
-                json!({"mode": 420, "other": "0600"}),
-            ),
-            (
-                "a: 089\nb: 0x1F\nc: 0\n",
-                json!({"a": "089", "b": 31, "c": 0}),
-            ),
-            (
-                "1: a\ntrue: b\nnull: c\n1.5: d\n",
-                json!({"1": "a", "true": "b", "null": "c", "1.5": "d"}),
-            ),
-            (
-                "base: &base {x: 1, y: 2}\nown:\n  <<: *base\n  y: 3\n",
-                json!({"base": {"x": 1, "y": 2}, "own": {"x": 1, "y": 3}}),
-            ),
-            (
-                "a: &a {x: 1}\nb: &b {x: 2, z: 3}\nc: {<<: [*a, *b]}\n",
-                json!({"a": {"x": 1}, "b": {"x": 2, "z": 3}, "c": {"x": 1, "z": 3}}),
-            ),
-            (
-                "- 1\n- -2\n- 1.5\n- 2026-01-01\n",
-                json!([1, -2, 1.5, "2026-01-01"]),
-            ),
-        ];
-        for (text, want) in cases {
-            assert_eq!(parse(text), Ok(want), "{text}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_kept_is_refused() {
-        for text in [
-            "{no",
-            "a: .inf",
-            "a: !tag {b: 1}",
-            "? [a]\n: b",
-            "a: 1\n---\nb: 2\n",
-            "<<: {a: 1}\nb: *c\n",
-        ] {
-            assert!(parse(text).is_err(), "{text}");
-        }
-        assert_eq!(parse("a: 1\n---\nb: 2\n"), Err(YamlError::Several));
-    }
-
-    #[test]
-    fn aliases_do_not_multiply() {
-        let many = |anchor: &str| format!("a: &a {anchor}\nb: [{}]\n", vec!["*a"; 2000].join(", "));
-        let list = format!("[{}]", vec!["x"; 2000].join(", "));
-        let keys = format!("{{{}: 1}}", "k".repeat(1000));
-        for anchor in [list.as_str(), &"x".repeat(5000), &keys] {
-            let error = parse(&many(anchor)).expect_err("too much");
-            assert!(error.to_string().contains("too much"), "{error}");
-        }
-        assert!(parse(&many("x")).is_ok());
-        let plain = format!("[{}]", vec!["yes"; 100_000].join(","));
-        assert!(parse(&plain).is_ok());
-        let deep = "[".repeat(100_000);
-        assert!(parse(&deep).is_err());
-    }
-}
+mod tests;
