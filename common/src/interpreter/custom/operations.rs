@@ -87,7 +87,8 @@ impl Rules {
             let answer = script.call(&[template])?;
             let replicas = match answer.first() {
                 Value::Integer(number) => whole(&number.to_string())?,
-                Value::Number(number) => whole(&number.to_string())?,
+                // As in Go, a fraction goes.
+                Value::Number(number) => whole(&number.trunc().to_string())?,
                 other => {
                     let number = type_number(other);
                     return Err(Problem::Type(format!("result type {number} is not number")));

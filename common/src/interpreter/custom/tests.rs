@@ -198,8 +198,18 @@ fn wrong_answers_are_told_as_the_reference_tells_them() {
         ),
         (
             Operation::Replica,
-            "function GetReplicas() return 1.5 end",
-            "1.5 is no number of replicas",
+            "function GetReplicas() return -1.5 end",
+            "-1 is no number of replicas",
+        ),
+        (
+            Operation::Replica,
+            "function GetReplicas() return 0/0 end",
+            "NaN is no number of replicas",
+        ),
+        (
+            Operation::Replica,
+            "function GetReplicas() return 1/0 end",
+            "inf is no number of replicas",
         ),
         (
             Operation::Replica,
@@ -392,6 +402,8 @@ fn amounts_are_added_and_read() {
     for (body, want) in [
         ("return kube.getResourceQuantity('2') * 2", Ok(4)),
         ("return kube.getResourceQuantity('1Ki')", Ok(1024)),
+        ("return 3/2", Ok(1)),
+        ("return kube.getResourceQuantity('900m')", Ok(0)),
         ("return kube.getResourceQuantity(nil)", Ok(0)),
         (
             "if kube.resourceAdd('1', '500m', nil) == '1500m' then return 1 end return 0",
