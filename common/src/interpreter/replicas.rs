@@ -8,7 +8,6 @@ use crate::api::binding::{NodeClaim, ReplicaRequirements};
 use crate::gvk::Gvk;
 use crate::quantity::{Format, Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -58,7 +57,8 @@ pub fn get(gvk: &Gvk, template: &Value) -> Option<Replicas> {
     };
     Some(Replicas {
         replicas,
-        requirements: template.pointer(pod).and_then(of_pod_template),
+        // What an API server takes can be read.
+        requirements: template.pointer(pod).and_then(|pod| of_pod_template(pod).0),
     })
 }
 
@@ -88,28 +88,42 @@ pub fn revise(gvk: &Gvk, manifest: &mut Value, replicas: i32) {
     }
 }
 
-/// What a pod of this spec needs; none when nothing in particular.
-pub fn of_pod_template(pod: &Value) -> Option<ReplicaRequirements> {
+/// What a pod of this spec needs, none when nothing in particular; and why something of it cannot be read.
+pub fn of_pod_template(pod: &Value) -> (Option<ReplicaRequirements>, Option<serde_json::Error>) {
+    let mut problem = None;
     let node_claim = NodeClaim {
         hard_node_affinity: read(
             pod,
             "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution",
+            &mut problem,
         ),
-        node_selector: read(pod, "/nodeSelector").unwrap_or_default(),
-        tolerations: read(pod, "/tolerations").unwrap_or_default(),
+        node_selector: read(pod, "/nodeSelector", &mut problem),
+        tolerations: read(pod, "/tolerations", &mut problem),
     };
+    let spec: PodSpec = read(pod, "", &mut problem);
     let requirements = ReplicaRequirements {
         node_claim: (node_claim != NodeClaim::default()).then_some(node_claim),
-        resource_request: PodSpec::deserialize(pod)
-            .map(|spec| resource_request(&spec.template_requests()))
-            .unwrap_or_default(),
+        resource_request: resource_request(&spec.template_requests()),
         ..ReplicaRequirements::default()
     };
-    (requirements != ReplicaRequirements::default()).then_some(requirements)
+    let particular = requirements != ReplicaRequirements::default();
+    (particular.then_some(requirements), problem)
 }
 
-fn read<T: DeserializeOwned>(pod: &Value, pointer: &str) -> Option<T> {
-    T::deserialize(pod.pointer(pointer)?).ok()
+/// What lies at a pointer, the default where nothing does or it cannot be read.
+fn read<T: DeserializeOwned + Default>(
+    pod: &Value,
+    pointer: &str,
+    problem: &mut Option<serde_json::Error>,
+) -> T {
+    let found = pod.pointer(pointer).filter(|found| !found.is_null());
+    match found.map(T::deserialize).transpose() {
+        Ok(found) => found.unwrap_or_default(),
+        Err(error) => {
+            problem.get_or_insert(error);
+            T::default()
+        }
+    }
 }
 
 /// Amounts of what nodes have, as texts: cpu in thousandths, everything else in whole numbers.

@@ -4,8 +4,10 @@
 //! alone beside the sidecars started before it, so only its excess over the rest counts, per pod.
 
 use crate::quantity::Quantity;
-use serde::Deserialize;
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The fields of a pod that count; everything else is skipped while decoding.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -74,8 +76,15 @@ struct Resources {
     limits: Option<List>,
 }
 
-/// Resource name to quantity text.
-pub type List = BTreeMap<String, String>;
+/// Resource name to quantity.
+pub type List = BTreeMap<String, Amount>;
+
+/// A quantity as it is written: a text, or in custom resources a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Amount {
+    text: String,
+    quantity: Quantity,
+}
 
 /// Resource name to thousandths; sums cannot overflow.
 pub type Amounts = BTreeMap<String, i128>;
@@ -147,11 +156,52 @@ impl Container {
     }
 }
 
-/// A list as numbers. An entry that is no quantity cannot come from an API server and is left out.
+/// A list as numbers.
 pub fn amounts(list: &List) -> Amounts {
     list.iter()
-        .filter_map(|(name, text)| Some((name.clone(), Quantity::parse(text).ok()?.milli_ceil())))
+        .map(|(name, amount)| (name.clone(), amount.quantity.milli_ceil()))
         .collect()
+}
+
+impl Amount {
+    /// As a text.
+    pub fn into_text(self) -> String {
+        self.text
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Written)
+    }
+}
+
+struct Written;
+
+impl Visitor<'_> for Written {
+    type Value = Amount;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a quantity")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Amount, E> {
+        let quantity = Quantity::parse(text).map_err(E::custom)?;
+        let text = text.to_owned();
+        Ok(Amount { text, quantity })
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Amount, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Amount, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Amount, E> {
+        self.visit_str(&number.to_string())
+    }
 }
 
 fn add(to: &mut Amounts, more: &Amounts) {
@@ -248,6 +298,27 @@ mod tests {
             asked,
             vec![("cpu".to_owned(), 300), ("memory".to_owned(), 2000)]
         );
+    }
+
+    #[test]
+    fn quantities_are_texts_or_numbers() {
+        let spec = |cpu: Value| {
+            let requests = json!({"cpu": cpu, "memory": "1Gi"});
+            let spec = json!({"containers": [{"resources": {"requests": requests}}]});
+            PodSpec::deserialize(spec).map(|spec| spec.template_requests()["cpu"])
+        };
+        for (written, want) in [
+            (json!(1), 1000),
+            (json!(0.25), 250),
+            (json!(1.0), 1000),
+            (json!(-1), -1000),
+            (json!("1"), 1000),
+        ] {
+            assert_eq!(spec(written.clone()).ok(), Some(want), "{written}");
+        }
+        for written in [json!("much"), json!({}), json!(true)] {
+            assert!(spec(written.clone()).is_err(), "{written}");
+        }
     }
 
     #[test]

@@ -99,7 +99,11 @@ fn given(context: &Context<'_>, json: &Json) -> Result<Value, Refused> {
 
 fn pod_requirements(context: &Context<'_>, values: &[Value]) -> Result<Value, Refused> {
     let template = json(context, values.first())?;
-    let found = template.get("spec").and_then(requirements);
+    let (found, problem) = template.get("spec").map(requirements).unwrap_or_default();
+    if let Some(problem) = problem {
+        let why = format!("the pod template cannot be read: {problem}");
+        return Err(Refused::message(why));
+    }
     match found {
         Some(found) => {
             let found = serde_json::to_value(found).unwrap_or_default();

@@ -8,8 +8,8 @@ use crate::interpreter::dependencies::Dependency;
 use crate::interpreter::guard::Guarded;
 use crate::interpreter::reflect::STATUS_LIMIT;
 use crate::interpreter::replicas::Replicas;
+use crate::interpreter::requests::Amount;
 use crate::lua::{Machine, Value, restore, type_name, type_number};
-use crate::quantity::Quantity;
 use serde::Deserialize as _;
 use serde_json::{Value as Json, json};
 
@@ -231,18 +231,12 @@ fn requirements(mut json: Json) -> Result<ReplicaRequirements, Problem> {
     restore(&mut json, &[]);
     if let Some(Json::Object(amounts)) = json.get_mut("resourceRequest") {
         for (name, amount) in amounts {
-            let text = match amount {
-                Json::String(text) => text.clone(),
-                Json::Number(number) => number.to_string(),
-                _ => String::new(),
-            };
-            let sound = Quantity::parse(&text).is_ok();
-            if !sound {
+            let Ok(sound) = Amount::deserialize(&*amount) else {
                 return Err(Problem::Type(format!(
                     "resourceRequest of {name} is not a quantity"
                 )));
-            }
-            *amount = Json::String(text);
+            };
+            *amount = Json::String(sound.into_text());
         }
     }
     let read = ReplicaRequirements::deserialize(&json);

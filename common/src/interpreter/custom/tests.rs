@@ -391,6 +391,22 @@ fn the_first_by_name_wins_and_dependencies_are_united() {
 }
 
 #[test]
+fn what_pods_ask_for_is_read_of_numbers_too() {
+    let script = "local kube = require('kube')
+        function GetReplicas(o) return 1, kube.accuratePodRequirements(o.template) end";
+    let rules = rules(&[(Operation::Replica, script)]);
+    let template = json!({"template": {"spec": {"tolerations": [], "nodeSelector": {}, "containers": [
+        {"resources": {"requests": {"cpu": 1, "memory": 1_048_576}, "limits": {}}},
+        {"resources": {"limits": {"cpu": 0.25, "memory": "1Mi"}}}]}}});
+    let found = rules.replicas(&template).expect("asked").expect("answers");
+    let needs = serde_json::to_value(found.requirements).expect("JSON");
+    assert_eq!(
+        needs,
+        json!({"resourceRequest": {"cpu": "1250m", "memory": "2Mi"}})
+    );
+}
+
+#[test]
 fn amounts_are_added_and_read() {
     let replica = |body: &str| {
         let script = format!("local kube = require('kube') function GetReplicas() {body} end");
@@ -436,6 +452,14 @@ fn amounts_are_added_and_read() {
         (
             "kube.accuratePodRequirements(nil)",
             Err("a pod template is expected"),
+        ),
+        (
+            "kube.accuratePodRequirements({spec = {containers = {{resources = {requests = {cpu = 'much'}}}}}})",
+            Err("the pod template cannot be read: \"much\" is not a quantity"),
+        ),
+        (
+            "kube.accuratePodRequirements({spec = {nodeSelector = {disk = 1}}})",
+            Err("the pod template cannot be read: "),
         ),
         (
             "local t = {} t.t = t kube.getPodDependencies(t)",
