@@ -179,6 +179,8 @@ pub enum Cause {
     OverrideInvalid,
     /// A script of a customization failed, or was stopped.
     ScriptFailed,
+    /// A reference of the template names nothing.
+    NamesNothing,
     /// The Work is not there.
     WorkMissing,
     /// A cluster is named that there is not.

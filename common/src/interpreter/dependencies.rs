@@ -27,9 +27,11 @@ pub struct Dependency {
     pub label_selector: Option<LabelSelector>,
 }
 
-/// A reference that names nothing.
+/// A reference that names nothing; only an Ingress can have one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("dependencies[{0}]: dependency can not leave name and labelSelector all empty")]
+#[error(
+    "dependencies[{0}]: dependency can not leave name and labelSelector all empty; give every entry of spec.tls a secretName"
+)]
 pub struct NamesNothing(pub usize);
 
 /// What an object refers to; none when no rule is known for its kind.
@@ -306,7 +308,8 @@ mod tests {
         let text = error.expect_err("names nothing").to_string();
         assert_eq!(
             text,
-            "dependencies[1]: dependency can not leave name and labelSelector all empty"
+            "dependencies[1]: dependency can not leave name and labelSelector all empty; give every entry of spec.tls a \
+             secretName"
         );
     }
 

@@ -6,12 +6,23 @@
 use super::aggregate::aggregate;
 use super::custom::carried::{self, TooLong};
 use super::custom::{Customizations, Failed, Operation, Rules};
-use super::dependencies::{self, Dependency};
+use super::dependencies::{self, Dependency, NamesNothing};
 use super::replicas::{self, Replicas};
 use crate::api::binding::AggregatedStatusItem;
 use crate::gvk::Gvk;
 use serde_json::Value;
 use std::sync::Arc;
+
+/// Why nobody knows what an object refers to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Untold {
+    /// The script of its kind fails.
+    #[error(transparent)]
+    Script(Failed),
+    /// The object itself does not say.
+    #[error(transparent)]
+    Object(NamesNothing),
+}
 
 /// Everything that is known of kinds.
 #[derive(Debug, Clone, Default)]
@@ -67,14 +78,11 @@ impl Interpreter {
         &self,
         gvk: &Gvk,
         object: &Value,
-    ) -> Option<Result<Vec<Dependency>, String>> {
+    ) -> Option<Result<Vec<Dependency>, Untold>> {
         let scripts = self.scripts(gvk, Operation::Dependency);
         match scripts.and_then(|rules| rules.dependencies(object)) {
-            Some(answer) => Some(answer.map_err(|failed| failed.to_string())),
-            None => {
-                let known = dependencies::dependencies(gvk, object)?;
-                Some(known.map_err(|error| error.to_string()))
-            }
+            Some(answer) => Some(answer.map_err(Untold::Script)),
+            None => Some(dependencies::dependencies(gvk, object)?.map_err(Untold::Object)),
         }
     }
 

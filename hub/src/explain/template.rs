@@ -13,6 +13,7 @@ use common::api::cluster::Cluster;
 use common::api::policy::ActivationPreference;
 use common::api::work::Work;
 use common::interpreter::custom::{Failed, Operation};
+use common::interpreter::dependencies::NamesNothing;
 use common::names::EXECUTION_PREFIX;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
@@ -91,6 +92,8 @@ pub struct Seen {
     pub stays: bool,
     /// What the hub's scripts for its kind fail at, of it as it is.
     pub scripts: Vec<Failed>,
+    /// Which of its references names nothing, where something is to go along with it.
+    pub nameless: Option<NamesNothing>,
     /// Why the hub's API server is not ready.
     pub hub: Option<String>,
     /// What was not looked at, because whoever asks may not.
@@ -202,6 +205,10 @@ fn stages(seen: &Seen, walk: &mut Walk) {
         walk.breaks(stopped, Vec::new());
         return;
     }
+    if let Some(nameless) = seen.nameless {
+        walk.breaks(names_nothing(seen, nameless), Vec::new());
+        return;
+    }
     placement::walk(seen, policy, binding, walk);
     if walk.broken.is_none() {
         member::walk(seen, policy, binding, walk);
@@ -280,6 +287,22 @@ fn is_about(reference: &ObjectReference, template: &Template) -> bool {
     reference.kind == template.kind
         && group(&reference.api_version) == template.group()
         && reference.name == template.name
+}
+
+fn names_nothing(seen: &Seen, nameless: NamesNothing) -> Broken {
+    let what =
+        format!("nobody knows what it refers to, so nothing new goes along with it: {nameless}");
+    let mend = on_hub(
+        "Give every entry of spec.tls a secretName, or take those without one out.",
+        [seen.command("edit", "")],
+    );
+    Broken {
+        stage: Stage::Binding,
+        cause: Cause::NamesNothing,
+        cluster: None,
+        what,
+        mend,
+    }
 }
 
 fn name_taken(seen: &Seen, binding: &Bound) -> Broken {

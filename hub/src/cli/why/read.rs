@@ -23,7 +23,8 @@ use common::api::work::{
 use common::conditions;
 use common::gvk::Gvk;
 use common::interpreter::custom::{Customizations, Failed, Operation};
-use common::interpreter::layers::Interpreter;
+use common::interpreter::dependencies::NamesNothing;
+use common::interpreter::layers::{Interpreter, Untold};
 use common::labels::{BINDING_PERMANENT_ID, CLUSTER_BINDING_PERMANENT_ID, SKIP_NAMESPACE, skips};
 use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX, work_name};
 use common::time::{Clock as _, SystemClock, from_micro_time};
@@ -195,6 +196,7 @@ pub(super) async fn template(
     };
     let skips = Skips::parse("", SKIPPED_NAMESPACES)
         .map_err(|error| CliError::new(Kind::Internal, error))?;
+    let (scripts, nameless) = failing(&known, &resource.gvk, &object, bound.as_ref());
     let seen = SeenTemplate {
         now: SystemClock.now(),
         resource: qualified,
@@ -210,7 +212,8 @@ pub(super) async fn template(
         works,
         referred,
         stays,
-        scripts: failing(&known, &resource.gvk, &object, bound.as_ref()),
+        scripts,
+        nameless,
         hub: health::not_ready(&hub.client).await,
         unseen: unseen.0,
         binding: bound,
@@ -414,17 +417,30 @@ async fn interpreter(hub: &Hub, unseen: &mut Unseen) -> Result<Interpreter, CliE
     ))
 }
 
-/// What the hub's own scripts for a template's kind fail at, in the order in which it asks them.
-fn failing(known: &Interpreter, gvk: &Gvk, template: &Value, bound: Option<&Bound>) -> Vec<Failed> {
+/// What the hub's own scripts for a template's kind fail at, in the order in which it asks them; and which of its
+/// references names nothing, where something is to go along with it.
+fn failing(
+    known: &Interpreter,
+    gvk: &Gvk,
+    template: &Value,
+    bound: Option<&Bound>,
+) -> (Vec<Failed>, Option<NamesNothing>) {
     let scripts = |operation| known.scripts(gvk, operation);
     let replicas = scripts(Operation::Replica).and_then(|it| it.replicas(template)?.err());
     let mut failed = Vec::from_iter(replicas);
     let Some(bound) = bound else {
-        return failed;
+        return (failed, None);
     };
     let follows = bound.spec.propagate_deps == Some(true);
-    let dependencies = scripts(Operation::Dependency).filter(|_| follows);
-    failed.extend(dependencies.and_then(|it| it.dependencies(template)?.err()));
+    let dependencies = follows.then(|| known.dependencies(gvk, template)).flatten();
+    let nameless = match dependencies.and_then(Result::err) {
+        Some(Untold::Object(why)) => Some(why),
+        Some(Untold::Script(why)) => {
+            failed.push(why);
+            None
+        }
+        None => None,
+    };
     let revision =
         scripts(Operation::ReviseReplica).filter(|_| bound.spec.replicas.is_some_and(|it| it > 0));
     failed.extend(revision.and_then(|it| {
@@ -443,7 +459,7 @@ fn failing(known: &Interpreter, gvk: &Gvk, template: &Value, bound: Option<&Boun
     failed.extend(
         aggregation.and_then(|it| it.aggregate(template, &expected(&bound.spec, told))?.err()),
     );
-    failed
+    (failed, nameless)
 }
 
 /// What a template refers to by name, and whether the hub has it.

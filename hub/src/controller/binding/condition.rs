@@ -15,14 +15,15 @@ use serde_json::Value;
 
 /// Why, in one word; also that of the event.
 pub const REASON: &str = "SyncWorkFailed";
-/// Why, where scripts do not say what the template asks for or refers to.
+/// Why, where nobody knows what the template asks for or refers to.
 pub const SCRIPT: &str = "InterpreterFailed";
 /// The condition.
 pub const DEGRADED: &str = "Degraded";
 /// Most of what it tells, in bytes: of a thousand clusters most fail for the same reason.
 const MESSAGE: usize = 4 * 1024;
 
-/// What the scripts for a template's kind fail at: its Works stay as they were made before.
+/// Why nobody knows how many replicas a template asks for, or what is to go along with it: its Works stay as they were
+/// made before.
 pub fn unread(
     interpreter: &Interpreter,
     template: &Value,
@@ -32,11 +33,11 @@ pub fn unread(
     let replicas = interpreter.scripts(&gvk, Operation::Replica);
     let replicas = replicas.and_then(|it| it.replicas(template)?.err());
     let follows = spec.propagate_deps == Some(true);
-    let dependencies = interpreter.scripts(&gvk, Operation::Dependency);
-    let dependencies = dependencies.filter(|_| follows);
-    let dependencies = dependencies.and_then(|it| it.dependencies(template)?.err());
-    let failed = replicas.into_iter().chain(dependencies);
-    let texts: Vec<String> = failed.map(|it| it.to_string()).collect();
+    let dependencies = follows.then(|| interpreter.dependencies(&gvk, template));
+    let dependencies = dependencies.flatten().and_then(Result::err);
+    let replicas = replicas.map(|it| it.to_string());
+    let dependencies = dependencies.map(|it| it.to_string());
+    let texts: Vec<String> = replicas.into_iter().chain(dependencies).collect();
     (!texts.is_empty()).then(|| texts.join("; "))
 }
 
@@ -116,5 +117,20 @@ mod tests {
         assert!(text.contains("; ResourceInterpreterCustomization widgets, InterpretDependency: the script was stopped"), "{text}");
         of.resource.kind = "Other".into();
         assert_eq!(unread(&known, &template, &of), None);
+    }
+
+    #[test]
+    fn what_an_object_does_not_say_of_what_goes_along_is_told() {
+        let tls = json!([{"hosts": ["a.b"], "secretName": "t1"}, {"hosts": ["c.d"]}]);
+        let template = json!({"metadata": {"namespace": "shop"}, "spec": {"tls": tls}});
+        let mut of = ResourceBindingSpec::default();
+        of.resource.api_version = "networking.k8s.io/v1".into();
+        of.resource.kind = "Ingress".into();
+        let known = Interpreter::default();
+        assert_eq!(unread(&known, &template, &of), None);
+        of.propagate_deps = Some(true);
+        let text = unread(&known, &template, &of).expect("nobody knows");
+        let words = ["dependencies[1]", "spec.tls", "secretName"];
+        assert!(words.iter().all(|it| text.contains(it)), "{text}");
     }
 }

@@ -27,7 +27,8 @@ pub fn add(
     let follows = wanted.spec.propagate_deps == Some(true);
     let known = gvk_of(&seen.template)
         .zip(object.filter(|_| follows))
-        .and_then(|(gvk, object)| interpreter.dependencies(&gvk, object));
+        .and_then(|(gvk, object)| interpreter.dependencies(&gvk, object))
+        .map(|known| known.map_err(|why| why.to_string()));
     let name = ObjectName::new(wanted.namespace.as_deref(), &wanted.name);
     let parent = parent::Observed {
         binding: wanted.clone(),

@@ -8,6 +8,7 @@ use crate::explain::template::{Seen, explain};
 use crate::explain::{Cause, SeenCluster, Stage, State, text};
 use common::api::policy::ActivationPreference;
 use common::interpreter::custom::Operation;
+use common::interpreter::dependencies::NamesNothing;
 use serde_json::{Value, json};
 
 /// A failure: what it is called, how the hub looks, and what is to be said of it.
@@ -520,6 +521,14 @@ pub(super) fn failures() -> Vec<Failure> {
             C::ScriptFailed,
             None,
             r#"kubectl patch ric/webs --type=json -p '[{"op":"remove","path":"/spec/customizations/dependencyInterpretation"}]'"#,
+        ),
+        case(
+            "reference that names nothing",
+            edited(healthy(), |it| it.nameless = Some(NamesNothing(1))),
+            S::Binding,
+            C::NamesNothing,
+            None,
+            "kubectl -n shop edit deployments.apps web",
         ),
         case(
             "script of shares fails",

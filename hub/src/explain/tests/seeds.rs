@@ -151,6 +151,7 @@ pub(super) fn healthy() -> Seen {
         referred: Vec::new(),
         stays: false,
         scripts: Vec::new(),
+        nameless: None,
         hub: None,
         unseen: Vec::new(),
     }
