@@ -174,9 +174,9 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Whether what stands before the first slash is a host rather than a part of the repository.
+/// Whether what stands before the first slash is a host rather than a part of the repository, which has no capitals.
 fn is_host_like(text: &str) -> bool {
-    text.contains(['.', ':']) || text == "localhost"
+    text.contains(['.', ':']) || text == "localhost" || text.bytes().any(|b| b.is_ascii_uppercase())
 }
 
 fn is_host(text: &str) -> bool {

@@ -54,6 +54,14 @@ fn parts_are_changed_alone() {
             "x/ubuntu/nginx".into(),
         ),
         ("localhost/x".into(), Registry, Remove, "", "x".into()),
+        ("Foo/x:1".into(), Tag, Replace, "2", "Foo/x:2".into()),
+        (
+            "Foo/x:1".into(),
+            Registry,
+            Replace,
+            "r.io",
+            "r.io/x:1".into(),
+        ),
         (
             "[::1]:5000/x:1".into(),
             Registry,
@@ -115,6 +123,10 @@ fn what_is_no_image_is_refused() {
         (
             "Nginx:1",
             "failed to parse image value(Nginx:1), error: repository name must be lowercase",
+        ),
+        (
+            "Foo/Bar",
+            "failed to parse image value(Foo/Bar), error: repository name must be lowercase",
         ),
         (
             "a b",
