@@ -27,3 +27,4 @@ pub mod shipped;
 pub mod snapshot;
 pub mod token_secret;
 pub mod world;
+mod yaml;

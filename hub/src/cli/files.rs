@@ -1,8 +1,8 @@
 //! Objects out of files, as kubectl takes them: documents of YAML or JSON, lists of objects, folders, and `-` for stdin.
 
 use super::{CliError, Kind};
-use anyhow::Context as _;
-use serde::Deserialize as _;
+use crate::yaml;
+use anyhow::{Context as _, anyhow};
 use serde_json::Value;
 use std::fs;
 use std::io::Read as _;
@@ -60,8 +60,7 @@ fn texts(path: &Path) -> Result<Vec<(String, String)>, CliError> {
 /// The objects of one text.
 fn read(text: &str) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
-    for document in serde_yaml::Deserializer::from_str(text) {
-        let document = Value::deserialize(document)?;
+    for document in yaml::documents(text).map_err(|error| anyhow!("it {error}"))? {
         match &document["items"] {
             _ if document.is_null() => {}
             Value::Array(items) if is_list(&document) => objects.extend(items.iter().cloned()),
@@ -109,10 +108,21 @@ mod tests {
         assert_eq!(names, ["a", "b", "c", "d"]);
     }
 
+    /// As to kubectl, or the hub refuses what kubectl takes.
+    #[test]
+    fn words_are_what_they_are_to_kubectl() {
+        let text =
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nmode: 0644\non: off\nname: 'off'\n";
+        let found = read(text).expect("read");
+        assert_eq!(found[0]["mode"], 420);
+        assert_eq!(found[0]["on"], false);
+        assert_eq!(found[0]["name"], "off");
+    }
+
     #[test]
     fn what_is_no_object_is_said() {
         for (text, said) in [
-            ("a: [", "did not find expected"),
+            ("a: [", "it is no YAML: "),
             ("kind: ConfigMap", "an object has no apiVersion"),
             (
                 "{apiVersion: v1, kind: ConfigMap, metadata: {}}",

@@ -1,7 +1,8 @@
 //! `towline interpret`: what the scripts of a customization make of an object, with no cluster.
 
 use super::{CliError, Format, Kind, Output};
-use crate::shipped;
+use crate::{shipped, yaml};
+use anyhow::anyhow;
 use common::api::binding::AggregatedStatusItem;
 use common::api::interpreter::ResourceInterpreterCustomization;
 use common::gvk::Gvk;
@@ -142,9 +143,8 @@ fn documents(file: &Path) -> Result<Vec<Value>, CliError> {
     };
     let text = text.map_err(|error| unreadable(file, &error.into()))?;
     let mut found = Vec::new();
-    for document in serde_yaml::Deserializer::from_str(&text) {
-        let value = Value::deserialize(document);
-        let value = value.map_err(|error| unreadable(file, &error.into()))?;
+    let documents = yaml::documents(&text);
+    for value in documents.map_err(|error| unreadable(file, &anyhow!("it {error}")))? {
         match value.get("items").and_then(Value::as_array) {
             Some(items) if value.get("kind").and_then(Value::as_str) == Some("List") => {
                 found.extend(items.iter().cloned());

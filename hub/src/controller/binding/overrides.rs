@@ -13,7 +13,6 @@ mod patch;
 mod select;
 #[cfg(test)]
 mod tests;
-mod yaml;
 
 pub use budget::TooMuch;
 pub use common::interpreter::guard::Forbidden;
@@ -22,7 +21,6 @@ pub use containers::PredicateError;
 pub use field::FieldError;
 pub use image::ImageError;
 pub use patch::PatchError;
-pub use yaml::YamlError;
 
 use budget::{Budget, MEMBER};
 use cluster::ClusterFacts;

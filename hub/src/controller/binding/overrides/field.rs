@@ -6,8 +6,8 @@
 use super::budget::{Budget, TooMuch};
 use super::document::Node;
 use super::patch::{self, Operation, PatchError, unescaped};
-use super::yaml::{self, YamlError};
 use crate::go::settle_numbers;
+use crate::yaml::{self, YamlError};
 use common::api::override_policy::FieldOverrider;
 use common::interpreter::guard;
 use serde_json::Value;
@@ -30,7 +30,7 @@ pub enum FieldError {
     #[error("the field is no JSON: {0}")]
     Json(String),
     /// The text is no YAML.
-    #[error(transparent)]
+    #[error("the field {0}")]
     Yaml(#[from] YamlError),
     /// An operation does not apply to the document.
     #[error(transparent)]

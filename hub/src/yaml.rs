@@ -1,6 +1,6 @@
-//! YAML inside a text, read as the applications that it is for read it, with a bound on what it grows to.
+//! YAML of files, and inside texts, read as Kubernetes and most applications read it, with a bound on what it grows to.
 //!
-//! Pure. Karmada and most applications read YAML 1.1: plain `yes` and `on` are truth values and `0644` is an
+//! Pure. kubectl, Karmada and most applications read YAML 1.1: plain `yes` and `on` are truth values and `0644` is an
 //! octal number there, and keys of `<<` are merged. What has quotes or is a block is a text. Aliases let a small text
 //! stand for a huge document, so what is read counts.
 
@@ -24,29 +24,42 @@ const OWN: &str = "tag:yaml.org,2002:";
 /// From here on a float may stand for a whole number that has no 64 bits.
 const LARGEST: f64 = 9_223_372_036_854_775_808.0;
 
-/// Why a text is no document that can be patched.
+/// What is wrong with a text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum YamlError {
     /// No YAML, or nothing that JSON can say.
-    #[error("the field is no YAML: {0}")]
+    #[error("is no YAML: {0}")]
     Syntax(String),
-    /// Several documents, of which none can be told.
-    #[error("the field has more than one YAML document")]
+    /// Several documents, where one is wanted and none can be told.
+    #[error("has more than one YAML document")]
     Several,
 }
 
 /// Reads one document; an empty text is null.
-pub(super) fn parse(text: &str) -> Result<Value, YamlError> {
-    let reader = Reader {
-        left: Cell::new(text.len() * COST_PER_BYTE + COST_FREE),
-        ..Reader::of(text)?
-    };
-    if reader.events.is_empty() {
-        return Ok(Value::Null);
+pub(crate) fn parse(text: &str) -> Result<Value, YamlError> {
+    let readers = Reader::all(text)?;
+    match &readers[..] {
+        [] => Ok(Value::Null),
+        [only] => only.document(bound(text)).map(|(value, _)| value),
+        _ => Err(YamlError::Several),
     }
-    let mut value = reader.value(&mut 0, DEPTH_MAX).map_err(YamlError::Syntax)?;
-    settle_numbers(&mut value);
-    Ok(value)
+}
+
+/// Reads all documents; an empty one is null.
+pub(crate) fn documents(text: &str) -> Result<Vec<Value>, YamlError> {
+    let (readers, mut left) = (Reader::all(text)?, bound(text));
+    let mut all = Vec::with_capacity(readers.len());
+    for reader in readers {
+        let (value, rest) = reader.document(left)?;
+        all.push(value);
+        left = rest;
+    }
+    Ok(all)
+}
+
+/// What all documents of a text may come to.
+fn bound(text: &str) -> usize {
+    text.len() * COST_PER_BYTE + COST_FREE
 }
 
 #[derive(Default)]
@@ -60,30 +73,45 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn of(text: &'a str) -> Result<Self, YamlError> {
+    /// One for each document.
+    fn all(text: &'a str) -> Result<Vec<Self>, YamlError> {
         let options = options! {
             emit_comments: false,
             flow_nesting_limit: DEPTH_MAX,
             block_nesting_limit: DEPTH_MAX,
         };
-        let mut reader = Self::default();
-        let mut documents = 0;
+        let mut readers: Vec<Self> = Vec::new();
         for next in Parser::new_from_str_with_options(text, options) {
             let (event, _) = next.map_err(|why| YamlError::Syntax(why.to_string()))?;
             match event {
-                Event::DocumentStart(..) if documents > 0 => return Err(YamlError::Several),
-                Event::DocumentStart(..) => documents += 1,
+                Event::DocumentStart(..) => readers.push(Self::default()),
                 Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
                 event => {
-                    let anchor = event.anchor_id();
-                    reader
-                        .anchors
-                        .extend(anchor.map(|id| (id, reader.events.len())));
-                    reader.events.push(event);
+                    if let Some(reader) = readers.last_mut() {
+                        reader.push(event);
+                    }
                 }
             }
         }
-        Ok(reader)
+        Ok(readers)
+    }
+
+    fn push(&mut self, event: Event<'a>) {
+        let anchor = event.anchor_id();
+        let at = self.events.len();
+        self.anchors.extend(anchor.map(|id| (id, at)));
+        self.events.push(event);
+    }
+
+    /// The document, and what of `left` it leaves.
+    fn document(&self, left: usize) -> Result<(Value, usize), YamlError> {
+        self.left.set(left);
+        if self.events.is_empty() {
+            return Ok((Value::Null, left));
+        }
+        let mut value = self.value(&mut 0, DEPTH_MAX).map_err(YamlError::Syntax)?;
+        settle_numbers(&mut value);
+        Ok((value, self.left.get()))
     }
 
     fn spend(&self, cost: usize) -> Result<(), String> {
