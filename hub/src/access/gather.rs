@@ -3,13 +3,12 @@
 
 use super::Body;
 use super::listed::Listed;
-use super::merged::{Merged, Part};
-use bytes::Bytes;
+use super::merged::{Merged, NO_ROOM, Part};
 use common::errors::chain;
 use futures::{StreamExt as _, stream};
 use http::{Response, StatusCode, Uri};
 use http_body_util::BodyExt as _;
-use serde_json::Value;
+use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +20,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 const AT_ONCE: usize = 32;
 /// How long each may take.
 const EACH: Duration = Duration::from_secs(5);
-/// Bytes of all answers together, and of one page.
+/// Bytes of all answers together, as they come and as they are written, and of one page.
 const ALL: usize = 64 * 1024 * 1024;
 const PAGE: usize = 32 * 1024 * 1024;
 
@@ -86,21 +85,20 @@ where
         merged.missing(cluster, "there was no time left to ask it");
     }
     merged.agree();
+    write(&mut merged).await;
     merged
 }
 
-impl Merged {
-    /// The whole list, as JSON.
-    pub async fn text(&self) -> serde_json::Result<Bytes> {
-        let mut text = self.head();
-        for cluster in self.clusters() {
-            self.written(cluster, &mut text)?;
-            // Others are served meanwhile.
-            yield_now().await;
-        }
-        text.extend(b"]}");
-        Ok(text.into())
+/// Writes the whole list.
+async fn write(merged: &mut Merged) {
+    let clusters: Vec<String> = merged.clusters().map(str::to_owned).collect();
+    let mut written = merged.begin(ALL);
+    for cluster in clusters {
+        merged.write(&cluster, &mut written);
+        // Others are served meanwhile.
+        yield_now().await;
     }
+    merged.ends(written);
 }
 
 /// All that one cluster has.
@@ -137,10 +135,13 @@ where
 
 /// What a server says that does not answer.
 fn said(code: StatusCode, body: &[u8]) -> String {
-    let status: Value = serde_json::from_slice(body).unwrap_or_default();
-    match status["message"].as_str() {
-        Some(message) => message.to_owned(),
-        None => format!("it answered {code}"),
+    #[derive(Deserialize)]
+    struct Status {
+        message: String,
+    }
+    match serde_json::from_slice::<Status>(body) {
+        Ok(status) => status.message,
+        Err(_) => format!("it answered {code}"),
     }
 }
 
@@ -152,8 +153,7 @@ async fn read(mut body: Body, taken: &mut Taken) -> Result<Vec<u8>, Missing> {
             continue;
         };
         if page.len() + data.len() > PAGE || !taken.more(data.len()) {
-            let why = "its answer is longer than there is room for: name a namespace or a selector, or ask it alone";
-            return Err(Missing::Because(why.to_owned()));
+            return Err(Missing::Because(NO_ROOM.to_owned()));
         }
         page.extend_from_slice(&data);
     }
@@ -196,10 +196,11 @@ impl Drop for Taken {
 mod tests {
     use super::super::listed::Form;
     use super::*;
+    use bytes::Bytes;
     use futures::future::pending;
     use http::Method;
     use http_body_util::Full;
-    use serde_json::json;
+    use serde_json::{Value, json};
     use std::sync::Mutex;
 
     fn listed() -> Listed {
@@ -224,9 +225,8 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    async fn names(merged: &Merged) -> Vec<(String, String)> {
-        let list: Value =
-            serde_json::from_slice(&merged.text().await.expect("JSON")).expect("JSON");
+    fn names(merged: &Merged) -> Vec<(String, String)> {
+        let list: Value = serde_json::from_slice(&merged.text()).expect("JSON");
         let items = list["items"].as_array().expect("items");
         let text = |value: &Value| value.as_str().expect("text").to_owned();
         let of = |item: &Value| {
@@ -264,7 +264,7 @@ mod tests {
         };
         let merged = gather(&listed(), all, until, ask).await;
         let found = |name: &str| ("fine".to_owned(), name.to_owned());
-        assert_eq!(names(&merged).await, [found("a"), found("b")]);
+        assert_eq!(names(&merged), [found("a"), found("b")]);
         let warnings = merged.warnings(true);
         for (cluster, why) in [
             ("broken", "it answered 500"),

@@ -2,13 +2,16 @@
 
 #[cfg(test)]
 mod tests;
+mod write;
 
 use super::listed::Form;
+use bytes::Bytes;
 use common::harmless;
 use serde::Deserialize;
+use serde::de::Error as _;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use write::{Sound, Written, each, is_object};
 
 /// The annotation that says in which cluster an object was found, as Karmada's own answers over many clusters have it.
 pub const FROM: &str = "resource.karmada.io/cached-from-cluster";
@@ -16,6 +19,11 @@ pub const FROM: &str = "resource.karmada.io/cached-from-cluster";
 const COLUMN: &str = "Cluster";
 /// Where it stands, after the name.
 const OWN: usize = 1;
+/// Columns of a table. Kubernetes' own tables have ten at most.
+const COLUMNS: usize = 64;
+/// Why a cluster is missing that has too much.
+pub(super) const NO_ROOM: &str =
+    "its answer is longer than there is room for: name a namespace or a selector, or ask it alone";
 /// Characters of what a cluster says when it refuses.
 const SAID: usize = 200;
 /// Bytes of all warnings together: clients take only so many headers, hyper 16 KiB of them.
@@ -37,6 +45,12 @@ pub(super) enum Unfit {
     /// A table without columns.
     #[error("its answer is no table")]
     NoTable,
+    /// Columns that are none.
+    #[error("a column of its table is none")]
+    NoColumn(#[source] serde_json::Error),
+    /// A table that nobody reads.
+    #[error("its table has more than {COLUMNS} columns")]
+    ManyColumns,
     /// Something among its objects or rows that is none.
     #[error("something in its answer is no object")]
     NoObject(#[source] serde_json::Error),
@@ -51,11 +65,11 @@ struct Wire<'a> {
     #[serde(default)]
     metadata: Metadata,
     #[serde(borrow)]
-    items: Option<Vec<&'a RawValue>>,
+    items: Option<&'a RawValue>,
     #[serde(borrow)]
-    rows: Option<Vec<&'a RawValue>>,
-    #[serde(default, rename = "columnDefinitions")]
-    columns: Vec<Value>,
+    rows: Option<&'a RawValue>,
+    #[serde(borrow, rename = "columnDefinitions")]
+    columns: Option<&'a RawValue>,
 }
 
 impl Wire<'_> {
@@ -72,21 +86,39 @@ struct Metadata {
     more: String,
 }
 
-/// What one cluster has, page by page.
+/// A column of a table.
+#[derive(Debug)]
+struct Column {
+    name: String,
+    raw: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct ColumnName {
+    #[serde(default)]
+    name: String,
+}
+
+/// What one cluster has.
 #[derive(Debug, Default)]
 pub(super) struct Part {
     kind: String,
     api_version: String,
-    columns: Vec<Value>,
-    items: Vec<Box<RawValue>>,
+    columns: Vec<Column>,
+    /// The objects or rows of each page, an array as it was sent.
+    pages: Vec<Box<RawValue>>,
 }
 
 impl Part {
     /// Adds a page; the token of the next one, if there is one.
     pub(super) fn add(&mut self, form: Form, page: &[u8]) -> Result<Option<String>, Unfit> {
         let wire: Wire<'_> = serde_json::from_slice(page).map_err(Unfit::NoList)?;
+        let columns = match form {
+            Form::Table => columns(wire.columns)?,
+            Form::Objects | Form::Metadata => Vec::new(),
+        };
         let fits = match form {
-            Form::Table if wire.columns.is_empty() => return Err(Unfit::NoTable),
+            Form::Table if columns.is_empty() => return Err(Unfit::NoTable),
             Form::Table => wire.kind == "Table",
             Form::Objects | Form::Metadata => wire.is_list(),
         };
@@ -98,20 +130,54 @@ impl Part {
             Form::Objects | Form::Metadata => wire.items,
         };
         // Of a list without objects some servers say null.
-        let found = found.unwrap_or_default();
-        for item in &found {
-            // Read as it will be when it is written: what cannot be would spoil the list of all.
-            serde_json::from_str::<Map<String, Value>>(item.get()).map_err(Unfit::NoObject)?;
+        if let Some(found) = found {
+            if !found.get().starts_with('[') {
+                return Err(Unfit::NoList(serde_json::Error::custom("no array")));
+            }
+            each(found, |_, item| sound(item)).map_err(Unfit::NoObject)?;
+            self.pages.push(found.to_owned());
         }
-        self.items.extend(found.into_iter().map(ToOwned::to_owned));
         (self.kind, self.api_version) = (wire.kind, wire.api_version);
-        self.columns = wire.columns;
+        self.columns = columns;
         Ok(Some(wire.metadata.more).filter(|it| !it.is_empty()))
     }
 
     /// What it is a list of.
     fn of(&self) -> (&str, &str) {
         (&self.api_version, &self.kind)
+    }
+}
+
+/// Refuses what would spoil the list of all.
+fn sound(object: &RawValue) -> serde_json::Result<()> {
+    let Sound = serde_json::from_str(object.get())?;
+    match is_object(object) {
+        true => Ok(()),
+        false => Err(serde_json::Error::custom("no object")),
+    }
+}
+
+fn columns(raw: Option<&RawValue>) -> Result<Vec<Column>, Unfit> {
+    let mut columns = Vec::new();
+    let mut count = 0;
+    let Some(raw) = raw.filter(|it| it.get().starts_with('[')) else {
+        return Ok(columns);
+    };
+    let read = each(raw, |_, raw| {
+        count += 1;
+        if count > COLUMNS {
+            return Err(serde_json::Error::custom("too many"));
+        }
+        sound(raw)?;
+        let ColumnName { name } = serde_json::from_str(raw.get())?;
+        let raw = raw.to_owned();
+        columns.push(Column { name, raw });
+        Ok(())
+    });
+    match read {
+        Ok(()) => Ok(columns),
+        Err(_) if count > COLUMNS => Err(Unfit::ManyColumns),
+        Err(error) => Err(Unfit::NoColumn(error)),
     }
 }
 
@@ -124,6 +190,7 @@ pub struct Merged {
     missing: BTreeMap<String, String>,
     /// Those that whoever asks may not reach.
     refused: BTreeSet<String>,
+    text: Bytes,
 }
 
 impl Merged {
@@ -133,6 +200,7 @@ impl Merged {
             parts: BTreeMap::new(),
             missing: BTreeMap::new(),
             refused: BTreeSet::new(),
+            text: Bytes::new(),
         }
     }
 
@@ -257,98 +325,39 @@ impl Merged {
         warnings
     }
 
-    /// The list up to its objects.
-    pub(super) fn head(&self) -> Vec<u8> {
+    /// The list up to its objects, for so many bytes in all.
+    pub(super) fn begin(&self, room: usize) -> Written {
         let first = self.parts.values().next();
-        let (kind, version) = match (self.form, first) {
+        let of = match (self.form, first) {
             (Form::Table, _) => ("Table", "meta.k8s.io/v1"),
             (Form::Metadata, _) => ("PartialObjectMetadataList", "meta.k8s.io/v1"),
             (Form::Objects, Some(part)) => (part.kind.as_str(), part.api_version.as_str()),
             (Form::Objects, None) => ("List", "v1"),
         };
-        let (kind, version) = (json!(kind), json!(version));
-        let metadata = json!({"resourceVersion": ""});
-        let head = format!("{{\"kind\":{kind},\"apiVersion\":{version},\"metadata\":{metadata}");
-        let items = match self.form {
-            Form::Table => {
-                let columns = Value::from(self.columns());
-                format!("\"columnDefinitions\":{columns},\"rows\"")
-            }
-            Form::Objects | Form::Metadata => "\"items\"".to_owned(),
+        let columns = first.map_or(&[][..], |it| &it.columns);
+        Written::begin(self.form, of, columns, room)
+    }
+
+    /// Adds the objects of one cluster, each saying where it was found. One without room for all of its objects is missing.
+    pub(super) fn write(&mut self, cluster: &str, into: &mut Written) {
+        let Some(part) = self.parts.get_mut(cluster) else {
+            return;
         };
-        format!("{head},{items}:[").into_bytes()
-    }
-
-    /// The columns of the first cluster by name, with one that says which cluster it is.
-    fn columns(&self) -> Vec<Value> {
-        let mut columns = self
-            .parts
-            .values()
-            .next()
-            .map_or_else(Vec::new, |it| it.columns.clone());
-        let own = json!({
-            "name": COLUMN, "type": "string", "format": "", "priority": 0,
-            "description": "The cluster in which the object was found.",
-        });
-        columns.insert(OWN.min(columns.len()), own);
-        columns
-    }
-
-    /// The objects of one cluster, each saying where it was found, separated by commas.
-    pub(super) fn written(&self, cluster: &str, into: &mut Vec<u8>) -> serde_json::Result<()> {
-        let Some(part) = self.parts.get(cluster) else {
-            return Ok(());
-        };
-        let columns = names(&self.columns());
-        let own = names(&part.columns);
-        for item in &part.items {
-            let mut item: Value = serde_json::from_str(item.get())?;
-            match self.form {
-                Form::Table => row(&mut item, cluster, &columns, &own),
-                Form::Objects | Form::Metadata => mark(&mut item, cluster),
-            }
-            if into.last().is_some_and(|it| *it != b'[') {
-                into.push(b',');
-            }
-            serde_json::to_writer(&mut *into, &item)?;
+        let pages = std::mem::take(&mut part.pages);
+        // All of it was read before: there may be no room, and nothing else.
+        if into.add(cluster, &part.columns, &pages).is_err() {
+            self.parts.remove(cluster);
+            self.missing(cluster.to_owned(), NO_ROOM);
         }
-        Ok(())
     }
-}
 
-fn names(columns: &[Value]) -> Vec<String> {
-    let names = columns.iter();
-    names
-        .map(|it| it["name"].as_str().unwrap_or_default().to_owned())
-        .collect()
-}
-
-/// A row under the columns of all: members of other versions have others.
-fn row(row: &mut Value, cluster: &str, columns: &[String], own: &[String]) {
-    let cells = row["cells"].as_array().cloned().unwrap_or_default();
-    let cell = |(at, name): (usize, &String)| {
-        if at == OWN {
-            return json!(cluster);
-        }
-        let at = own.iter().position(|it| it == name);
-        at.and_then(|at| cells.get(at))
-            .cloned()
-            .unwrap_or_else(|| json!("<none>"))
-    };
-    let cells: Vec<Value> = columns.iter().enumerate().map(cell).collect();
-    row["cells"] = cells.into();
-    if row["object"]["metadata"].is_object() {
-        mark(&mut row["object"], cluster);
+    /// The whole list, once it is written.
+    pub(super) fn ends(&mut self, written: Written) {
+        self.text = written.end().into();
     }
-}
 
-fn mark(object: &mut Value, cluster: &str) {
-    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
-        return;
-    };
-    let annotations = metadata.entry("annotations").or_insert(Value::Null);
-    if !annotations.is_object() {
-        *annotations = Value::Object(Map::new());
+    /// The whole list, as JSON.
+    pub fn text(&self) -> Bytes {
+        self.text.clone()
     }
-    annotations[FROM] = cluster.into();
 }

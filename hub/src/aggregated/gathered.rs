@@ -73,7 +73,7 @@ impl Port {
             gzip: text(ACCEPT_ENCODING).contains("gzip"),
             ..Reply::default()
         };
-        let mut response = reply.raw(merged.text().await.map_err(ApiError::internal)?);
+        let mut response = reply.raw(merged.text());
         warn(&mut response, &merged.warnings(may_list));
         drop(counted);
         Ok(response)

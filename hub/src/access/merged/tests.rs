@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
 fn part(form: Form, pages: &[Value]) -> Part {
     let mut part = Part::default();
@@ -19,13 +20,24 @@ fn pods(names: &[&str]) -> Value {
     json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": items})
 }
 
-fn whole(merged: &Merged) -> Value {
-    let mut text = merged.head();
-    for cluster in merged.clusters() {
-        merged.written(cluster, &mut text).expect("JSON");
+fn whole(merged: &mut Merged) -> Value {
+    write(merged, usize::MAX);
+    serde_json::from_slice(&merged.text()).expect("JSON")
+}
+
+fn write(merged: &mut Merged, room: usize) {
+    let clusters: Vec<String> = merged.clusters().map(str::to_owned).collect();
+    let mut written = merged.begin(room);
+    for cluster in clusters {
+        merged.write(&cluster, &mut written);
     }
-    text.extend(b"]}");
-    serde_json::from_slice(&text).expect("JSON")
+    merged.ends(written);
+}
+
+fn objects(part: &Part) -> usize {
+    let pages = part.pages.iter();
+    let pages = pages.map(|it| serde_json::from_str::<Vec<Value>>(it.get()).expect("an array"));
+    pages.map(|it| it.len()).sum()
 }
 
 #[test]
@@ -40,7 +52,7 @@ fn objects_say_where_they_were_found() {
     );
     let empty = json!({"kind": "PodList", "apiVersion": "v1", "items": null});
     merged.found("m0".into(), part(Form::Objects, &[empty]));
-    let list = whole(&merged);
+    let list = whole(&mut merged);
     assert_eq!(
         (&list["kind"], &list["apiVersion"]),
         (&json!("PodList"), &json!("v1"))
@@ -64,7 +76,7 @@ fn a_page_leads_to_the_next() {
     let next = part.add(Form::Objects, page.to_string().as_bytes());
     assert_eq!(next.expect("a page").as_deref(), Some("more"));
     let next = part.add(Form::Objects, pods(&["b"]).to_string().as_bytes());
-    assert_eq!((next.expect("a page"), part.items.len()), (None, 2));
+    assert_eq!((next.expect("a page"), objects(&part)), (None, 2));
     for (form, odd) in [
         (Form::Objects, "[]"),
         (Form::Objects, "{"),
@@ -95,7 +107,7 @@ fn a_page_leads_to_the_next() {
     ] {
         let mut part = Part::default();
         let next = part.add(form, empty.as_bytes());
-        assert_eq!((next.expect(empty), part.items.len()), (None, 0));
+        assert_eq!((next.expect(empty), objects(&part)), (None, 0));
     }
 }
 
@@ -112,7 +124,7 @@ fn no_cluster_says_what_the_others_list() {
     merged.found("m4".into(), of("PodList", "v1"));
     merged.agree();
     assert_eq!(merged.clusters().collect::<Vec<_>>(), ["m2", "m4"]);
-    assert_eq!(whole(&merged)["kind"], "PodList");
+    assert_eq!(whole(&mut merged)["kind"], "PodList");
     assert_eq!(
         merged.warnings(true),
         [
@@ -161,7 +173,7 @@ fn rows_stand_under_the_columns_of_all() {
     merged.found("m1".into(), part(Form::Table, &[newer]));
     let older = table(&["Name", "Ready", "Age"], json!(["web", "1/1", "2m"]));
     merged.found("m2".into(), part(Form::Table, &[older]));
-    let list = whole(&merged);
+    let list = whole(&mut merged);
     assert_eq!(
         (&list["kind"], &list["apiVersion"]),
         (&json!("Table"), &json!("meta.k8s.io/v1"))
@@ -173,7 +185,12 @@ fn rows_stand_under_the_columns_of_all() {
         .map(|it| &it["cells"])
         .collect();
     assert_eq!(
-        names(list["columnDefinitions"].as_array().expect("columns")),
+        list["columnDefinitions"]
+            .as_array()
+            .expect("columns")
+            .iter()
+            .map(|it| &it["name"])
+            .collect::<Vec<_>>(),
         ["Name", "Cluster", "Age", "Cluster"]
     );
     assert_eq!(
@@ -187,6 +204,88 @@ fn rows_stand_under_the_columns_of_all() {
         list["rows"][0]["object"]["metadata"]["annotations"][FROM],
         "m1"
     );
+}
+
+/// What says something twice, or is no object where one is expected, is marked wherever it has metadata.
+#[test]
+fn each_metadata_says_where_it_was_found() {
+    let mark = format!("\"annotations\":{{\"{FROM}\":\"m1\"}}");
+    for (sent, written) in [
+        (r#"{"metadata": 7}"#, r#"{"metadata":7}"#.to_owned()),
+        (
+            r#"{"metadata": {"annotations": 7}}"#,
+            format!("{{\"metadata\":{{{mark}}}}}"),
+        ),
+        (
+            r#"{"metadata": {}, "metadata": {"annotations": null, "annotations": {}}}"#,
+            format!("{{\"metadata\":{{{mark}}},\"metadata\":{{{mark},{mark}}}}}"),
+        ),
+        (
+            r#"{"sp\u0065c": {"a": [1, {}]}}"#,
+            r#"{"spec":{"a": [1, {}]}}"#.to_owned(),
+        ),
+    ] {
+        let page = format!(r#"{{"kind": "PodList", "items": [{sent}]}}"#);
+        let mut part = Part::default();
+        part.add(Form::Objects, page.as_bytes()).expect("a page");
+        let mut merged = Merged::new(Form::Objects);
+        merged.found("m1".into(), part);
+        write(&mut merged, usize::MAX);
+        let text = String::from_utf8(merged.text().to_vec()).expect("text");
+        assert!(text.ends_with(&format!("[{written}]}}")), "{text}");
+    }
+}
+
+#[test]
+fn a_table_of_too_many_columns_is_none() {
+    for (count, is_read) in [(COLUMNS, true), (COLUMNS + 1, false), (200_000, false)] {
+        let columns = vec![json!({"name": "A"}); count];
+        let page = json!({"kind": "Table", "columnDefinitions": columns, "rows": [{"cells": [1]}]});
+        let added = Part::default().add(Form::Table, page.to_string().as_bytes());
+        match is_read {
+            true => assert!(added.is_ok(), "{count}"),
+            false => assert!(matches!(added, Err(Unfit::ManyColumns)), "{count}"),
+        }
+    }
+    let odd = r#"{"kind": "Table", "columnDefinitions": [7], "rows": []}"#;
+    let added = Part::default().add(Form::Table, odd.as_bytes());
+    assert!(matches!(added, Err(Unfit::NoColumn(_))));
+}
+
+/// Whoever has no room is missing, and what others have is whole.
+#[test]
+fn what_is_written_is_bounded() {
+    let room = 1_000;
+    let of = |count: usize| part(Form::Objects, &[pods(&vec!["a"; count])]);
+    let mut merged = Merged::new(Form::Objects);
+    // Its 40 objects take 1,200 bytes less as they are sent.
+    merged.found("m1".into(), of(40));
+    merged.found("m2".into(), of(2));
+    // One object that is marked again and again.
+    let twice = vec![r#""metadata":{}"#; 40].join(",");
+    let mut odd = Part::default();
+    let page = format!(r#"{{"kind": "PodList", "apiVersion": "v1", "items": [{{{twice}}}]}}"#);
+    odd.add(Form::Objects, page.as_bytes()).expect("a page");
+    merged.found("m3".into(), odd);
+    write(&mut merged, room);
+    let list: Value = serde_json::from_slice(&merged.text()).expect("JSON");
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
+    assert_eq!(merged.clusters().collect::<Vec<_>>(), ["m2"]);
+    let warnings = merged.warnings(true);
+    assert_eq!(warnings.len(), 2);
+    assert!(warnings[0].contains("m1 is missing: its answer is longer"));
+    let mut table = Merged::new(Form::Table);
+    let columns: Vec<Value> = (0..COLUMNS)
+        .map(|it| json!({"name": it.to_string()}))
+        .collect();
+    let wide = json!({"kind": "Table", "columnDefinitions": columns, "rows": []});
+    let rows = vec![json!({}); 60];
+    let long = json!({"kind": "Table", "columnDefinitions": [{}], "rows": rows});
+    table.found("m1".into(), part(Form::Table, &[wide]));
+    table.found("m2".into(), part(Form::Table, &[long]));
+    write(&mut table, 8_000);
+    assert!(table.text().len() <= 8_002);
+    assert_eq!(table.clusters().collect::<Vec<_>>(), ["m1"]);
 }
 
 #[test]
@@ -219,7 +318,7 @@ fn who_is_missing_is_named() {
     let mut refused = Merged::new(Form::Objects);
     refused.refused("m1".into());
     assert!(refused.is_refused());
-    assert_eq!(whole(&refused)["items"], json!([]));
+    assert_eq!(whole(&mut refused)["items"], json!([]));
 }
 
 #[test]

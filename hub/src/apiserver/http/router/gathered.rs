@@ -66,7 +66,7 @@ impl Router {
         for warning in merged.warnings(may_list) {
             asked.warnings.add(warning);
         }
-        let text = merged.text().await.map_err(ApiError::internal)?;
+        let text = merged.text();
         let of = |cluster: &str| self.standing_of(asked, caller, right(asked, cluster));
         let standing: Vec<_> = merged.clusters().filter_map(of).collect();
         drop(merged);
