@@ -15,12 +15,12 @@ use super::{CliError, ConnectArgs, Format, Kind, Output, clusters};
 use asking::Asking;
 use bound::{Idle, bound};
 use common::api::work::Work;
-use common::duration;
 use common::names::ClusterName;
+use common::{duration, harmless};
 use futures::{StreamExt as _, stream};
 use grant::{Grant, Named, Unmeant, VIEW};
 use hub::Hub;
-use kube::ResourceExt as _;
+use kube::{Client, ResourceExt as _};
 use standing::{Holds, Standing, Why, applied, table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,6 +30,8 @@ use tokio::time::{Instant, sleep};
 const POLL: Duration = Duration::from_millis(500);
 /// After so long an agent knows whom its owner has let in.
 const KNOWN: Duration = Duration::from_secs(10);
+/// Characters of why something could not be done.
+const SAID: usize = 400;
 /// Members that are asked at the same time.
 const AT_ONCE: usize = 32;
 
@@ -223,6 +225,17 @@ async fn grant(args: GrantArgs, output: &Output) -> Result<(), CliError> {
     }
 }
 
+/// Lets nobody through any more to a cluster that leaves. Who may not change others' rights is told who may.
+pub(super) async fn forget(client: &Client, cluster: &ClusterName, output: &Output) {
+    if let Err(error) = Hub::new(client.clone()).forget(cluster).await {
+        let why = harmless::line(&format!("{error:#}"), SAID);
+        output.note(format!(
+            "whom `towline access grant` let through to {cluster} the hub may still let through, and so to another cluster \
+             of that name: {why}; whoever may grant takes that back by `towline access revoke NAME --all`"
+        ));
+    }
+}
+
 /// The grant as it is bound in each member, by what their agents say of whom users come in as.
 async fn bound_in(
     hub: &Hub,
@@ -284,7 +297,7 @@ impl Awaited {
                 (self.grants.get(&cluster) == Some(&carried)).then(|| (cluster, applied(work)))
             });
             let mut theirs: BTreeMap<String, Holds> = theirs.collect();
-            let gone = || Holds::No(Why::Other("somebody revoked it meanwhile".to_owned()));
+            let gone = || Holds::No(Why::Revoked("somebody revoked it meanwhile"));
             let found = self.grants.keys().map(|cluster| {
                 let holds = theirs.remove(cluster);
                 (cluster.clone(), holds.unwrap_or_else(gone))
@@ -348,6 +361,10 @@ fn told(all: &[Standing]) -> Result<(), CliError> {
     let of = all.len();
     if broken > 0 {
         let message = format!("the grant does not hold in {broken} of {of} clusters");
+        if all.iter().any(Standing::is_revoked) {
+            return Err(CliError::message(Kind::Unmet, message)
+                .hint("What was revoked meanwhile is not granted any more; grant it again once that is confirmed."));
+        }
         return Err(CliError::message(Kind::Unmet, message)
             .hint("It stays granted, and holds once what is told above is mended; `towline access revoke` takes it back."));
     }
@@ -377,6 +394,12 @@ async fn revoke(args: RevokeArgs, output: &Output) -> Result<(), CliError> {
     let mut goes: Vec<(String, Grant, Work)> = goes.collect();
     goes.sort_by(|one, other| (&one.1, &one.0).cmp(&(&other.1, &other.0)));
     if goes.is_empty() {
+        // What a cluster left behind that went together with its grants.
+        if hub.let_through(&subject, |_| false).await? {
+            let how = "reaches no cluster any more in which nothing is granted";
+            let done = Done::new(subject.to_string(), how.to_owned());
+            return output.print_done(args.output, &[done]);
+        }
         let message = format!("nothing of the kind is granted to {subject}");
         return Err(
             CliError::message(Kind::NotFound, message).hint("`towline access list` shows what is.")

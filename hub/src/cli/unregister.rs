@@ -9,7 +9,7 @@ mod same;
 mod watched;
 
 use super::output::Done;
-use super::{CliError, ConnectArgs, Format, Kind, Output};
+use super::{CliError, ConnectArgs, Format, Kind, Output, access};
 use common::api::cluster::{Cluster, SyncMode};
 use common::api::work::Work;
 use common::duration;
@@ -147,6 +147,7 @@ pub(super) async fn leave(args: Leaving, output: &Output) -> Result<(), CliError
     confirm(&args, output, &format!("{verb} cluster {name:?}?"))?;
     let watched = Watched::begin(&clusters, name).await;
     announce(&clusters, &cluster, mode).await?;
+    access::forget(&client, &args.cluster, output).await;
     let doing = if args.joined {
         "unjoined"
     } else {
@@ -157,6 +158,8 @@ pub(super) async fn leave(args: Leaving, output: &Output) -> Result<(), CliError
         return output.print_done(args.output, &[done]);
     }
     let end = watched.wait(&client, &args, output).await?;
+    // Its grants stood until now: another command may have written the rights by them once more.
+    access::forget(&client, &args.cluster, output).await;
     if args.joined {
         forget_secret(&client, &cluster).await?;
     }

@@ -83,6 +83,16 @@ impl Named {
         })
     }
 
+    /// Whose right a binding of the hub is; none for one of other names.
+    pub(super) fn bound(binding: &ClusterRoleBinding) -> Option<Self> {
+        let [subject] = binding.subjects.as_deref()? else {
+            return None;
+        };
+        let named = Self::new(&subject.name, subject.kind == Who::Group.as_str()).ok()?;
+        let name = binding.metadata.name.as_deref();
+        (name == Some(named.right().as_str())).then_some(named)
+    }
+
     /// What marks everything of theirs.
     pub(super) fn id(&self) -> String {
         hex(&[self.kind.as_str(), &self.name])

@@ -1,16 +1,20 @@
 //! Grants as the hub has them: their Works, and its own role for each user or group.
 
+#[cfg(test)]
+mod tests;
+
 use super::grant::{Grant, Named};
 use crate::cli::{CliError, Kind};
 use common::api::work::Work;
 use common::labels::ACCESS;
 use common::names::ClusterName;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
-use kube::{Client, ResourceExt as _};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
+use kube::{Client, ResourceExt};
+use std::collections::BTreeSet;
 
-/// Writes that another command's writes may come between.
-const TRIES: usize = 8;
+/// Writes of one right, and those that another command's writes come between.
+const TRIES: usize = 16;
 const MANAGER: &str = "towline-access";
 
 /// The hub.
@@ -43,7 +47,16 @@ impl Hub {
         let works = self.of_cluster(&cluster.execution_namespace());
         let made = works.create(&params(), &grant.work(cluster)).await;
         let is_new = match made {
-            Err(kube::Error::Api(status)) if status.code == 409 => false,
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let there = works.get_opt(&grant.name()).await;
+                let there = there.map_err(|error| {
+                    let name = grant.name();
+                    let attempt = format!("failed to get Work {name:?} of cluster {cluster}");
+                    CliError::api(attempt, error)
+                })?;
+                stays(there.as_ref(), grant, cluster)?;
+                false
+            }
             Err(error) => {
                 let attempt = format!(
                     "failed to create Work {:?} for cluster {cluster}",
@@ -89,55 +102,41 @@ impl Hub {
         }
     }
 
-    /// Lets somebody through to the clusters of their grants, but for those that `goes` names, and to no others. The role
-    /// is read before the grants, and written only as it was read: of two commands at once the later one has both.
+    /// Lets somebody through to the clusters of their grants, but for those that `goes` names, and to no others; says
+    /// whether that changed anything. The grants are read after what is written, and all is read again after each write:
+    /// of two commands at once the one that writes last has seen what the other wanted.
     pub(super) async fn let_through(
         &self,
         subject: &Named,
         goes: impl Fn(&Work) -> bool,
-    ) -> Result<(), CliError> {
+    ) -> Result<bool, CliError> {
         let attempt = || format!("failed to write the right of {subject} to reach members");
         let failed = |error| CliError::api(attempt(), error);
         let roles: Api<ClusterRole> = Api::all(self.client.clone());
         let bindings: Api<ClusterRoleBinding> = Api::all(self.client.clone());
         let name = subject.right();
-        for _ in 0..TRIES {
-            let found = roles.get_opt(&name).await.map_err(failed)?;
+        for tries in 0..TRIES {
+            let role = roles.get_opt(&name).await.map_err(failed)?;
+            let binding = bindings.get_opt(&name).await.map_err(failed)?;
             let works = self.works(Some(subject)).await?;
             let stays = |it: &&Work| it.metadata.deletion_timestamp.is_none() && !goes(it);
             let grants = works.iter().filter(stays).filter_map(Grant::of);
             let grants: Vec<(String, Grant)> = grants.collect();
             let each = grants.iter();
             let each = each.map(|(cluster, grant)| (cluster.as_str(), grant.role.as_str()));
-            let written = match (found, subject.reach(each)) {
-                (None, None) => return Ok(()),
-                (Some(found), None) => {
-                    let gone = bindings.delete(&name, &DeleteParams::default()).await;
-                    or_gone(gone.map(drop)).map_err(failed)?;
-                    let as_read = DeleteParams::default().preconditions(Preconditions {
-                        uid: found.metadata.uid,
-                        resource_version: found.metadata.resource_version,
-                    });
-                    or_gone(roles.delete(&name, &as_read).await.map(drop))
-                }
-                (None, Some((role, binding))) => match roles.create(&params(), &role).await {
-                    Ok(_) => bind(&bindings, &binding).await,
-                    Err(error) => Err(error),
-                },
-                (Some(found), Some((role, binding))) if found.rules == role.rules => {
-                    bind(&bindings, &binding).await
-                }
-                (Some(found), Some((mut role, binding))) => {
-                    role.metadata.resource_version = found.metadata.resource_version;
-                    match roles.replace(&name, &params(), &role).await {
-                        Ok(_) => bind(&bindings, &binding).await,
-                        Err(error) => Err(error),
-                    }
-                }
+            let wanted = subject.reach(each);
+            let written = match step(role.as_ref(), binding.as_ref(), wanted) {
+                Step::Done => return Ok(tries > 0),
+                Step::Unbind(this) => bindings.delete(&name, &this).await.map(drop),
+                Step::Delete(this) => roles.delete(&name, &this).await.map(drop),
+                Step::Create(role) => roles.create(&params(), &role).await.map(drop),
+                Step::Replace(role) => roles.replace(&name, &params(), &role).await.map(drop),
+                Step::Bind(binding) => bindings.create(&params(), &binding).await.map(drop),
             };
             match written {
-                Ok(()) => return Ok(()),
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Ok(()) => {}
+                // Another command's write came between.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => return Err(failed(error)),
             }
         }
@@ -145,26 +144,103 @@ impl Hub {
         Err(CliError::message(Kind::Denied, message).hint("Try again."))
     }
 
+    /// Lets nobody through any more to a cluster that leaves, or has left and took its Works along.
+    pub(super) async fn forget(&self, cluster: &ClusterName) -> Result<(), CliError> {
+        let failed = |error| CliError::api("failed to list the rights to reach members", error);
+        let labelled = ListParams::default().labels(ACCESS);
+        let roles: Api<ClusterRole> = Api::all(self.client.clone());
+        let bindings: Api<ClusterRoleBinding> = Api::all(self.client.clone());
+        let roles = roles.list(&labelled).await.map_err(failed)?;
+        let names = |role: &&ClusterRole| reaches(role, cluster.as_str());
+        let names = roles.iter().filter(names).map(ResourceExt::name_any);
+        let names: BTreeSet<String> = names.collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let leaves = cluster.execution_namespace();
+        for binding in bindings.list(&labelled).await.map_err(failed)? {
+            let Some(subject) = Named::bound(&binding) else {
+                continue;
+            };
+            if names.contains(&subject.right()) {
+                let goes = |work: &Work| work.metadata.namespace.as_ref() == Some(&leaves);
+                self.let_through(&subject, goes).await?;
+            }
+        }
+        Ok(())
+    }
+
     fn of_cluster(&self, namespace: &str) -> Api<Work> {
         Api::namespaced(self.client.clone(), namespace)
     }
 }
 
-async fn bind(
-    bindings: &Api<ClusterRoleBinding>,
-    binding: &ClusterRoleBinding,
-) -> kube::Result<()> {
-    match bindings.create(&params(), binding).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        made => made.map(drop),
+/// Refuses to take a Work for the grant that is on its way out.
+fn stays(there: Option<&Work>, grant: &Grant, cluster: &ClusterName) -> Result<(), CliError> {
+    if there.is_some_and(|work| work.metadata.deletion_timestamp.is_none()) {
+        return Ok(());
+    }
+    let message = format!(
+        "failed to grant {} to {} in cluster {cluster}: a revocation of the same grant is under way",
+        grant.role, grant.subject
+    );
+    Err(CliError::message(Kind::Unavailable, message).hint(
+        "Grant it again once it is confirmed: `towline access list` shows it until the cluster's agent has done that.",
+    ))
+}
+
+/// What is still to be written for somebody's right to be as wanted.
+#[derive(Debug, Clone)]
+enum Step {
+    Done,
+    Unbind(DeleteParams),
+    Delete(DeleteParams),
+    Create(ClusterRole),
+    Replace(ClusterRole),
+    Bind(ClusterRoleBinding),
+}
+
+/// The next write; each is refused if what it was decided by has changed.
+fn step(
+    role: Option<&ClusterRole>,
+    binding: Option<&ClusterRoleBinding>,
+    wanted: Option<(ClusterRole, ClusterRoleBinding)>,
+) -> Step {
+    let as_read = |metadata: &ObjectMeta| {
+        DeleteParams::default().preconditions(Preconditions {
+            uid: metadata.uid.clone(),
+            resource_version: metadata.resource_version.clone(),
+        })
+    };
+    let Some((mut wanted, bound)) = wanted else {
+        return match (role, binding) {
+            (_, Some(binding)) => Step::Unbind(as_read(&binding.metadata)),
+            (Some(role), None) => Step::Delete(as_read(&role.metadata)),
+            (None, None) => Step::Done,
+        };
+    };
+    match (role, binding) {
+        (None, _) => Step::Create(wanted),
+        (Some(role), _) if role.rules != wanted.rules => {
+            wanted.metadata.resource_version = role.metadata.resource_version.clone();
+            Step::Replace(wanted)
+        }
+        (Some(_), None) => Step::Bind(bound),
+        (Some(_), Some(binding)) => {
+            let same = binding.role_ref == bound.role_ref && binding.subjects == bound.subjects;
+            match same {
+                true => Step::Done,
+                false => Step::Unbind(as_read(&binding.metadata)),
+            }
+        }
     }
 }
 
-fn or_gone(done: kube::Result<()>) -> kube::Result<()> {
-    match done {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        done => done,
-    }
+/// Whether a role names a cluster.
+fn reaches(role: &ClusterRole, cluster: &str) -> bool {
+    let rules = role.rules.iter().flatten();
+    let mut names = rules.flat_map(|it| it.resource_names.iter().flatten());
+    names.any(|name| name == cluster)
 }
 
 fn params() -> PostParams {

@@ -37,6 +37,8 @@ pub(in crate::cli) enum Why {
     ReadingAlone,
     /// The member's owner opens it to nobody.
     NoTunnel,
+    /// Somebody took it back.
+    Revoked(&'static str),
     /// Whatever else it says.
     Other(String),
 }
@@ -45,6 +47,7 @@ impl Why {
     pub(in crate::cli) fn text(&self) -> &str {
         match self {
             Self::MayNotBind(said) | Self::Other(said) => said,
+            Self::Revoked(how) => how,
             Self::NotLetIn => "its owner does not let them in",
             Self::ReadingAlone => "its owner opens it for reading alone",
             Self::NoTunnel => "its agent has opened no tunnel to the hub",
@@ -87,7 +90,7 @@ impl Serialize for Holds {
 pub(super) fn applied(work: &Work) -> Holds {
     if work.metadata.deletion_timestamp.is_some() {
         let why = "it is being revoked, and its agent has not confirmed that yet";
-        return Holds::No(Why::Other(why.to_owned()));
+        return Holds::No(Why::Revoked(why));
     }
     let conditions = work.status.iter().flat_map(|it| &it.conditions);
     let mut applied = conditions.filter(|it| it.type_ == APPLIED);
@@ -154,6 +157,11 @@ impl Standing {
     pub(super) fn is_broken(&self) -> bool {
         let all = [Some(&self.applied), self.let_in.as_ref()];
         all.into_iter().flatten().any(|it| it.why().is_some())
+    }
+
+    /// Whether it is granted no more.
+    pub(super) fn is_revoked(&self) -> bool {
+        matches!(self.applied, Holds::No(Why::Revoked(_)))
     }
 
     /// Whether it is not known yet whether the member has the binding.
@@ -282,7 +290,7 @@ mod tests {
         let mut going = work(Some(("True", "")));
         let at = "2026-01-01T00:00:00Z".parse().expect("a time");
         going.metadata.deletion_timestamp = Some(common::time::to_time(at));
-        assert!(matches!(applied(&going), Holds::No(Why::Other(_))));
+        assert!(matches!(applied(&going), Holds::No(Why::Revoked(_))));
     }
 
     #[test]
