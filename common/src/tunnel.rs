@@ -25,7 +25,7 @@ pub use identity::{
 };
 pub use join::join;
 pub use mode::Mode;
-pub use path::{NotForwarded, forwarded};
+pub use path::{NotForwarded, asks_of_oneself, forwarded};
 pub use place::Place;
 
 use crate::http2::KeepAlive;

@@ -1,6 +1,6 @@
 //! Whether a request of a user of the hub is passed on to the member.
 
-use common::tunnel::Mode;
+use common::tunnel::{Mode, asks_of_oneself};
 use http::Method;
 
 /// What is asked of the member.
@@ -25,13 +25,17 @@ pub fn refused(mode: Mode, asked: &Asked<'_>) -> Option<&'static str> {
         Mode::ReadOnly if is_reading(asked) => None,
         Mode::ReadOnly => Some(
             "the owner of this cluster opens it for reading alone; `towline register --proxy impersonate`, run on it, \
-             opens it for more",
+             opens it for more (a joined one: `towline join NAME --cluster-kubeconfig FILE --proxy impersonate`)",
         ),
     }
 }
 
 fn is_reading(asked: &Asked<'_>) -> bool {
-    let reads = matches!(*asked.method, Method::GET | Method::HEAD);
+    let reads = match *asked.method {
+        Method::GET | Method::HEAD => true,
+        Method::POST => asks_of_oneself(asked.path),
+        _ => false,
+    };
     let reaches = subresource(asked.path).is_some_and(|name| REACHES.contains(&name));
     reads && !asked.takes_over && !reaches
 }
@@ -62,6 +66,9 @@ mod tests {
     use super::*;
     use common::tunnel::forwarded;
     use proptest::prelude::*;
+
+    const SELF: &str = "/apis/authorization.k8s.io/v1/selfsubject";
+    const WHOAMI: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
     fn is_refused(mode: Mode, method: &Method, path: &str, takes_over: bool) -> bool {
         let asked = Asked {
@@ -134,6 +141,33 @@ mod tests {
             (Method::DELETE, format!("{of}/pods/a"), false, false),
             (Method::PATCH, format!("{of}/pods/a"), false, false),
             (Method::OPTIONS, format!("{of}/pods"), false, false),
+            (Method::POST, format!("{SELF}accessreviews"), false, true),
+            (Method::POST, format!("{SELF}rulesreviews"), false, true),
+            (Method::POST, WHOAMI.to_owned(), false, true),
+            (Method::POST, WHOAMI.to_owned(), true, false),
+            (Method::POST, format!("{WHOAMI}/a"), false, false),
+            (Method::POST, format!("{WHOAMI}/"), false, false),
+            (Method::PUT, WHOAMI.to_owned(), false, false),
+            (Method::DELETE, WHOAMI.to_owned(), false, false),
+            (Method::POST, WHOAMI.replace("self", ""), false, false),
+            (
+                Method::POST,
+                "/apis/authorization.k8s.io/v1/subjectaccessreviews".to_owned(),
+                false,
+                false,
+            ),
+            (
+                Method::POST,
+                "/apis/authentication.k8s.io/v1/tokenreviews".to_owned(),
+                false,
+                false,
+            ),
+            (
+                Method::POST,
+                "/apis/example.com/v1/selfsubjectaccessreviews".to_owned(),
+                false,
+                false,
+            ),
         ] {
             assert_eq!(forwarded(&path), Ok(path.as_str()));
             let refused = is_refused(Mode::ReadOnly, &method, &path, takes_over);

@@ -31,6 +31,20 @@ pub fn forwarded(rest: &str) -> Result<&str, NotForwarded> {
     Ok(rest)
 }
 
+/// Where somebody asks who they are and what they may: nothing is made there, and so a POST to one reads.
+const OF_ONESELF: [&str; 5] = [
+    "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+    "/apis/authentication.k8s.io/v1alpha1/selfsubjectreviews",
+    "/apis/authentication.k8s.io/v1beta1/selfsubjectreviews",
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+    "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+];
+
+/// Whether that is what a POST to this path of a member asks.
+pub fn asks_of_oneself(path: &str) -> bool {
+    OF_ONESELF.contains(&path)
+}
+
 /// A name without its percent encoding; none where that is broken, or of what needs none (RFC 3986, section 2.3).
 fn decoded(segment: &str) -> Option<Vec<u8>> {
     let mut bytes = segment.bytes();

@@ -13,6 +13,15 @@ const TELL: [&str; 3] = ["log", "scale", "status"];
 /// What is done in reading, of objects by name and without.
 const GET: &str = "get";
 const MANY: [&str; 2] = ["list", "watch"];
+/// What somebody asks who they are and what they may by, which makes nothing.
+const CREATE: &str = "create";
+const OF_ONESELF: [(&str, &[&str]); 2] = [
+    (AUTHENTICATION, &["selfsubjectreviews"]),
+    (
+        "authorization.k8s.io",
+        &["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+    ),
+];
 /// The same of paths that are no objects.
 const PATHS: [&str; 2] = ["get", "head"];
 
@@ -105,6 +114,9 @@ impl Readable {
         rules.extend(self.0.iter().map(|(group, resources)| {
             json!({"apiGroups": [group], "resources": resources, "verbs": verbs(&[GET])})
         }));
+        rules.extend(OF_ONESELF.iter().map(|(group, resources)| {
+            json!({"apiGroups": [group], "resources": resources, "verbs": verbs(&[CREATE])})
+        }));
         rules
     }
 }
@@ -156,6 +168,9 @@ mod tests {
             json!([
                 {"apiGroups": [""], "resources": ["pods", "pods/log", "pods/status"], "verbs": on("get")},
                 {"apiGroups": ["apps"], "resources": ["deployments", "deployments/scale", "widgets"], "verbs": on("get")},
+                {"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": on("create")},
+                {"apiGroups": ["authorization.k8s.io"],
+                    "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], "verbs": on("create")},
             ])
         );
         assert_eq!(

@@ -6,6 +6,7 @@ use super::super::shares::Tickets;
 use super::authenticate::Identity;
 use super::gathered::is_gathered;
 use super::head::Head;
+use super::proxy::proxied_path;
 use super::{READS, Router};
 use crate::apiserver::agents::{self, Target};
 use crate::apiserver::authz::Attributes;
@@ -13,6 +14,7 @@ use crate::apiserver::backup;
 use crate::apiserver::caller::Caller;
 use crate::apiserver::error::ApiError;
 use crate::apiserver::request::RequestInfo;
+use common::tunnel::asks_of_oneself;
 
 /// What is counted of a request that may begin.
 pub(super) struct Begun {
@@ -109,8 +111,13 @@ pub(super) fn attributes(info: &RequestInfo) -> Attributes {
             ..Attributes::default()
         };
     }
+    // Who they are in a member, and what they may there, asks who may read there.
+    let verb = match proxied_path(info) {
+        Some(path) if info.verb == "create" && asks_of_oneself(path) => "get",
+        _ => info.verb.as_str(),
+    };
     Attributes {
-        verb: info.verb.clone(),
+        verb: verb.to_owned(),
         group: info.group.clone(),
         resource: info.resource.clone(),
         subresource: info.subresource.clone(),
@@ -128,6 +135,50 @@ mod tests {
 
     fn info(method: &Method, path: &str) -> RequestInfo {
         RequestInfo::read(method, path, &Query::default()).expect("a path")
+    }
+
+    #[test]
+    fn asking_a_member_of_oneself_is_reading_and_any_other_post_creates() {
+        let to = "/apis/cluster.karmada.io/v1alpha1/clusters/m1";
+        let who = "apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let may = "apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        for (method, path, verb) in [
+            (Method::POST, format!("{to}/proxy/{who}"), "get"),
+            (Method::POST, format!("{to}/proxy/{may}"), "get"),
+            (
+                Method::POST,
+                format!("{to}/proxy/{}", may.replace("access", "rules")),
+                "get",
+            ),
+            (Method::GET, format!("{to}/proxy/{may}"), "get"),
+            (Method::POST, format!("{to}/proxy/{may}/"), "create"),
+            (Method::POST, format!("{to}/proxy/{may}/a"), "create"),
+            (Method::POST, format!("{to}/proxy/a/{may}"), "create"),
+            (
+                Method::POST,
+                format!("{to}/proxy/{}", may.replace("self", "")),
+                "create",
+            ),
+            (
+                Method::POST,
+                format!("{to}/proxy/{}", may.replace("/v1/", "/v2/")),
+                "create",
+            ),
+            (
+                Method::POST,
+                format!("{to}/proxy/api/v1/namespaces"),
+                "create",
+            ),
+            (Method::POST, format!("{to}/proxy"), "create"),
+            (Method::POST, format!("{to}/status/{may}"), "create"),
+            (Method::PUT, format!("{to}/proxy/{may}"), "update"),
+            (Method::PATCH, format!("{to}/proxy/{may}"), "patch"),
+            (Method::DELETE, format!("{to}/proxy/{may}"), "delete"),
+            (Method::POST, format!("/{may}"), "create"),
+        ] {
+            let judged = attributes(&info(&method, &path)).verb;
+            assert_eq!(judged, verb, "{method} {path}");
+        }
     }
 
     #[test]

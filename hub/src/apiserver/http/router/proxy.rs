@@ -24,6 +24,19 @@ pub(super) fn is_proxied(info: &RequestInfo) -> bool {
     info.is_resource && info.name_in_path && info.namespace.is_empty() && of == PROXY
 }
 
+/// The path in the member that a request is for.
+pub(super) fn proxied_path(info: &RequestInfo) -> Option<&str> {
+    if !is_proxied(info) {
+        return None;
+    }
+    let (group, resource, subresource) = PROXY;
+    let to = format!(
+        "/apis/{group}/{}/{resource}/{}/{subresource}",
+        info.version, info.name
+    );
+    info.path.strip_prefix(&to)
+}
+
 impl Router {
     pub(super) async fn proxied<B: Incoming>(
         &self,
