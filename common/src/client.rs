@@ -23,8 +23,8 @@ pub(crate) use connect::Connector;
 pub use connect::{Attempt, ConnectError, Stream};
 use kubeconfig::pem;
 pub use kubeconfig::{
-    KubeconfigError, MemberTarget, kubeconfig_client, kubeconfig_client_through, member_client,
-    read_kubeconfig,
+    KubeconfigError, MemberTarget, kubeconfig_client, kubeconfig_client_through, kubeconfigs,
+    member_client, read_kubeconfig,
 };
 pub(crate) use pool::Pool;
 pub(crate) use problem::find;

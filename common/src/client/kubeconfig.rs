@@ -2,7 +2,7 @@
 
 mod file;
 
-pub use file::{KubeconfigError, read_kubeconfig};
+pub use file::{KubeconfigError, kubeconfigs, read_kubeconfig};
 
 use super::authorization::Authorization;
 use super::connect::{Connector, TlsSource};

@@ -12,9 +12,10 @@ use super::{CliError, ConnectArgs, Kind, Output};
 use agent::config::RunArgs;
 use anyhow::Context as _;
 use common::env::Env;
+use common::shutdown::on_signals;
 use common::time::SystemClock;
 use fleet::Fleet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use story::Story;
 use tokio_util::sync::CancellationToken;
@@ -43,11 +44,10 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     let name = format!("towline-demo-{}", std::process::id());
     let own = args.dir.is_none();
     let dir = args.dir.unwrap_or_else(|| std::env::temp_dir().join(name));
-    let told = tokio::select! {
-        biased;
-        interrupted = tokio::signal::ctrl_c() => interrupted.context("failed to listen for signals"),
-        told = tell(&dir, args.once, output) => told,
-    };
+    let ends = CancellationToken::new();
+    let listens = on_signals(ends.clone()).context("failed to listen for signals");
+    listens.map_err(failed)?;
+    let told = tell(&dir, args.once, &ends, output).await;
     match told {
         Ok(()) => {
             if own {
@@ -60,19 +60,33 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     }
 }
 
-async fn tell(dir: &std::path::Path, once: bool, output: &Output) -> anyhow::Result<()> {
+/// Tells it until a signal, and ends the fleet in any case.
+async fn tell(
+    dir: &Path,
+    once: bool,
+    ends: &CancellationToken,
+    output: &Output,
+) -> anyhow::Result<()> {
     let story = Story::begin(output);
-    let mut fleet = Fleet::start(dir, Env::system(), &story).await?;
-    let told = story.tell(&mut fleet).await;
-    if told.is_ok() && !once {
-        story.stay(&fleet)?;
-        tokio::signal::ctrl_c()
-            .await
-            .context("failed to listen for signals")?;
-    }
+    let started = Fleet::start(dir, Env::system(), &story);
+    let Some(fleet) = ends.run_until_cancelled(started).await else {
+        return Ok(());
+    };
+    let mut fleet = fleet?;
+    let telling = async {
+        story.tell(&mut fleet).await?;
+        if !once {
+            story.stay(&fleet)?;
+            ends.cancelled().await;
+        }
+        anyhow::Ok(())
+    };
+    let told = ends.run_until_cancelled(telling).await;
     fleet.end().await;
-    told?;
-    story.end()
+    match told {
+        Some(told) => told.and_then(|()| story.end()),
+        None => Ok(()),
+    }
 }
 
 /// Makes Deployments ready on an API server without nodes, for as long as it runs.

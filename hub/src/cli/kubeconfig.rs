@@ -7,13 +7,13 @@ use super::{CliError, ConnectArgs, Kind, Output, clusters};
 use crate::aggregated;
 use crate::apiserver::files::write_file;
 use anyhow::anyhow;
-use common::client::read_kubeconfig;
+use common::client::{kubeconfigs, read_kubeconfig};
 use common::names::ClusterName;
 use contexts::Source;
 pub(in crate::cli) use contexts::Way;
 use kube::Client;
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `towline kubeconfig`.
 #[derive(Debug, clap::Args)]
@@ -45,6 +45,9 @@ pub(super) struct Args {
 
 /// Runs the verb.
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
+    if let Some(path) = &args.output {
+        spare(path, &kubeconfigs(args.connect.kubeconfig.as_deref()))?;
+    }
     let source = read(&args.connect)?;
     let (client, _) = args.connect.connect("cli kubeconfig").await?;
     let named = match args.all {
@@ -120,9 +123,51 @@ pub(super) async fn server(
 ) -> Result<Server, CliError> {
     let source = read(connect)?;
     let (client, _) = connect.connect("cli kubectl").await?;
+    clusters::known(&client, std::slice::from_ref(member)).await?;
     let way = way(&client, member.as_str()).await?;
+    reached(&client, way, member).await?;
     let server = contexts::server(&source, way, member.as_str());
     server.map_err(|error| CliError::new(Kind::Config, error))
+}
+
+/// An error where the hub has no way to a member, which kubectl would tell several times, and not of which it is.
+async fn reached(client: &Client, way: Way, member: &ClusterName) -> Result<(), CliError> {
+    let path = format!(
+        "/apis/{}/clusters/{member}/proxy/version",
+        way.group_version()
+    );
+    let request = http::Request::get(path).body(Vec::new());
+    let request = request.map_err(|error| CliError::new(Kind::Internal, error))?;
+    match client.request::<serde_json::Value>(request).await {
+        Err(error) if is_unreached(&error) => {
+            let attempt = format!("failed to reach cluster {member}");
+            Err(CliError::api(attempt, error)
+                .hint(format!("`towline check {member}` walks to it.")))
+        }
+        // Whatever else it says it says to kubectl too.
+        _ => Ok(()),
+    }
+}
+
+/// Whether the hub, and not the member, says that a request does not come through.
+fn is_unreached(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 503)
+}
+
+/// Refuses to write over a kubeconfig by which the hub is reached.
+fn spare(path: &Path, read: &[PathBuf]) -> Result<(), CliError> {
+    let same = |one: &PathBuf| {
+        let (one, path) = (one.canonicalize(), path.canonicalize());
+        matches!((one, path), (Ok(one), Ok(path)) if one == path)
+    };
+    if !read.iter().any(same) {
+        return Ok(());
+    }
+    let message = format!(
+        "{} is the kubeconfig by which the hub is reached, and would be written over",
+        path.display()
+    );
+    Err(CliError::message(Kind::Usage, message).hint("Name another file by -o FILE."))
 }
 
 /// The kubeconfig by which the hub is reached, with the files that it names found from anywhere.
@@ -135,4 +180,36 @@ fn read(connect: &ConnectArgs) -> Result<Source, CliError> {
     let file = found.ok_or_else(|| hint(anyhow!("there is no kubeconfig")))?;
     let context = connect.context.as_deref();
     Source::of(&file, context).map_err(|error| CliError::new(Kind::Config, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn the_hubs_own_kubeconfig_is_not_written_over() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let hub = dir.path().join("hub");
+        let link = dir.path().join("link");
+        fs::write(&hub, "").expect("written");
+        std::os::unix::fs::symlink(&hub, &link).expect("linked");
+        let read = [dir.path().join("gone"), hub.clone()];
+        for path in [&hub, &link, &dir.path().join(".").join("hub")] {
+            let error = spare(path, &read).expect_err("the same file");
+            assert_eq!(error.kind, Kind::Usage, "{}", path.display());
+        }
+        for path in ["gone", "other"] {
+            assert!(spare(&dir.path().join(path), &read).is_ok(), "{path}");
+        }
+    }
+
+    #[test]
+    fn only_what_the_hub_cannot_reach_is_told_before_kubectl_runs() {
+        for (code, unreached) in [(503, true), (403, false), (404, false), (502, false)] {
+            let status = kube::core::Status::failure("no", "Any").with_code(code);
+            let error = kube::Error::Api(Box::new(status));
+            assert_eq!(is_unreached(&error), unreached, "{code}");
+        }
+    }
 }

@@ -47,17 +47,26 @@ pub fn read_kubeconfig(path: Option<&Path>) -> Result<Option<Kubeconfig>, Error>
     if let Some(path) = path {
         return read(path).map(Some);
     }
+    match kubeconfigs(None).as_slice() {
+        [] => Ok(None),
+        listed => together(listed).map(Some),
+    }
+}
+
+/// The files that [`read_kubeconfig`] reads.
+pub fn kubeconfigs(path: Option<&Path>) -> Vec<PathBuf> {
+    if let Some(path) = path {
+        return vec![path.to_owned()];
+    }
     let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let listed: Vec<PathBuf> = std::env::split_paths(&listed)
         .filter(|path| !path.as_os_str().is_empty())
         .collect();
     if !listed.is_empty() {
-        return together(&listed).map(Some);
+        return listed;
     }
-    match std::env::home_dir().map(|home| home.join(".kube/config")) {
-        Some(path) if path.exists() => read(&path).map(Some),
-        _ => Ok(None),
-    }
+    let own = std::env::home_dir().map(|home| home.join(".kube/config"));
+    own.filter(|path| path.exists()).into_iter().collect()
 }
 
 /// What several files say together. Those that are not there say nothing, as to kubectl, but for all of them.

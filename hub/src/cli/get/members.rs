@@ -287,10 +287,41 @@ impl End {
             false => Kind::Unavailable,
         };
         let asked = clusters(self.asked);
-        let message = format!(
-            "{} of {asked} did not answer; what is shown is of the others",
-            self.failed
-        );
+        let message = match self.asked.saturating_sub(self.failed) {
+            0 if self.asked == 1 => "the cluster did not answer".to_owned(),
+            0 => format!("none of {asked} answered"),
+            _ => format!(
+                "{} of {asked} did not answer; what is shown is of the others",
+                self.failed
+            ),
+        };
         Err(CliError::message(kind, message).hint("`towline check NAME` walks to one of them."))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_how_many_answered() {
+        for (asked, failed, said) in [
+            (1, 1, "the cluster did not answer"),
+            (2, 2, "none of 2 clusters answered"),
+            (
+                2,
+                1,
+                "1 of 2 clusters did not answer; what is shown is of the others",
+            ),
+        ] {
+            let end = End {
+                asked,
+                failed,
+                ..End::default()
+            };
+            let error = end.told().expect_err("not all answered");
+            assert_eq!(error.source.to_string(), said);
+        }
+        assert!(End::default().told().is_ok());
     }
 }
