@@ -159,13 +159,14 @@ impl Whom {
 pub(super) enum NotLetIn {
     /// The user is not listed.
     #[error(
-        "its owner lets no user {0:?} of the hub in; `towline register --proxy-user +{0}`, run on it, does"
+        "its owner lets no user {0:?} of the hub in; `towline register --proxy-user +{0}`, run on it, does (for a joined \
+         one: `towline join NAME --cluster-kubeconfig FILE --proxy-user +{0}`)"
     )]
     User(String),
     /// Nor is any of their groups.
     #[error(
-        "its owner lets groups of the hub in, and you are in none of them; `towline register --proxy-group +NAME`, run \
-         on it, lets one more in"
+        "its owner lets groups of the hub in, and you are in none of them; `towline register --proxy-group +GROUP`, \
+         run on it, lets one more in (for a joined one: `towline join NAME --cluster-kubeconfig FILE --proxy-group +GROUP`)"
     )]
     Groups,
 }

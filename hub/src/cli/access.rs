@@ -212,10 +212,11 @@ async fn grant(args: GrantArgs, output: &Output) -> Result<(), CliError> {
         }
     };
     drop(progress);
+    let joined = clusters::joined(&client).await;
     let all = found.into_iter().map(|(cluster, applied)| {
         let let_in = let_in.get(&cluster).cloned();
         let grant = awaited.grants.get(&cluster).unwrap_or(&grant).clone();
-        Standing::new(cluster, grant, applied, let_in)
+        Standing::new(cluster, grant, applied, let_in).among(&joined)
     });
     let all: Vec<Standing> = all.collect();
     show(&all, args.output, output)?;
@@ -225,15 +226,18 @@ async fn grant(args: GrantArgs, output: &Output) -> Result<(), CliError> {
     }
 }
 
-/// Lets nobody through any more to a cluster that leaves. Who may not change others' rights is told who may.
-pub(super) async fn forget(client: &Client, cluster: &ClusterName, output: &Output) {
-    if let Err(error) = Hub::new(client.clone()).forget(cluster).await {
-        let why = harmless::line(&format!("{error:#}"), SAID);
+/// Lets nobody through any more to a cluster that leaves. Who may not change others' rights is told who may, and it is said
+/// whether it was done.
+pub(super) async fn forget(client: &Client, cluster: &ClusterName, output: &Output) -> bool {
+    let forgotten = Hub::new(client.clone()).forget(cluster).await;
+    if let Err(error) = &forgotten {
+        let why = harmless::line(&format!("{:#}", error.source), SAID);
         output.note(format!(
-            "whom `towline access grant` let through to {cluster} the hub may still let through, and so to another cluster \
-             of that name: {why}; whoever may grant takes that back by `towline access revoke NAME --all`"
+            "the hub may still let through to {cluster}, and to another cluster of that name, whoever was granted access to \
+             it: {why}; `towline access revoke NAME --all` of somebody who may grant takes that back"
         ));
     }
+    forgotten.is_ok()
 }
 
 /// The grant as it is bound in each member, by what their agents say of whom users come in as.
@@ -347,7 +351,9 @@ fn show(all: &[Standing], format: Format, output: &Output) -> Result<(), CliErro
     if format == Format::Table {
         for it in all {
             if let Some(command) = &it.owner_command {
-                output.note(format!("{}: its owner types there: {command}", it.cluster));
+                let joins = command.starts_with("towline join");
+                let there = if joins { "" } else { " there" };
+                output.note(format!("{}: its owner types{there}: {command}", it.cluster));
             }
         }
     }
@@ -413,6 +419,8 @@ async fn revoke(args: RevokeArgs, output: &Output) -> Result<(), CliError> {
     for (.., work) in &goes {
         hub.delete(work).await?;
     }
+    // A grant of the same that came between read the Works as if they stayed.
+    hub.let_through(&subject, is_going).await?;
     let deadline = Instant::now() + args.wait;
     let left: BTreeSet<String> = loop {
         let works = hub.works(Some(&subject)).await?;
@@ -454,10 +462,11 @@ async fn list(args: ListArgs, output: &Output) -> Result<(), CliError> {
     let subject = subject.map(|name| Named::new(name, args.group));
     let subject = subject.transpose().map_err(usage)?;
     let (client, _) = args.connect.connect("cli access").await?;
+    let joined = clusters::joined(&client).await;
     let works = Hub::new(client).works(subject.as_ref()).await?;
     let standing = works.iter().filter_map(|work| {
         let (cluster, grant) = Grant::of(work)?;
-        Some(Standing::new(cluster, grant, applied(work), None))
+        Some(Standing::new(cluster, grant, applied(work), None).among(&joined))
     });
     let meant = |it: &Standing| {
         let named = &args.clusters;

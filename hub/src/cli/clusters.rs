@@ -1,7 +1,7 @@
 //! Which clusters a verb is about: those that it names, or all that the hub has.
 
 use super::{CliError, Kind};
-use common::api::cluster::Cluster;
+use common::api::cluster::{Cluster, SyncMode};
 use common::names::ClusterName;
 use kube::Client;
 use kube::api::{Api, ListParams};
@@ -65,6 +65,15 @@ pub(super) async fn known(client: &Client, named: &[ClusterName]) -> Result<(), 
         Err(error) if error.kind == Kind::Denied => Ok(()),
         found => found.map(drop),
     }
+}
+
+/// Those that were joined: the hub reaches them itself. Whoever may not see which is told of none.
+pub(super) async fn joined(client: &Client) -> BTreeSet<String> {
+    let clusters: Api<Cluster> = Api::all(client.clone());
+    let found = clusters.list(&ListParams::default()).await;
+    let found = found.into_iter().flatten();
+    let joined = found.filter(|it| it.spec.sync_mode == SyncMode::Push);
+    joined.filter_map(|it| it.metadata.name).collect()
 }
 
 /// Whether somebody lacks a right.

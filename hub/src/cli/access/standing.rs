@@ -8,6 +8,7 @@ use common::harmless;
 use common::names::AGENT_NAME;
 use common::tunnel::Mode;
 use serde::{Serialize, Serializer};
+use std::collections::BTreeSet;
 
 /// What binds a role in all of a member; its owner allows it as any other kind.
 const EVERYWHERE: &str = "clusterrolebindings.rbac.authorization.k8s.io";
@@ -145,12 +146,22 @@ impl Standing {
         let texts: Vec<&str> = texts.filter_map(Holds::text).collect();
         Self {
             message: (!texts.is_empty()).then(|| texts.join("; ")),
-            owner_command: command(&grant, &applied, let_in.as_ref()),
+            owner_command: command("towline register", &grant, &applied, let_in.as_ref()),
             cluster,
             grant,
             applied,
             let_in,
         }
+    }
+
+    /// The same, where it is known which members were joined: their owners have another command.
+    pub(super) fn among(mut self, joined: &BTreeSet<String>) -> Self {
+        if joined.contains(&self.cluster) {
+            let verb = format!("towline join {} --cluster-kubeconfig FILE", self.cluster);
+            let let_in = self.let_in.as_ref();
+            self.owner_command = command(&verb, &self.grant, &self.applied, let_in);
+        }
+        self
     }
 
     /// Whether something keeps it from holding.
@@ -177,7 +188,7 @@ impl Named for Standing {
 }
 
 /// What a member's owner is to type there for a grant to hold.
-fn command(grant: &Grant, applied: &Holds, let_in: Option<&Holds>) -> Option<String> {
+fn command(verb: &str, grant: &Grant, applied: &Holds, let_in: Option<&Holds>) -> Option<String> {
     let mut flags = Vec::new();
     if let Some(Why::MayNotBind(_)) = applied.why() {
         if grant.namespace.is_none() {
@@ -202,7 +213,7 @@ fn command(grant: &Grant, applied: &Holds, let_in: Option<&Holds>) -> Option<Str
         let name = format!("+{}", grant.subject.in_member());
         flags.push(format!("{flag} {}", quoted(&name)));
     }
-    (!flags.is_empty()).then(|| format!("towline register {}", flags.join(" ")))
+    (!flags.is_empty()).then(|| format!("{verb} {}", flags.join(" ")))
 }
 
 /// A word as a shell takes it.
@@ -346,7 +357,12 @@ mod tests {
                 None,
             ),
         ] {
-            let got = command(&grant(who, role, None), &applied, let_in.as_ref());
+            let got = command(
+                "towline register",
+                &grant(who, role, None),
+                &applied,
+                let_in.as_ref(),
+            );
             let want = want.map(|it| format!("towline register {it}"));
             assert_eq!(got, want);
         }
@@ -358,7 +374,7 @@ mod tests {
         let not_in = Holds::No(Why::NotLetIn);
         let in_shop = grant(user("ann"), "edit", Some("shop"));
         assert_eq!(
-            command(&in_shop, &may_not, Some(&not_in)).as_deref(),
+            command("towline register", &in_shop, &may_not, Some(&not_in)).as_deref(),
             Some("towline register --allow-role +edit --proxy-user +ann")
         );
     }
@@ -387,6 +403,20 @@ mod tests {
                 )),
             ),
         ]
+    }
+
+    #[test]
+    fn the_owner_of_a_joined_member_joins_it_again() {
+        let joined = BTreeSet::from(["m2".to_owned()]);
+        let all = shown().into_iter().map(|it| it.among(&joined));
+        let commands: Vec<Option<String>> = all.map(|it| it.owner_command).collect();
+        let wanted = [
+            None,
+            Some("towline join m2 --cluster-kubeconfig FILE --allow-role +view --proxy-user +ann"),
+            Some("towline register --proxy read-only --proxy-user +ann"),
+            None,
+        ];
+        assert_eq!(commands, wanted.map(|it| it.map(str::to_owned)));
     }
 
     #[test]
