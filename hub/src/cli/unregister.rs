@@ -147,7 +147,7 @@ pub(super) async fn leave(args: Leaving, output: &Output) -> Result<(), CliError
     confirm(&args, output, &format!("{verb} cluster {name:?}?"))?;
     let watched = Watched::begin(&clusters, name).await;
     announce(&clusters, &cluster, mode).await?;
-    access::forget(&client, &args.cluster, output).await;
+    let may_forget = access::forget(&client, &args.cluster, output).await;
     let doing = if args.joined {
         "unjoined"
     } else {
@@ -159,7 +159,9 @@ pub(super) async fn leave(args: Leaving, output: &Output) -> Result<(), CliError
     }
     let end = watched.wait(&client, &args, output).await?;
     // Its grants stood until now: another command may have written the rights by them once more.
-    access::forget(&client, &args.cluster, output).await;
+    if may_forget {
+        access::forget(&client, &args.cluster, output).await;
+    }
     if args.joined {
         forget_secret(&client, &cluster).await?;
     }
