@@ -22,7 +22,7 @@ enum At {
     },
     Reads,
     ReadBinding(Option<ClusterRole>),
-    ReadWorks(Option<ClusterRole>, Option<ClusterRoleBinding>),
+    ReadWorks(Box<(Option<ClusterRole>, Option<ClusterRoleBinding>)>),
     Writes(Box<Step>),
     Ended,
 }
@@ -91,8 +91,9 @@ impl There {
                 At::Reads
             }
             At::Reads => At::ReadBinding(self.role.clone()),
-            At::ReadBinding(role) => At::ReadWorks(role, self.binding.clone()),
-            At::ReadWorks(role, binding) => {
+            At::ReadBinding(role) => At::ReadWorks(Box::new((role, self.binding.clone()))),
+            At::ReadWorks(read) => {
+                let (role, binding) = *read;
                 match step(role.as_ref(), binding.as_ref(), self.wanted()) {
                     Step::Done => At::Ended,
                     step => At::Writes(Box::new(step)),
