@@ -22,8 +22,8 @@ const OWN: usize = 1;
 /// Columns of a table. Kubernetes' own tables have ten at most.
 const COLUMNS: usize = 64;
 /// Why a cluster is missing that has too much.
-pub(super) const NO_ROOM: &str =
-    "its answer is longer than there is room for: name a namespace or a selector, or ask it alone";
+pub(super) const NO_ROOM: &str = "its answer is longer than there is room for: name a namespace or a \
+    selector, or ask it alone";
 /// Characters of what a cluster says when it refuses.
 const SAID: usize = 200;
 /// Bytes of all warnings together: clients take only so many headers, hyper 16 KiB of them.

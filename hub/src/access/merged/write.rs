@@ -257,7 +257,7 @@ impl<'a, F: FnMut(&str, &'a RawValue) -> Result<()>> Visitor<'a> for Each<F> {
     }
 }
 
-/// Something that every reader of JSON can read: no deeper, and of no greater numbers, than serde_json itself reads.
+/// Something that every reader of JSON can read: no deeper, and of no greater numbers, than `serde_json` itself reads.
 /// Nothing of it is kept.
 pub(super) struct Sound;
 

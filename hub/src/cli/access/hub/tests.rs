@@ -21,7 +21,7 @@ enum At {
         is_granted: bool,
     },
     Reads,
-    ReadBinding(Option<ClusterRole>),
+    ReadBinding(Box<Option<ClusterRole>>),
     ReadWorks(Box<(Option<ClusterRole>, Option<ClusterRoleBinding>)>),
     Writes(Box<Step>),
     Ended,
@@ -90,8 +90,8 @@ impl There {
                 };
                 At::Reads
             }
-            At::Reads => At::ReadBinding(self.role.clone()),
-            At::ReadBinding(role) => At::ReadWorks(Box::new((role, self.binding.clone()))),
+            At::Reads => At::ReadBinding(Box::new(self.role.clone())),
+            At::ReadBinding(role) => At::ReadWorks(Box::new((*role, self.binding.clone()))),
             At::ReadWorks(read) => {
                 let (role, binding) = *read;
                 match step(role.as_ref(), binding.as_ref(), self.wanted()) {
@@ -146,8 +146,7 @@ fn a_right_is_written_step_by_step() {
         assert!(format!("{step:?}").starts_with(wanted), "{step:?}");
         there.write(step);
     }
-    let subjects = |it: &mut ClusterRoleBinding| it.subjects = None;
-    there.binding.as_mut().map(subjects).expect("bound");
+    there.binding.as_mut().expect("bound").subjects = None;
     there.works.insert("m2");
     for wanted in ["Replace", "Unbind", "Bind", "Done"] {
         let step = step(there.role.as_ref(), there.binding.as_ref(), there.wanted());
