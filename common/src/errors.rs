@@ -18,7 +18,12 @@ fn link<'a>(error: &'a (dyn Error + 'static)) -> (String, Option<&'a (dyn Error 
     if let Some(error) = error.downcast_ref::<hyper_util::client::legacy::Error>() {
         return unanswered(error);
     }
-    match error.downcast_ref::<kube::Error>() {
+    // A source in a box is the box.
+    let boxed = error.downcast_ref::<Box<kube::Error>>();
+    match boxed
+        .map(Box::as_ref)
+        .or_else(|| error.downcast_ref::<kube::Error>())
+    {
         Some(kube::Error::Api(status)) => (answer(status), None),
         Some(kube::Error::Service(below)) => link(below.as_ref()),
         Some(kube::Error::HyperError(below)) => link(below),
@@ -107,6 +112,10 @@ mod tests {
     #[error("failed to read the token")]
     struct Outer(#[source] std::io::Error);
 
+    #[derive(Debug, thiserror::Error)]
+    #[error("failed to renew")]
+    struct Boxed(#[source] Box<kube::Error>);
+
     #[test]
     fn an_answer_of_the_api_server_is_shown_as_its_sentence() {
         let status = kube::core::Status {
@@ -116,6 +125,11 @@ mod tests {
         };
         let error = kube::Error::Api(Box::new(status));
         assert_eq!(chain(&error).to_string(), "clusters \"m1\" not found");
+        let error = Boxed(Box::new(error));
+        assert_eq!(
+            chain(&error).to_string(),
+            "failed to renew: clusters \"m1\" not found"
+        );
     }
 
     #[test]
