@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -37,20 +37,32 @@ pub struct TelemetryArgs {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The level is no level and no directive.
-    #[error("--log-level {0:?} is not understood")]
-    Level(String, #[source] tracing_subscriber::filter::ParseError),
+    #[error(
+        "--log-level {0:?} is not understood: it is off, error, warn, info, debug or trace, or such directives as info,agent=debug"
+    )]
+    Level(
+        String,
+        #[source] Option<tracing_subscriber::filter::ParseError>,
+    ),
     /// Somebody else installed a subscriber before.
     #[error("failed to install the log subscriber")]
     Install(#[source] tracing_subscriber::util::TryInitError),
 }
 
+fn filter(text: &str) -> Result<Targets, Error> {
+    let unknown = |why| Error::Level(text.to_owned(), why);
+    // A word alone that is no level would be a target, and everything else silent.
+    let mut alone = text.split(',').filter(|word| !word.contains('='));
+    if alone.any(|word| word.trim().parse::<LevelFilter>().is_err()) {
+        return Err(unknown(None));
+    }
+    text.parse().map_err(|error| unknown(Some(error)))
+}
+
 /// Installs the subscriber for the whole process.
 pub fn init(args: &TelemetryArgs) -> Result<(), Error> {
     // Targets, not EnvFilter: the latter brings a regex engine, which the agent would carry.
-    let filter: Targets = args
-        .log_level
-        .parse()
-        .map_err(|error| Error::Level(args.log_level.clone(), error))?;
+    let filter = filter(&args.log_level)?;
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));
@@ -70,14 +82,21 @@ mod tests {
 
     #[test]
     fn an_unknown_level_is_named() {
-        let args = TelemetryArgs {
-            log_format: LogFormat::Text,
-            log_level: "agent=chatty".to_owned(),
-        };
-        let error = init(&args).expect_err("not a level");
-        assert_eq!(
-            error.to_string(),
-            "--log-level \"agent=chatty\" is not understood"
-        );
+        for unknown in ["agent=chatty", "warning", "info,agent", "fatal"] {
+            let error = filter(unknown).expect_err("not a level").to_string();
+            let named = format!("--log-level {unknown:?} is not understood: ");
+            assert!(error.starts_with(&named), "{error}");
+        }
+        for known in [
+            "off",
+            "warn",
+            "WARN",
+            "info,agent=debug",
+            "agent=trace",
+            "0",
+            "5",
+        ] {
+            assert!(filter(known).is_ok(), "{known}");
+        }
     }
 }
