@@ -1,11 +1,12 @@
 //! What people have of the hub's kinds who were given Kubernetes' own roles, and what they have not.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use common::api::cluster::{Cluster, EXECUTION_SPACE_TERMINATING};
 use common::api::work::Work;
 use common::labels::{TAINT_NOT_READY, UNREGISTER};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::json;
@@ -168,6 +169,19 @@ async fn a_namespace_of_the_hub_does_not_go_by_slip() -> Result<()> {
         );
         let there = namespaces.get(name).await?;
         assert!(there.metadata.deletion_timestamp.is_none(), "{name} goes");
+    }
+
+    let kinds: Api<CustomResourceDefinition> = Api::all(hub.admin.clone());
+    for kind in ["clusters.cluster.karmada.io", "works.work.karmada.io"] {
+        let deleted = kinds.delete(kind, &DeleteParams::default()).await;
+        let message = assert_code(kind, deleted, 403);
+        let way = format!("kubectl annotate crd {kind} towline.dev/unregister=force");
+        ensure!(
+            message.contains("towline-definitions") && message.contains(&way),
+            "{message}"
+        );
+        let there = kinds.get(kind).await?;
+        ensure!(there.metadata.deletion_timestamp.is_none(), "{kind} goes");
     }
 
     // Whoever means it is let through; the Cluster says what that means as long as it lasts.

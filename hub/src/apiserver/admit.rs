@@ -75,6 +75,7 @@ impl Rules {
         {
             propagation::check_deletion(&target, old)?;
             agents::check_cluster_deletion(&target, old)?;
+            agents::check_definition_deletion(&target, old)?;
             if *context.caller != Caller::system() {
                 agents::check_namespace_deletion(&target, old)?;
             }

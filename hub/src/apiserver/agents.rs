@@ -14,11 +14,12 @@ use super::authz::Attributes;
 use super::caller::Caller;
 use super::error::{ApiError, GroupResource};
 use crate::install::admission::{
-    AGENTS_POLICY, CLUSTERS_POLICY, NAMESPACES_POLICY, OWN_MANAGER_ONLY, TOKENS_POLICY,
-    WORKS_POLICY, misplaced_work, namespace_guarded,
+    AGENTS_POLICY, CLUSTERS_POLICY, DEFINITIONS_POLICY, NAMESPACES_POLICY, OWN_MANAGER_ONLY,
+    TOKENS_POLICY, WORKS_POLICY, definition_guarded, misplaced_work, namespace_guarded,
 };
+use crate::install::object::MANAGED_BY_VALUE;
 use common::identity::{AGENT_USER_PREFIX, AGENTS_GROUP, BOOTSTRAP_GROUP, CLUSTER_GROUP_PREFIX};
-use common::labels::UNREGISTER;
+use common::labels::{MANAGED_BY, UNREGISTER};
 use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX, SYSTEM_NAMESPACE};
 use common::unregister::Mode;
 use serde_json::Value;
@@ -283,6 +284,25 @@ pub fn check_namespace_deletion(target: &Target<'_>, namespace: &Value) -> Resul
         return Ok(());
     }
     Err(target.refused(NAMESPACES_POLICY, &namespace_guarded(name, cluster)))
+}
+
+/// Refuses to delete a kind that the hub is made of, unless that was said on it.
+pub fn check_definition_deletion(target: &Target<'_>, definition: &Value) -> Result<(), ApiError> {
+    let what = (target.operation, target.group, target.resource);
+    let metadata = &definition["metadata"];
+    if what
+        != (
+            "DELETE",
+            "apiextensions.k8s.io",
+            "customresourcedefinitions",
+        )
+        || metadata["labels"][MANAGED_BY] != MANAGED_BY_VALUE
+        || metadata["annotations"][UNREGISTER] == Mode::Force.as_str()
+    {
+        return Ok(());
+    }
+    let name = metadata["name"].as_str().unwrap_or_default();
+    Err(target.refused(DEFINITIONS_POLICY, &definition_guarded(name)))
 }
 
 #[cfg(test)]

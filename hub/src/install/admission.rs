@@ -31,9 +31,19 @@ pub const OWN_MANAGER_ONLY: &str = "an agent may write only as a field manager w
 /// Policy over the deletion of namespaces that hold what is the hub's.
 pub const NAMESPACES_POLICY: &str = "towline-namespaces";
 
+/// Policy over the deletion of the kinds that the hub is made of.
+pub const DEFINITIONS_POLICY: &str = "towline-definitions";
+
 /// All policies and their bindings.
 pub fn desired() -> Vec<Desired> {
-    let guards = [tokens(), agents(), clusters(), works(), namespaces()];
+    let guards = [
+        tokens(),
+        agents(),
+        clusters(),
+        works(),
+        namespaces(),
+        definitions(),
+    ];
     let guards = guards.into_iter().chain(propagation::policies());
     guards
         .flat_map(|policy| {
@@ -271,6 +281,38 @@ fn namespaces() -> Value {
         rules,
         cel::NOT_GARBAGE_COLLECTION.to_owned(),
         vec![variable("cluster", cel::cluster_of_namespace())],
+        vec![validation],
+    )
+}
+
+/// Why a definition is not deleted, and the way out; the same on both foundations.
+pub fn definition_guarded(name: &str) -> String {
+    format!(
+        "every object of {name} would go with it, and with them what they brought to members: `towline unregister` \
+         removes a cluster; if all of it is to go, run first: kubectl annotate crd {name} {UNREGISTER}={}",
+        Mode::Force.as_str()
+    )
+}
+
+fn definitions() -> Value {
+    let rules = json!([{
+        "apiGroups": ["apiextensions.k8s.io"],
+        "apiVersions": ["*"],
+        "operations": ["DELETE"],
+        "resources": ["customresourcedefinitions"],
+        "scope": "Cluster",
+    }]);
+    let mut validation = validation(
+        cel::may_delete_definition(),
+        "the kinds that a hub is made of are not deleted while it is one",
+    );
+    let text = definition_guarded("$N").replace("$N", "' + oldObject.metadata.name + '");
+    validation["messageExpression"] = json!(format!("'{text}'"));
+    policy(
+        DEFINITIONS_POLICY,
+        rules,
+        "true".to_owned(),
+        Vec::new(),
         vec![validation],
     )
 }

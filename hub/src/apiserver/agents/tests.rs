@@ -344,3 +344,38 @@ fn a_namespace_of_the_hub_is_not_deleted_by_slip() {
         }
     }
 }
+
+#[test]
+fn kinds_of_the_hub_do_not_go_by_slip() {
+    let at = Target {
+        operation: "DELETE",
+        group: "apiextensions.k8s.io",
+        resource: "customresourcedefinitions",
+        subresource: "",
+        namespace: "",
+        name: "works.work.karmada.io",
+    };
+    let definition = |managed_by: &str, told: &str| {
+        json!({"metadata": {"name": "works.work.karmada.io", "labels": {MANAGED_BY: managed_by},
+            "annotations": {UNREGISTER: told}}})
+    };
+    let refused = check_definition_deletion(&at, &definition("towline-init", ""));
+    let message = refused.expect_err("refused").message;
+    let way = "kubectl annotate crd works.work.karmada.io towline.dev/unregister=force";
+    assert!(
+        message.contains("'towline-definitions'") && message.ends_with(way),
+        "{message}"
+    );
+    let update = Target {
+        operation: "UPDATE",
+        ..at
+    };
+    for (target, definition) in [
+        (at, definition("towline-init", "force")),
+        (at, definition("helm", "")),
+        (at, json!({"metadata": {"name": "works.work.karmada.io"}})),
+        (update, definition("towline-init", "")),
+    ] {
+        assert_eq!(check_definition_deletion(&target, &definition), Ok(()));
+    }
+}

@@ -4,8 +4,11 @@
 //! time is a string; objects of `*/*` rules have no type, so a wrong field name is found only by a test;
 //! `object` is null on DELETE, so a guard comes first.
 
+use crate::install::object::MANAGED_BY_VALUE;
 use common::identity::{AGENT_USER_PREFIX, CERTIFICATE_LIFETIME_CAP, SIGNER};
-use common::labels::{AGENT_FIELD_MANAGERS, ANCIENT_CHANGES, UNNAMED_FIELD_MANAGER, UNREGISTER};
+use common::labels::{
+    AGENT_FIELD_MANAGERS, ANCIENT_CHANGES, MANAGED_BY, UNNAMED_FIELD_MANAGER, UNREGISTER,
+};
 use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX, SYSTEM_NAMESPACE};
 use common::unregister::Mode;
 
@@ -175,6 +178,15 @@ pub(super) fn cluster_of_namespace() -> String {
          oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'Cluster' && \
          o.apiVersion.startsWith('cluster.karmada.io/')) ? oldObject.metadata.name.substring({}) : ''",
         EXECUTION_PREFIX.len(),
+    )
+}
+
+/// A definition of ours goes when that was said on it; every other one goes.
+pub(super) fn may_delete_definition() -> String {
+    format!(
+        "oldObject.metadata.?labels[?'{MANAGED_BY}'].orValue('') != '{MANAGED_BY_VALUE}' || \
+         oldObject.metadata.?annotations[?'{UNREGISTER}'].orValue('') == '{}'",
+        Mode::Force.as_str(),
     )
 }
 
