@@ -7,3 +7,4 @@ mod namespaces;
 mod screens;
 mod scripts;
 mod seeds;
+mod told;
