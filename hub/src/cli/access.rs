@@ -212,13 +212,12 @@ async fn grant(args: GrantArgs, output: &Output) -> Result<(), CliError> {
         }
     };
     drop(progress);
-    let joined = clusters::joined(&client).await;
     let all = found.into_iter().map(|(cluster, applied)| {
         let let_in = let_in.get(&cluster).cloned();
         let grant = awaited.grants.get(&cluster).unwrap_or(&grant).clone();
-        Standing::new(cluster, grant, applied, let_in).among(&joined)
+        Standing::new(cluster, grant, applied, let_in)
     });
-    let all: Vec<Standing> = all.collect();
+    let all = with_commands(&client, all.collect()).await;
     show(&all, args.output, output)?;
     match args.wait.is_zero() {
         true => Ok(()),
@@ -462,23 +461,31 @@ async fn list(args: ListArgs, output: &Output) -> Result<(), CliError> {
     let subject = subject.map(|name| Named::new(name, args.group));
     let subject = subject.transpose().map_err(usage)?;
     let (client, _) = args.connect.connect("cli access").await?;
-    let joined = clusters::joined(&client).await;
-    let works = Hub::new(client).works(subject.as_ref()).await?;
+    let works = Hub::new(client.clone()).works(subject.as_ref()).await?;
     let standing = works.iter().filter_map(|work| {
         let (cluster, grant) = Grant::of(work)?;
-        Some(Standing::new(cluster, grant, applied(work), None).among(&joined))
+        Some(Standing::new(cluster, grant, applied(work), None))
     });
     let meant = |it: &Standing| {
         let named = &args.clusters;
         named.is_empty() || named.iter().any(|name| name.as_str() == it.cluster)
     };
-    let mut all: Vec<Standing> = standing.filter(meant).collect();
+    let mut all = with_commands(&client, standing.filter(meant).collect()).await;
     all.sort_by(|one, other| (&one.grant, &one.cluster).cmp(&(&other.grant, &other.cluster)));
     if all.is_empty() && args.output == Format::Table {
         output.note("nothing is granted; `towline access grant NAME -C CLUSTER` does");
         return Ok(());
     }
     show(&all, args.output, output)
+}
+
+/// The same with the commands of whoever owns a joined cluster; nobody is asked which these are where none has to act.
+async fn with_commands(client: &Client, all: Vec<Standing>) -> Vec<Standing> {
+    if all.iter().all(|it| it.owner_command.is_none()) {
+        return all;
+    }
+    let joined = clusters::joined(client).await;
+    all.into_iter().map(|it| it.among(&joined)).collect()
 }
 
 fn usage(error: Unmeant) -> CliError {

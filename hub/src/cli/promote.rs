@@ -301,9 +301,7 @@ impl Member<'_> {
             }
         }
     }
-}
 
-impl Member<'_> {
     fn other_than_asked(&self, object: &Value, name: &str) -> CliError {
         let (cluster, resource) = (self.cluster, self.resource);
         let message = format!(

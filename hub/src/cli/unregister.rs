@@ -145,7 +145,10 @@ pub(super) async fn leave(args: Leaving, output: &Output) -> Result<(), CliError
     }
     let verb = if args.joined { "Unjoin" } else { "Unregister" };
     confirm(&args, output, &format!("{verb} cluster {name:?}?"))?;
-    let watched = Watched::begin(&clusters, name).await;
+    let watched = match args.wait.is_zero() {
+        true => None,
+        false => Some(Watched::begin(&clusters, name).await),
+    };
     announce(&clusters, &cluster, mode).await?;
     let may_forget = access::forget(&client, &args.cluster, output).await;
     let doing = if args.joined {
@@ -153,10 +156,10 @@ pub(super) async fn leave(args: Leaving, output: &Output) -> Result<(), CliError
     } else {
         "unregistered"
     };
-    if args.wait.is_zero() {
+    let Some(watched) = watched else {
         let done = Done::cluster(name, format!("is being {doing}"));
         return output.print_done(args.output, &[done]);
-    }
+    };
     let end = watched.wait(&client, &args, output).await?;
     // Its grants stood until now: another command may have written the rights by them once more.
     if may_forget {

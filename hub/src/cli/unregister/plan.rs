@@ -2,7 +2,7 @@
 
 use common::api::cluster::{Cluster, READY, UNREGISTERING};
 use common::conditions;
-use common::labels::REGISTRATION_ID;
+use common::labels::{JOINED, REGISTRATION_ID};
 use common::unregister::Mode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
@@ -67,9 +67,12 @@ pub(super) fn has_answered(cluster: &Cluster) -> bool {
     status.is_some_and(|s| conditions::is_true(&s.conditions, UNREGISTERING))
 }
 
-/// Whether its agent is one that answers: Karmada's does not.
+/// Whether its agent is one that answers, for it was registered or joined here: Karmada's does not.
 pub(super) fn answers(cluster: &Cluster) -> bool {
-    cluster.annotations().contains_key(REGISTRATION_ID)
+    let annotations = cluster.annotations();
+    [REGISTRATION_ID, JOINED]
+        .iter()
+        .any(|it| annotations.contains_key(*it))
 }
 
 /// What a member is left with whose agent did not answer, and what helps.
@@ -168,6 +171,20 @@ mod tests {
         assert!(state(&cluster(&[]), 1).starts_with("the agent has not answered yet"));
         assert!(state(&told, 0).contains("the hub cleans up"));
         assert!(has_answered(&told) && !has_answered(&cluster(&[])));
+    }
+
+    #[test]
+    fn who_was_registered_or_joined_here_answers() {
+        for (annotation, answers_here) in [
+            (REGISTRATION_ID, true),
+            (JOINED, true),
+            ("example.com/other", false),
+        ] {
+            let mut cluster = cluster(&[]);
+            let annotations = cluster.annotations_mut();
+            annotations.insert(annotation.to_owned(), "a".to_owned());
+            assert_eq!(answers(&cluster), answers_here, "{annotation}");
+        }
     }
 
     #[test]

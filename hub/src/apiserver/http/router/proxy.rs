@@ -29,12 +29,14 @@ pub(super) fn proxied_path(info: &RequestInfo) -> Option<&str> {
     if !is_proxied(info) {
         return None;
     }
+    info.path.strip_prefix(&prefix(info))
+}
+
+/// What comes before the path in the member.
+fn prefix(info: &RequestInfo) -> String {
     let (group, resource, subresource) = PROXY;
-    let to = format!(
-        "/apis/{group}/{}/{resource}/{}/{subresource}",
-        info.version, info.name
-    );
-    info.path.strip_prefix(&to)
+    let (version, cluster) = (&info.version, &info.name);
+    format!("/apis/{group}/{version}/{resource}/{cluster}/{subresource}")
 }
 
 impl Router {
@@ -66,10 +68,7 @@ impl Router {
             "create".clone_into(&mut right.verb);
             self.parts.authorizer.check(caller, &right)?;
         }
-        let (group, resource, subresource) = PROXY;
-        let version = &asked.info.version;
-        let prefix = format!("/apis/{group}/{version}/{resource}/{cluster}/{subresource}");
-        let onward = onward(uri, &prefix)?;
+        let onward = onward(uri, &prefix(asked.info))?;
         self.known(asked, cluster)?;
         let tunnel = self.tunnels.of(cluster)?;
         let tickets = (self.shares.stream(caller)?, self.tunnels.stream(cluster)?);
