@@ -438,6 +438,18 @@ proptest! {
     }
 }
 
+#[test]
+fn the_first_lists_may_go_unanswered() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let (marks, _) = runtime.block_on(play(vec![(0, Trouble::Hole(1))], 0));
+    let names: Vec<&str> = marks.iter().map(|mark| mark.name.as_str()).collect();
+    assert_eq!(names, ["silent"], "{marks:?}");
+}
+
 /// Plays a history; returns the marks, and how long the hub may count as away at most.
 async fn play(troubles: Vec<(u64, Trouble)>, falls_silent: u64) -> (Vec<world::Mark>, Duration) {
     let world = World::new();

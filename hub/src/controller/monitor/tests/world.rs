@@ -4,6 +4,7 @@
 //! time. It can refuse, answer errors, swallow what it is sent, break its watches, and forget history.
 
 use bytes::Bytes;
+use common::client::REQUEST_TIMEOUT;
 use common::signal;
 use futures::stream;
 use http::{Method, Request, Response, StatusCode};
@@ -169,7 +170,11 @@ impl World {
         sleep(self.latency).await;
         let mode = self.mode();
         match mode {
-            Mode::Hole => std::future::pending::<()>().await,
+            // As the client's own layer does, below which this is.
+            Mode::Hole => {
+                sleep(REQUEST_TIMEOUT).await;
+                return Err(std::io::Error::other("no answer"));
+            }
             Mode::Refuse => return Err(std::io::Error::other("connection refused")),
             Mode::Broken => return Ok(status(500, "the store is gone")),
             Mode::Up => {}
