@@ -161,7 +161,7 @@ pub enum Error {
         duration::format(common::liveness::LEAST)
     )]
     Liveness,
-    /// Zero workers.
+    /// Zero of what at least one is needed.
     #[error("{0} must be at least 1")]
     None(&'static str),
     /// Where members are to be reached cannot be meant.
@@ -262,6 +262,9 @@ impl ClusterArgs {
         } = self;
         if concurrent_cluster_syncs == 0 {
             return Err(Error::None("--concurrent-cluster-syncs"));
+        }
+        if cluster_write_budget == 0 {
+            return Err(Error::None("--cluster-write-budget"));
         }
         Ok(Config {
             kubeconfig: None,
@@ -382,6 +385,7 @@ mod tests {
             ("--leader-elect-renew-deadline=15s", "must be longer"),
             ("--metrics-bind-address=x", "HOST:PORT"),
             ("--concurrent-cluster-syncs=0", "at least 1"),
+            ("--cluster-write-budget=0", "at least 1"),
             ("--resource-eviction-rate=-1", "0 or more"),
             ("--resource-eviction-rate=inf", "0 or more"),
             ("--lost-clusters-threshold=2", "between 0 and 1"),

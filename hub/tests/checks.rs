@@ -163,6 +163,7 @@ fn a_commit_runs_each_lab_test_once() {
     assert_eq!(left_out, names);
     assert!(others.is_empty(), "{builtin}");
     assert!(!calls.contains("1.30"), "{calls}");
+    assert!(calls.contains("sim --seeds 300 --from 1\n"), "{calls}");
 }
 
 #[test]
@@ -175,6 +176,5 @@ fn the_whole_leaves_nothing_out_that_can_run() {
     assert!(left_out.contains(&"init_install::"), "{builtin}");
     assert!(!left_out.contains(&"works::rows::"), "{builtin}");
     assert!(calls.contains("--member-version 1.30"), "{calls}");
-    assert!(calls.contains("sim --cuts --share 1"), "{calls}");
-    assert!(!calls.contains("--unoptimised"), "{calls}");
+    assert!(calls.contains("sim --seeds 1000 "), "{calls}");
 }

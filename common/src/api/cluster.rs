@@ -22,10 +22,12 @@ use std::collections::BTreeMap;
 pub const READY: &str = "Ready";
 /// Condition: the list of the member's APIs is whole.
 pub const COMPLETE_API_ENABLEMENTS: &str = "CompleteAPIEnablements";
-/// Condition: the hub took the agent's rights away, because it wrote too much or for [`RESTORED`].
+/// Condition: the agent's rights are taken away, for [`WROTE_TOO_MUCH`], for [`RESTORED`], or by hand.
 pub const QUARANTINED: &str = "Quarantined";
 /// Reason of that: the registration comes from a backup, and may have been removed since.
 pub const RESTORED: &str = "RestoredFromBackup";
+/// Reason of that: its agent wrote more than the hub lets one write.
+pub const WROTE_TOO_MUCH: &str = "WroteTooMuch";
 /// Condition: the agent knows that its Cluster is being deleted; the reason is the mode.
 pub const UNREGISTERING: &str = "Unregistering";
 /// Condition: another member claimed the same cluster id and was refused.

@@ -1,10 +1,11 @@
 //! An agent that fills the hub, and people who change what an agent may do.
 
 use anyhow::Result;
-use common::api::cluster::{Cluster, DUPLICATE_ID, QUARANTINED};
+use common::api::cluster::{Cluster, DUPLICATE_ID, QUARANTINED, WROTE_TOO_MUCH};
 use common::api::work::Work;
 use common::labels::QUARANTINED_SINCE;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -32,12 +33,19 @@ fn large_status(number: u32) -> Value {
 }
 
 async fn is_quarantined(clusters: &Api<Cluster>, name: &str) -> Result<Option<bool>> {
-    let status = clusters.get(name).await?.status.unwrap_or_default();
-    let condition = status
-        .conditions
-        .into_iter()
-        .find(|c| c.type_ == QUARANTINED);
-    Ok(condition.map(|condition| condition.status == "True"))
+    let told = told(clusters, name).await?;
+    Ok(told.map(|condition| condition.status == "True"))
+}
+
+/// Whether it is, for this reason.
+async fn is_quarantined_for(clusters: &Api<Cluster>, name: &str, reason: &str) -> Result<bool> {
+    let told = told(clusters, name).await?;
+    Ok(told.is_some_and(|condition| condition.status == "True" && condition.reason == reason))
+}
+
+async fn told(clusters: &Api<Cluster>, name: &str) -> Result<Option<Condition>> {
+    let cluster = clusters.get(name).await?;
+    Ok(cluster.condition(QUARANTINED).cloned())
 }
 
 /// The flood ends in Quarantined, and no other heartbeat fails meanwhile.
@@ -80,8 +88,8 @@ async fn a_flood_ends_in_quarantine() -> Result<()> {
         refused >= 30,
         "refused after {refused} writes of 115 KiB: before the budget was spent"
     );
-    wait_for("the condition", SOON, || async {
-        Ok(is_quarantined(&clusters, "m1").await? == Some(true))
+    wait_for("the condition", SOON, || {
+        is_quarantined_for(&clusters, "m1", WROTE_TOO_MUCH)
     })
     .await?;
     let heard = beats.load(Ordering::SeqCst);
@@ -100,6 +108,17 @@ async fn a_flood_ends_in_quarantine() -> Result<()> {
         .await?;
     wait_for("the rights to be back", SOON, || async {
         Ok(m1.renew_lease().await.is_ok() && is_quarantined(&clusters, "m1").await? == Some(false))
+    })
+    .await?;
+
+    // Somebody takes the same rights by hand: nothing is said of what it wrote.
+    let hold = json!({"metadata": {"annotations": {QUARANTINED_SINCE: "2026-01-01T00:00:00Z"}}});
+    clusters
+        .patch("m1", &PatchParams::default(), &Patch::Merge(hold))
+        .await?;
+    wait_for("the other reason", SOON, || async {
+        Ok(m1.renew_lease().await.is_err()
+            && is_quarantined_for(&clusters, "m1", "Annotated").await?)
     })
     .await?;
     hub.stop().await

@@ -16,7 +16,7 @@ use crate::controller::rights::Error;
 use crate::permissions::{self, Registration};
 use crate::world::writers::Version;
 use crate::world::{Change, Cluster, Event, ObjectName, Status, Told, Work, World};
-use common::api::cluster::{QUARANTINED, RESTORED};
+use common::api::cluster::{QUARANTINED, RESTORED, WROTE_TOO_MUCH};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::labels::{HELD, HUB_FIELD_MANAGER, QUARANTINED_SINCE};
 use common::names::{ClusterName, EXECUTION_PREFIX};
@@ -24,12 +24,12 @@ use common::time::{SharedClock, to_time};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use ledger::Ledger;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
-const REASON_OVER: &str = "WroteTooMuch";
+const REASON_BY_HAND: &str = "Annotated";
 const REASON_LIFTED: &str = "Lifted";
 
 /// Clusters found over their budget, until they are dealt with.
@@ -141,6 +141,22 @@ impl Quarantine {
             .map_err(|error| registration::Error::request("confirm Cluster", name)(error).into())
     }
 
+    /// Whether a Cluster says already that it is quarantined for what its agent wrote; what it wrote is not known to a
+    /// hub that was started since.
+    async fn shows_over(&self, name: &str) -> Result<bool, Error> {
+        let read = registration::clusters(&self.client).get_opt(name).await;
+        let read = read.map_err(registration::Error::request("read Cluster", name))?;
+        let shown = read.as_ref().map(|live| &live.data["status"]["conditions"]);
+        Ok(shown.and_then(Value::as_array).is_some_and(|all| {
+            let over = |condition: &Value| {
+                condition["type"] == QUARANTINED
+                    && condition["status"] == "True"
+                    && condition["reason"] == WROTE_TOO_MUCH
+            };
+            all.iter().any(over)
+        }))
+    }
+
     /// Marks a Cluster that is over its budget; the annotation is what everything else follows.
     async fn mark(&self, cluster: &ClusterName) -> Result<(), Error> {
         let name = cluster.as_str();
@@ -222,11 +238,19 @@ impl Reconcile for Quarantine {
                      and may have been removed after that. {again}"
                 ),
             ),
-            Some(since) => (
+            Some(since) if over || self.shows_over(name).await? => (
                 true,
-                REASON_OVER,
+                WROTE_TOO_MUCH,
                 format!(
                     "since {since} the agent may read and write nothing: it wrote more than {limit}. {again}"
+                ),
+            ),
+            Some(since) => (
+                true,
+                REASON_BY_HAND,
+                format!(
+                    "since {since} the agent may read and write nothing, as the annotation {QUARANTINED_SINCE} \
+                     of its Cluster says. {again}"
                 ),
             ),
             None => (

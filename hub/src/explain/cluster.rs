@@ -6,6 +6,7 @@ use super::{Broken, Cause, Detail, Mend, Report, Stage, Walk, said, template, wo
 use chrono::{DateTime, Utc};
 use common::api::cluster::{
     AgentInfo, Cluster, EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, RESTORED, SyncMode,
+    WROTE_TOO_MUCH,
 };
 use common::api::work::{APPLIED, Work};
 use common::conditions;
@@ -151,8 +152,12 @@ fn not_registered(cluster: &Cluster) -> Option<Broken> {
         let command = format!("kubectl annotate cluster {name} {QUARANTINED_SINCE}-");
         let mend = match condition.reason.as_str() {
             RESTORED => on_hub(LET_IN, [command]),
-            _ => on_hub(
+            WROTE_TOO_MUCH => on_hub(
                 "Find out why its agent writes so much, then give it its rights back.",
+                [command],
+            ),
+            _ => on_hub(
+                "Somebody quarantined it: ask why, then give it its rights back.",
                 [command],
             ),
         };

@@ -6,7 +6,7 @@ use crate::apiserver::table::age;
 use crate::cli::{CliError, Kind};
 use chrono::{DateTime, Utc};
 use common::api::cluster::{
-    AgentInfo, Cluster, DUPLICATE_ID, QUARANTINED, READY, RESTORED, SyncMode,
+    AgentInfo, Cluster, DUPLICATE_ID, QUARANTINED, READY, RESTORED, SyncMode, WROTE_TOO_MUCH,
 };
 use common::names::{CLUSTER_NAMESPACE, ClusterName, EXECUTION_PREFIX};
 use common::time::{from_micro_time, from_time};
@@ -306,9 +306,10 @@ fn registration(cluster: &Cluster) -> Finding {
                 (QUARANTINED, RESTORED) => {
                     "It comes from a backup: if it was not removed since, lift the quarantine."
                 }
-                (QUARANTINED, _) => {
+                (QUARANTINED, WROTE_TOO_MUCH) => {
                     "Find out why the agent writes so much, then lift the quarantine."
                 }
+                (QUARANTINED, _) => "Somebody set the quarantine: ask why, then lift it.",
                 _ => "Another member was refused for having this one's id: is it a copy?",
             };
             return Finding::wrong(STEP, format!("{type_}: {}", found.message), hint);
