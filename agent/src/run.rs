@@ -6,7 +6,7 @@ mod term;
 
 use crate::config::{Config, MemberConfig};
 use crate::context::Certified;
-use crate::credentials::{Registration, Store};
+use crate::credentials::{self, Registration, Store};
 use crate::error::{Error, is_lasting, is_refusal};
 use crate::hub::HubHandle;
 use crate::hub::by_update::ByUpdate;
@@ -185,7 +185,14 @@ impl Process {
             Some(_) => self.live_by_hand().await,
             None => self.live_registered().await,
         };
-        if let Err(error) = &ended {
+        // In a state directory that another agent uses, what is told is that one's.
+        let anothers = matches!(
+            &ended,
+            Err(Error::Credentials(credentials::Error::InUse(_)))
+        );
+        if let Err(error) = &ended
+            && !anothers
+        {
             let reason = error.code().as_str();
             let message = chain(error).to_string();
             self.reporter.say(Phase::Failed, reason, &message).await;
