@@ -107,7 +107,8 @@ pub fn describe(registry: &Registry) -> Result<Vec<Described>, fmt::Error> {
             }
         }
     }
-    all.sort();
+    // Of two of a name the one that has labels: the other has no value yet.
+    all.sort_by(|a, b| (&a.name, &b.labels).cmp(&(&b.name, &a.labels)));
     all.dedup_by(|a, b| a.name == b.name);
     Ok(all)
 }
