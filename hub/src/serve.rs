@@ -21,7 +21,7 @@ use crate::apiserver::http::server::STRANGERS_OF_ADDRESS;
 use crate::apiserver::keys::server::CERTIFICATE;
 use crate::apiserver::keys::{FOLDER, Keys};
 use crate::apiserver::serve::{self as api, Options, Running};
-use crate::apiserver::store::DATABASE;
+use crate::apiserver::store::{self, DATABASE};
 use crate::config::{self, ClusterArgs, Config, LivenessArgs};
 use crate::install::cluster_info::ClusterInfo;
 use crate::install::repair::Known;
@@ -141,6 +141,13 @@ pub enum Error {
         dir = .0.display()
     )]
     NoDatabase(PathBuf),
+    /// A restore into it did not end.
+    #[error(
+        "a restore into {dir} failed or was killed; a hub that began there would be a new one, without clusters. Run the \
+         same `towline-hub restore` again, or begin a new hub in another directory",
+        dir = .0.display()
+    )]
+    HalfRestored(PathBuf),
     /// The API server.
     #[error(transparent)]
     Api(#[from] api::Error),
@@ -179,6 +186,9 @@ pub async fn serve(
     let dir = &args.server.data_dir;
     if has_lost_database(dir) && !args.server.new_database {
         return Err(Error::NoDatabase(dir.clone()));
+    }
+    if store::is_half_restored(dir) {
+        return Err(Error::HalfRestored(dir.clone()));
     }
     let mut config = args.clusters.into_config(args.telemetry)?;
     config.grace.signs = args.liveness.into_config()?;
@@ -395,7 +405,7 @@ mod tests {
     mod stuck;
 
     use super::*;
-    use crate::apiserver::store::{self, Store};
+    use crate::apiserver::store::{OpenError, Restore, Store};
     use clap::Parser as _;
     use std::collections::BTreeSet;
 
@@ -405,14 +415,9 @@ mod tests {
         serve: ServeArgs,
     }
 
-    #[tokio::test]
-    async fn keys_without_a_database_are_not_taken_for_a_new_hub() {
-        let dir = tempfile::tempdir().expect("a folder");
-        assert!(!has_lost_database(dir.path()), "nothing was there");
-        std::fs::create_dir(dir.path().join(FOLDER)).expect("made");
-        assert!(!has_lost_database(dir.path()), "none was there yet");
-        std::fs::write(dir.path().join(FOLDER).join(CERTIFICATE), "").expect("written");
-        let data = dir.path().display().to_string();
+    /// Why no hub begins in a directory.
+    async fn refusal(dir: &Path) -> String {
+        let data = dir.display().to_string();
         let flags = [
             "towline-hub",
             "--data-dir",
@@ -422,7 +427,35 @@ mod tests {
         ];
         let args = Cli::try_parse_from(flags).expect("flags").serve;
         let ended = serve(args, Env::system(), CancellationToken::new(), drop).await;
-        let text = ended.expect_err("refused").to_string();
+        ended.expect_err("refused").to_string()
+    }
+
+    #[tokio::test]
+    async fn no_hub_begins_on_what_a_failed_restore_left() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (backup, data) = (folder.path().join("backup"), folder.path().join("data"));
+        std::fs::write(&backup, "no backup").expect("written");
+        let what = Restore {
+            backup: &backup,
+            dir: &data,
+            key_file: None,
+            now: chrono::DateTime::UNIX_EPOCH,
+        };
+        let restored = store::restore(&what, |_| Ok(()), |()| Ok::<_, OpenError>(()));
+        restored.expect_err("no backup");
+        let text = refusal(&data).await;
+        assert!(text.contains("`towline-hub restore` again"), "{text}");
+        assert!(!data.join(DATABASE).exists());
+    }
+
+    #[tokio::test]
+    async fn keys_without_a_database_are_not_taken_for_a_new_hub() {
+        let dir = tempfile::tempdir().expect("a folder");
+        assert!(!has_lost_database(dir.path()), "nothing was there");
+        std::fs::create_dir(dir.path().join(FOLDER)).expect("made");
+        assert!(!has_lost_database(dir.path()), "none was there yet");
+        std::fs::write(dir.path().join(FOLDER).join(CERTIFICATE), "").expect("written");
+        let text = refusal(dir.path()).await;
         assert!(
             text.contains("hub.db is gone or empty") && text.contains("--new-database"),
             "{text}"

@@ -23,7 +23,7 @@ mod watcher;
 mod writer;
 
 pub use backup::{Attachment, Restore, check_backup, restore};
-pub use directory::is_served;
+pub use directory::{is_half_restored, is_served};
 pub use disk::{Edit, Fault, MemoryDisk, Moment};
 pub use error::{Ended, Error, Gone, OpenError};
 pub use feed::{Event, Kind, Limits};

@@ -116,15 +116,20 @@ pub fn restore<T, E: From<OpenError>>(
     let Restore { backup, dir, .. } = *what;
     directory::open(dir)?;
     let _lock = directory::lock(dir)?;
+    // Of a directory with a hub it is told below that nothing is restored into it.
+    let database = dir.join(DATABASE);
+    if !database.exists() {
+        directory::begin_restore(dir)?;
+    }
     let seconds = u64::try_from(what.now.timestamp()).unwrap_or_default();
     let key_file = Keyring::settle(dir, what.key_file).map_err(OpenError::from)?;
     let restoring = Restoring {
         backup,
-        target: &dir.join(DATABASE),
+        target: &database,
         key_file: &key_file,
         begin: seconds << REVISIONS_A_SECOND,
     };
-    read_copy(
+    let restored = read_copy(
         &restoring,
         |transaction, ring, begin| {
             let mut open = Edit {
@@ -142,7 +147,9 @@ pub fn restore<T, E: From<OpenError>>(
             }
             last(told)
         },
-    )
+    )?;
+    directory::end_restore(dir)?;
+    Ok(restored)
 }
 
 /// A file of keys as it lies on disk: encrypted by the first key.
