@@ -184,11 +184,13 @@ pub async fn serve(
 ) -> Result<(), Error> {
     let began = Instant::now();
     let dir = &args.server.data_dir;
-    if has_lost_database(dir) && !args.server.new_database {
-        return Err(Error::NoDatabase(dir.clone()));
-    }
-    if store::is_half_restored(dir) {
-        return Err(Error::HalfRestored(dir.clone()));
+    if !args.server.new_database {
+        if has_lost_database(dir) {
+            return Err(Error::NoDatabase(dir.clone()));
+        }
+        if store::is_half_restored(dir) {
+            return Err(Error::HalfRestored(dir.clone()));
+        }
     }
     let mut config = args.clusters.into_config(args.telemetry)?;
     config.grace.signs = args.liveness.into_config()?;
@@ -433,16 +435,27 @@ mod tests {
     #[tokio::test]
     async fn no_hub_begins_on_what_a_failed_restore_left() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (backup, data) = (folder.path().join("backup"), folder.path().join("data"));
-        std::fs::write(&backup, "no backup").expect("written");
-        let what = Restore {
-            backup: &backup,
-            dir: &data,
-            key_file: None,
-            now: chrono::DateTime::UNIX_EPOCH,
+        let inside = |name: &str| folder.path().join(name);
+        let restore = |backup: &Path, dir: &Path| {
+            let what = Restore {
+                backup,
+                dir,
+                key_file: None,
+                now: chrono::DateTime::UNIX_EPOCH,
+            };
+            store::restore(&what, |_| Ok(()), |()| Ok::<_, OpenError>(())).expect_err("fails")
         };
-        let restored = store::restore(&what, |_| Ok(()), |()| Ok::<_, OpenError>(()));
-        restored.expect_err("no backup");
+        let (other, data) = (inside("other"), inside("data"));
+        std::fs::write(&other, "no backup").expect("written");
+        restore(&other, &data);
+        assert!(!data.exists(), "bad input changes nothing");
+
+        let backup = inside("backup");
+        let store = Store::open(&inside("source"), store::Options::default()).expect("opens");
+        store.backup(&backup, Vec::new()).await.expect("a backup");
+        store.close().await;
+        // Its key is another one.
+        restore(&backup, &data);
         let text = refusal(&data).await;
         assert!(text.contains("`towline-hub restore` again"), "{text}");
         assert!(!data.join(DATABASE).exists());

@@ -1,5 +1,6 @@
 //! Carrying a store away and beginning anew with it.
 
+use super::directory::UNFINISHED;
 use super::disk::{Content, Edit, Restoring, check, copy, read_copy, sync_dir_of};
 use super::error::OpenError;
 use super::{DATABASE, Store, directory};
@@ -114,12 +115,13 @@ pub fn restore<T, E: From<OpenError>>(
     last: impl FnOnce(&T) -> Result<(), E>,
 ) -> Result<(u64, T), E> {
     let Restore { backup, dir, .. } = *what;
+    check(backup)?;
     directory::open(dir)?;
     let _lock = directory::lock(dir)?;
     // Of a directory with a hub it is told below that nothing is restored into it.
     let database = dir.join(DATABASE);
     if !database.exists() {
-        directory::begin_restore(dir)?;
+        attach(backup, dir, UNFINISHED, &[])?;
     }
     let seconds = u64::try_from(what.now.timestamp()).unwrap_or_default();
     let key_file = Keyring::settle(dir, what.key_file).map_err(OpenError::from)?;
@@ -148,7 +150,13 @@ pub fn restore<T, E: From<OpenError>>(
             last(told)
         },
     )?;
-    directory::end_restore(dir)?;
+    let unfinished = dir.join(UNFINISHED);
+    fs::remove_file(&unfinished).map_err(|source| OpenError::Io {
+        action: "remove",
+        path: unfinished.clone(),
+        source,
+    })?;
+    sync_dir_of(&unfinished)?;
     Ok(restored)
 }
 

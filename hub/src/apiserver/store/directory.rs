@@ -12,8 +12,8 @@ use std::path::Path;
 
 /// Held by the process that serves a data directory.
 const LOCK: &str = "lock";
-/// There from the beginning of a restore to its end, however it ends.
-const UNFINISHED: &str = "restore.unfinished";
+/// There while a restore is not whole: a hub that began on what one leaves that fails would be a new one.
+pub(super) const UNFINISHED: &str = "restore.unfinished";
 /// What a hub has there, or is given before its start: a directory with one of these is a hub's.
 const OURS: [&str; 4] = [
     super::DATABASE,
@@ -132,37 +132,6 @@ pub(super) fn lock(dir: &Path) -> Result<File, OpenError> {
         }
         Err(fs::TryLockError::Error(source)) => Err(io(source)),
     }
-}
-
-/// Notes that a restore has begun: a hub that began on what one leaves that fails would be a new one.
-pub(super) fn begin_restore(dir: &Path) -> Result<(), OpenError> {
-    let path = dir.join(UNFINISHED);
-    let note = || {
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(&path)?;
-        give_to_owner(&file, &path)?;
-        File::open(dir)?.sync_all()
-    };
-    note().map_err(|source| OpenError::Io {
-        action: "write",
-        path: path.clone(),
-        source,
-    })
-}
-
-/// Notes that it is whole.
-pub(super) fn end_restore(dir: &Path) -> Result<(), OpenError> {
-    let path = dir.join(UNFINISHED);
-    let note = || {
-        fs::remove_file(&path)?;
-        File::open(dir)?.sync_all()
-    };
-    note().map_err(|source| OpenError::Io {
-        action: "remove",
-        path: path.clone(),
-        source,
-    })
 }
 
 /// Whether a restore into the directory failed or was killed, and left no store.

@@ -146,7 +146,6 @@ pub(in super::super) fn read_copy<T, E: From<OpenError>>(
     keep: impl FnOnce(&Keyring, Files, &T) -> Result<(), E>,
 ) -> Result<(u64, T), E> {
     let Restoring { backup, target, .. } = *what;
-    check(backup)?;
     if target.exists() {
         let path = target.to_owned();
         return Err(OpenError::Occupied { path }.into());
