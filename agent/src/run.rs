@@ -186,12 +186,8 @@ impl Process {
             None => self.live_registered().await,
         };
         // In a state directory that another agent uses, what is told is that one's.
-        let anothers = matches!(
-            &ended,
-            Err(Error::Credentials(credentials::Error::InUse(_)))
-        );
         if let Err(error) = &ended
-            && !anothers
+            && !matches!(error, Error::Credentials(credentials::Error::InUse(_)))
         {
             let reason = error.code().as_str();
             let message = chain(error).to_string();

@@ -69,7 +69,7 @@ fn plain(open: &str) -> Result<String, fmt::Error> {
 }
 
 /// One metric, as a reference lists it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
     /// Its name in text of version 0.0.4.
     pub name: String,

@@ -164,6 +164,7 @@ fn a_commit_runs_each_lab_test_once() {
     assert!(others.is_empty(), "{builtin}");
     assert!(!calls.contains("1.30"), "{calls}");
     assert!(calls.contains("sim --seeds 300 --from 1\n"), "{calls}");
+    assert!(calls.contains("sim --cuts\n"), "{calls}");
 }
 
 #[test]
@@ -177,4 +178,6 @@ fn the_whole_leaves_nothing_out_that_can_run() {
     assert!(!left_out.contains(&"works::rows::"), "{builtin}");
     assert!(calls.contains("--member-version 1.30"), "{calls}");
     assert!(calls.contains("sim --seeds 1000 "), "{calls}");
+    assert!(calls.contains("sim --cuts\n"), "{calls}");
+    assert!(!calls.contains("--unoptimised"), "{calls}");
 }

@@ -22,9 +22,9 @@ use common::labels::{HELD, HUB_FIELD_MANAGER, QUARANTINED_SINCE};
 use common::names::{ClusterName, EXECUTION_PREFIX};
 use common::time::{SharedClock, to_time};
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use ledger::Ledger;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
@@ -141,22 +141,6 @@ impl Quarantine {
             .map_err(|error| registration::Error::request("confirm Cluster", name)(error).into())
     }
 
-    /// Whether a Cluster says already that it is quarantined for what its agent wrote; what it wrote is not known to a
-    /// hub that was started since.
-    async fn shows_over(&self, name: &str) -> Result<bool, Error> {
-        let read = registration::clusters(&self.client).get_opt(name).await;
-        let read = read.map_err(registration::Error::request("read Cluster", name))?;
-        let shown = read.as_ref().map(|live| &live.data["status"]["conditions"]);
-        Ok(shown.and_then(Value::as_array).is_some_and(|all| {
-            let over = |condition: &Value| {
-                condition["type"] == QUARANTINED
-                    && condition["status"] == "True"
-                    && condition["reason"] == WROTE_TOO_MUCH
-            };
-            all.iter().any(over)
-        }))
-    }
-
     /// Marks a Cluster that is over its budget; the annotation is what everything else follows.
     async fn mark(&self, cluster: &ClusterName) -> Result<(), Error> {
         let name = cluster.as_str();
@@ -190,7 +174,7 @@ impl Reconcile for Quarantine {
         let over = self.over.lock().contains(&**name);
         let clusters: Api<_> = registration::clusters(&self.client);
         let read = || async {
-            let read = clusters.get_metadata_opt(name).await;
+            let read = clusters.get_opt(name).await;
             read.map_err(registration::Error::request("read Cluster", name))
         };
         let Some(mut live) = read().await? else {
@@ -238,7 +222,7 @@ impl Reconcile for Quarantine {
                      and may have been removed after that. {again}"
                 ),
             ),
-            Some(since) if over || self.shows_over(name).await? => (
+            Some(since) if over || says_over(&live) => (
                 true,
                 WROTE_TOO_MUCH,
                 format!(
@@ -275,6 +259,17 @@ impl Over {
     fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a Cluster says already that it is quarantined for what its agent wrote; what it wrote is not known to a hub
+/// that was started since.
+fn says_over(cluster: &DynamicObject) -> bool {
+    let conditions = cluster.data["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| {
+        condition["type"] == QUARANTINED
+            && condition["status"] == "True"
+            && condition["reason"] == WROTE_TOO_MUCH
+    })
 }
 
 /// What agents have written so far.

@@ -438,14 +438,9 @@ proptest! {
     }
 }
 
-#[test]
-fn the_first_lists_may_go_unanswered() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
-    let (marks, _) = runtime.block_on(play(vec![(0, Trouble::Hole(1))], 0));
+#[tokio::test(start_paused = true)]
+async fn the_first_lists_may_go_unanswered() {
+    let (marks, _) = play(vec![(0, Trouble::Hole(1))], 0).await;
     let names: Vec<&str> = marks.iter().map(|mark| mark.name.as_str()).collect();
     assert_eq!(names, ["silent"], "{marks:?}");
 }
