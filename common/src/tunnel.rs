@@ -42,11 +42,19 @@ pub const HEADERS_MAX: u32 = 32 * 1024;
 pub const STREAM_WINDOW: u32 = 1024 * 1024;
 /// See [`STREAM_WINDOW`].
 pub const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
-/// How each end learns that the other one is there.
+/// How each end learns that the other one is there: the agent always, so that with nothing under way the hub only waits
+/// for its pings. Shorter than what relays forget connections after that carry nothing, which is rarely below 50 s
+/// (docs/adr/0028).
 pub const KEEP_ALIVE: KeepAlive = KeepAlive {
-    every: Duration::from_secs(20),
-    within: Duration::from_secs(15),
+    every: Duration::from_secs(40),
+    within: WITHIN,
 };
+/// How the hub does while something is under way.
+pub const KEEP_ALIVE_BUSY: KeepAlive = KeepAlive {
+    every: Duration::from_secs(20),
+    within: WITHIN,
+};
+const WITHIN: Duration = Duration::from_secs(15);
 /// Requests given up by the hub that the agent has not cleared away; at the library's 20 a burst of cancelled watches
 /// ends the tunnel.
 pub const CANCELLED: usize = 16 * 1024;

@@ -35,8 +35,8 @@ impl Tunnels {
             .initial_stream_window_size(tunnel::STREAM_WINDOW)
             .initial_connection_window_size(tunnel::CONNECTION_WINDOW)
             .max_header_list_size(tunnel::HEADERS_MAX)
-            .keep_alive_interval(tunnel::KEEP_ALIVE.every)
-            .keep_alive_timeout(tunnel::KEEP_ALIVE.within)
+            .keep_alive_interval(tunnel::KEEP_ALIVE_BUSY.every)
+            .keep_alive_timeout(tunnel::KEEP_ALIVE_BUSY.within)
             .keep_alive_while_idle(false);
         let (cut, closed) = (CancellationToken::new(), CancellationToken::new());
         let stream = Severable::new(Box::pin(stream), cut.clone(), closed.clone());
@@ -79,7 +79,7 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
-    use tokio::io::{AsyncWriteExt as _, duplex};
+    use tokio::io::{AsyncWriteExt as _, copy_bidirectional, duplex};
     use tokio::task::JoinHandle;
     use tokio::time::{sleep, timeout};
     use tokio_util::task::AbortOnDropHandle;
@@ -91,15 +91,29 @@ mod tests {
         says: UnboundedSender<Piece>,
         /// Cancelled when it wants no more requests in it.
         retire: CancellationToken,
+        /// Cancelled when its line carries nothing more, and nobody is told.
+        freeze: CancellationToken,
         /// How many were answered.
         answered: Arc<Mutex<usize>>,
         held: JoinHandle<Result<(), String>>,
         _serves: AbortOnDropHandle<()>,
+        _line: AbortOnDropHandle<()>,
     }
 
     impl Agent {
         async fn dials(tunnels: &Tunnels, over: Over) -> Self {
-            let (near, far) = duplex(64 * 1024);
+            let (near, mut entry) = duplex(64 * 1024);
+            let (mut exit, far) = duplex(64 * 1024);
+            let freeze = CancellationToken::new();
+            let freezes = freeze.clone();
+            let line = tokio::spawn(async move {
+                let _ = freezes
+                    .run_until_cancelled(copy_bidirectional(&mut entry, &mut exit))
+                    .await;
+                if freezes.is_cancelled() {
+                    pending::<()>().await;
+                }
+            });
             let (says, said) = unbounded();
             let answers: Arc<Mutex<Option<UnboundedReceiver<Piece>>>> =
                 Arc::new(Mutex::new(Some(said)));
@@ -133,9 +147,11 @@ mod tests {
             Self {
                 says,
                 retire,
+                freeze,
                 answered,
                 held,
                 _serves: AbortOnDropHandle::new(serves),
+                _line: AbortOnDropHandle::new(line),
             }
         }
 
@@ -204,6 +220,32 @@ mod tests {
         assert!(soon(old.held).await.expect("no panic").is_err());
         drop(ask(&tunnels).await);
     }
+
+    /// Who waits for an answer hears of a line that carries nothing sooner than that a tunnel lies still.
+    #[tokio::test(start_paused = true)]
+    async fn a_line_that_freezes_is_noticed_sooner_while_something_is_under_way() {
+        for (asks, within) in [
+            (true, tunnel::KEEP_ALIVE_BUSY.silent()),
+            (false, tunnel::KEEP_ALIVE.silent()),
+        ] {
+            let tunnels = Tunnels::counted(UnderWay::default());
+            let agent = Agent::dials(&tunnels, pending().boxed()).await;
+            let answer = if asks {
+                Some(ask(&tunnels).await)
+            } else {
+                None
+            };
+            agent.freeze.cancel();
+            let ended = timeout(within + Duration::from_secs(1), agent.held).await;
+            assert!(ended.expect("given up").expect("no panic").is_err());
+            if let Some(mut answer) = answer {
+                let broke = soon(answer.frame()).await.expect("no end in order");
+                assert!(broke.is_err());
+            }
+            assert!(tunnels.of("m1").is_err());
+        }
+    }
+
     /// What an agent says first, and nothing else.
     #[tokio::test(start_paused = true)]
     async fn an_agent_that_is_silent_is_given_up() {
