@@ -42,9 +42,8 @@ pub const HEADERS_MAX: u32 = 32 * 1024;
 pub const STREAM_WINDOW: u32 = 1024 * 1024;
 /// See [`STREAM_WINDOW`].
 pub const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
-/// How each end learns that the other one is there: the agent always, so that with nothing under way the hub only waits
-/// for its pings. Shorter than what relays forget connections after that carry nothing, which is rarely below 50 s
-/// (docs/adr/0028).
+/// How the agent learns that the hub is there, and the hub, while nothing is under way, by the agent's pings. Shorter
+/// than what relays forget connections after that carry nothing, which is rarely below 50 s (docs/adr/0028).
 pub const KEEP_ALIVE: KeepAlive = KeepAlive {
     every: Duration::from_secs(40),
     within: WITHIN,
