@@ -40,7 +40,7 @@ pub trait Connect: Send + Sync {
     /// where there are none.
     fn dialer(
         &self,
-        _protocol: &[u8],
+        _protocols: &[&[u8]],
         _place: Option<&Place>,
     ) -> Option<Result<Dialer, common::client::Error>> {
         None
@@ -87,10 +87,10 @@ impl HubHandle {
     /// where there are none.
     pub fn dialer(
         &self,
-        protocol: &[u8],
+        protocols: &[&[u8]],
         place: Option<&Place>,
     ) -> Option<Result<Dialer, common::client::Error>> {
-        lock(&self.inner.connector).dialer(protocol, place)
+        lock(&self.inner.connector).dialer(protocols, place)
     }
 
     /// Counts the changes of credentials and addresses; after one, clients and watches are made anew.

@@ -18,7 +18,7 @@ use common::client::{ConnectError, Problem, Relay, Stream, classify};
 use common::discovery::{CLUSTER_INFO, PUBLIC_NAMESPACE};
 use common::env::Env;
 use common::errors::chain;
-use common::tunnel::{self, Mode, Place};
+use common::tunnel::{Begins, Mode, Place};
 use hyper::service::service_fn;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -26,6 +26,7 @@ use pass::Passer;
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -36,6 +37,9 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 const PART: &str = "proxy";
 /// First wait before the hub is dialled again, and the longest.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// A tunnel in which HTTP/2 began is replaced by one that lies still when nobody used it between two looks at it. They are
+/// so far apart, and up to as far again, so that not all agents of a fleet do it at once.
+const UNUSED: Duration = Duration::from_secs(10 * 60);
 /// A tunnel that stood for so long was a good one: the next is dialled soon.
 const STOOD: Duration = Duration::from_secs(30);
 
@@ -113,20 +117,23 @@ pub async fn run(context: AgentContext) {
 /// A tunnel that stands; ends when it is dropped.
 struct Tunnel {
     task: AbortOnDropHandle<String>,
+    /// Cancelled once HTTP/2 began in it.
+    begun: CancellationToken,
     /// Has it take no more requests, and end with the last one.
     retire: CancellationToken,
 }
 
 impl Tunnel {
-    fn over(stream: Stream, passer: Arc<Passer>) -> Self {
-        let retire = CancellationToken::new();
+    fn over(stream: Stream, begins: Begins, passer: Arc<Passer>) -> Self {
+        let (begun, retire) = (CancellationToken::new(), CancellationToken::new());
         let service = service_fn(move |request| {
             let passer = passer.clone();
             async move { Ok::<_, Infallible>(passer.answer(request).await) }
         });
-        let serving = serve::serve(stream, service, retire.clone());
+        let serving = serve::serve(stream, begins, service, begun.clone(), retire.clone());
         Self {
             task: AbortOnDropHandle::new(tokio::spawn(serving)),
+            begun,
             retire,
         }
     }
@@ -146,7 +153,7 @@ async fn keep(context: &AgentContext, passer: &Arc<Passer>, rng: &mut StdRng) {
         let since = Instant::now();
         let error = match dial(context, rng).await {
             Err(error) => error,
-            Ok(stream) => {
+            Ok((stream, begins)) => {
                 context.errors.clear(PART);
                 tracing::info!(mode = %passer.mode, "users of the hub can reach this member");
                 former.extend(current.take());
@@ -154,13 +161,24 @@ async fn keep(context: &AgentContext, passer: &Arc<Passer>, rng: &mut StdRng) {
                     tunnel.retire.cancel();
                 }
                 former.retain(|tunnel| !tunnel.task.is_finished());
-                let tunnel = current.insert(Tunnel::over(stream, passer.clone()));
+                let tunnel = current.insert(Tunnel::over(stream, begins, passer.clone()));
+                let begun = tunnel.begun.clone();
+                let long = UNUSED + UNUSED.mul_f64(rng.random());
+                let unused = async {
+                    match begins {
+                        Begins::WhenAsked => begun.cancelled().await,
+                        // The next one would be no other.
+                        Begins::AtOnce => pending().await,
+                    }
+                    passer.open.unused(long).await;
+                };
                 let ended = tokio::select! {
                     biased;
                     ended = &mut tunnel.task => ended,
                     // Another certificate, or another way: a new tunnel first.
                     Ok(()) = certified.changed() => continue,
                     Ok(()) = generation.changed() => continue,
+                    () = unused => continue,
                 };
                 current = None;
                 if since.elapsed() >= STOOD {
@@ -178,8 +196,9 @@ async fn keep(context: &AgentContext, passer: &Arc<Passer>, rng: &mut StdRng) {
     }
 }
 
-async fn dial(context: &AgentContext, rng: &mut StdRng) -> Result<Stream, Error> {
-    if context.hub.dialer(tunnel::ALPN, None).is_none() {
+async fn dial(context: &AgentContext, rng: &mut StdRng) -> Result<(Stream, Begins), Error> {
+    let protocols = Begins::ALL.map(Begins::alpn);
+    if context.hub.dialer(&protocols, None).is_none() {
         return Err(Error::ByHand);
     }
     let mut place = place(context).await?;
@@ -188,7 +207,7 @@ async fn dial(context: &AgentContext, rng: &mut StdRng) -> Result<Stream, Error>
         let first = rng.random_range(0..place.servers.len().max(1));
         place.servers.rotate_left(first);
     }
-    let dialer = context.hub.dialer(tunnel::ALPN, place.as_ref());
+    let dialer = context.hub.dialer(&protocols, place.as_ref());
     let dialer = dialer.ok_or(Error::ByHand)?;
     let dialled = dialer.map_err(Error::Prepare)?.dial().await;
     let stream = dialled.map_err(|error| {
@@ -198,10 +217,8 @@ async fn dial(context: &AgentContext, rng: &mut StdRng) -> Result<Stream, Error>
             false => Error::Dial(error),
         }
     })?;
-    match stream.protocol() == Some(tunnel::ALPN) {
-        true => Ok(stream),
-        false => Err(Error::NotTaken),
-    }
+    let begins = Begins::of(stream.protocol()).ok_or(Error::NotTaken)?;
+    Ok((stream, begins))
 }
 
 /// Where the hub takes tunnels, if that is not where everything else is answered. Read each time: it may have moved, and

@@ -1,7 +1,8 @@
 //! The tunnel by which a hub reaches a member: what both ends must agree on.
 //!
-//! An agent dials its hub, or the [`Place`] that it names, with its own certificate, offers [`ALPN`], and is from then on the HTTP/2 *server* of that
-//! connection. The hub sends whole requests down it, each with the [`Identity`] on whose behalf it is made; the agent
+//! An agent dials its hub, or the [`Place`] that it names, with its own certificate, offers what [`Begins`] has, and is
+//! from the first request on the HTTP/2 *server* of that connection, which is [`Still`] until then. The hub sends whole
+//! requests down it, each with the [`Identity`] on whose behalf it is made; the agent
 //! passes them on to its member's API server and to nothing else. Neither end sends a credential to the other. A
 //! connection that is taken over (exec, attach, port-forward) is a CONNECT stream with a `:protocol`, RFC 8441, on which
 //! [`Ending`] says an end that is meant.
@@ -16,6 +17,7 @@ mod join;
 mod mode;
 mod path;
 mod place;
+mod still;
 
 pub use account::{service_account, service_account_user};
 pub use comes::Comes;
@@ -27,12 +29,11 @@ pub use join::join;
 pub use mode::Mode;
 pub use path::{NotForwarded, asks_of_oneself, forwarded};
 pub use place::Place;
+pub use still::{Begins, Heard, Still, serve};
 
 use crate::http2::KeepAlive;
 use std::time::Duration;
 
-/// Protocol that is offered in the TLS handshake of a tunnel.
-pub const ALPN: &[u8] = b"rh2";
 /// Requests of one tunnel at once; the hub answers 429 beyond.
 pub const STREAMS: u32 = 256;
 /// Longest headers of one request or answer, in bytes.

@@ -25,6 +25,9 @@ use crate::limit::{InFlight, Ticket};
 use bytes::Bytes;
 use common::lock::lock;
 use common::tunnel::STREAMS;
+use futures::FutureExt as _;
+use futures::channel::oneshot;
+use futures::future::Shared;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
@@ -32,6 +35,7 @@ use hyper::client::conn::http2::SendRequest;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 use under_way::Standing;
 
@@ -60,9 +64,23 @@ struct Open {
 #[derive(Clone)]
 pub struct Tunnel {
     number: u64,
-    sender: SendRequest<Sent>,
+    /// Cancelled by whoever asks for something first: HTTP/2 begins then.
+    asked: CancellationToken,
+    /// What begins; nothing if the tunnel ends instead.
+    sender: Shared<oneshot::Receiver<SendRequest<Sent>>>,
     since: Instant,
     under_way: UnderWay,
+}
+
+/// Why a tunnel brought no answer.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    /// HTTP/2 did not begin in it.
+    #[error("its tunnel ended")]
+    Ended,
+    /// It broke there.
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
 }
 
 /// Keeps a tunnel where it is found, until it is dropped or another one of its cluster takes its place.
@@ -83,14 +101,20 @@ impl Tunnels {
         }
     }
 
-    /// Has a cluster be reached by this one from now on.
-    fn keep(&self, cluster: &str, sender: SendRequest<Sent>) -> Kept {
+    /// Has a cluster be reached by one from now on: what is sent here begins once `asked` is cancelled.
+    fn keep(
+        &self,
+        cluster: &str,
+        asked: CancellationToken,
+        sender: oneshot::Receiver<SendRequest<Sent>>,
+    ) -> Kept {
         let mut open = lock(&self.open);
         open.next += 1;
         let number = open.next;
         let tunnel = Tunnel {
             number,
-            sender,
+            asked,
+            sender: sender.shared(),
             since: Instant::now(),
             under_way: self.under_way.clone(),
         };
@@ -135,8 +159,10 @@ impl Drop for Kept {
 
 impl Tunnel {
     /// Sends a request; it is given up by dropping this.
-    async fn send(mut self, request: Request<Sent>) -> hyper::Result<Response<Incoming>> {
-        self.sender.ready().await?;
-        self.sender.send_request(request).await
+    async fn send(self, request: Request<Sent>) -> Result<Response<Incoming>, Lost> {
+        self.asked.cancel();
+        let mut sender = self.sender.await.map_err(|_| Lost::Ended)?;
+        sender.ready().await?;
+        Ok(sender.send_request(request).await?)
     }
 }

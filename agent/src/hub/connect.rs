@@ -33,7 +33,7 @@ impl Connect for Registered {
 
     fn dialer(
         &self,
-        protocol: &[u8],
+        protocols: &[&[u8]],
         place: Option<&Place>,
     ) -> Option<Result<Dialer, client::Error>> {
         let mut target = self.target.clone();
@@ -41,7 +41,7 @@ impl Connect for Registered {
             target.servers = place.servers.clone();
             target.ca_pem = place.ca_pem.clone().into_bytes();
         }
-        Some(Dialer::new(&target, protocol, &self.env))
+        Some(Dialer::new(&target, protocols, &self.env))
     }
 }
 

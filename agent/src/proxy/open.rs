@@ -55,6 +55,25 @@ impl Open {
         }
     }
 
+    /// How many began so far, if none is under way now.
+    fn at_rest(&self) -> Option<u64> {
+        let streams = lock(&self.streams);
+        streams.of.is_empty().then_some(streams.next)
+    }
+
+    /// Ends once for so long nothing was under way.
+    pub(super) async fn unused(&self, long: Duration) {
+        let mut before = None;
+        loop {
+            let now = self.at_rest();
+            if now.is_some() && now == before {
+                return;
+            }
+            before = now;
+            sleep(long).await;
+        }
+    }
+
     /// Ends what is under way for users who are let in no more, or not with all of their groups; never returns. Who cannot
     /// be asked about stays.
     pub(super) async fn follow(&self, account: &Account) {
@@ -153,6 +172,7 @@ mod tests {
     use super::*;
     use k8s_openapi::api::rbac::v1::PolicyRule;
     use serde_json::json;
+    use tokio::time::Instant;
 
     #[test]
     fn who_is_let_in_no_more_has_nothing_under_way() {
@@ -175,5 +195,37 @@ mod tests {
         assert!(!ann.over().is_cancelled() && bob.over().is_cancelled());
         drop((ann, bob));
         assert!(lock(&open.streams).of.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_used_now_and_then_is_not_unused() {
+        const LONG: Duration = Duration::from_secs(600);
+        let (open, began) = (Arc::new(Open::default()), Instant::now());
+        let begin = || {
+            let ann = Identity::of("ann", &[]).expect("fit");
+            open.begin(ann, Whom::default())
+        };
+        let uses = async {
+            for _ in 0..4 {
+                sleep(LONG - Duration::from_secs(1)).await;
+                drop(begin());
+            }
+            let goes_on = begin();
+            sleep(10 * LONG).await;
+            drop(goes_on);
+            Instant::now()
+        };
+        let (ends, last) = tokio::join!(
+            async {
+                open.unused(LONG).await;
+                Instant::now()
+            },
+            uses
+        );
+        assert!(
+            ends - last >= LONG && ends - last <= 2 * LONG,
+            "{:?}",
+            ends - began
+        );
     }
 }

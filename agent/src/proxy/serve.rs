@@ -1,8 +1,10 @@
-//! One tunnel, from its first byte to its last: the agent is the HTTP/2 server of the connection that it dialled.
+//! One tunnel, from its first byte to its last: the agent is the HTTP/2 server of the connection that it dialled, once its
+//! hub asks for something.
 
 use super::refusal::Body;
 use common::client::Stream;
 use common::errors::chain;
+use common::tunnel::{Begins, Still};
 use common::{http2, tunnel};
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
@@ -11,9 +13,35 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::convert::Infallible;
 use tokio_util::sync::CancellationToken;
 
-/// Answers the requests of one tunnel until it ends, and says why it did. Once `retire` is cancelled it takes no more, and
-/// ends with the last one.
-pub(super) async fn serve<A>(stream: Stream, service: A, retire: CancellationToken) -> String
+/// How it ends in order.
+const CLOSED: &str = "the hub closed it";
+
+/// Answers the requests of one tunnel until it ends, and says why it did. `begun` is cancelled when HTTP/2 begins there.
+/// Once `retire` is cancelled it takes no more requests, and ends with the last one.
+pub(super) async fn serve<A>(
+    stream: Stream,
+    begins: Begins,
+    service: A,
+    begun: CancellationToken,
+    retire: CancellationToken,
+) -> String
+where
+    A: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
+{
+    let served = tunnel::serve(
+        TokioIo::new(stream),
+        begins,
+        &begun,
+        retire,
+        |stream, retire| http2(stream, service, retire),
+    );
+    match served.await {
+        Ok(ended) => ended.unwrap_or_else(|| CLOSED.to_owned()),
+        Err(error) => error.to_string(),
+    }
+}
+
+async fn http2<A>(stream: Still<TokioIo<Stream>>, service: A, retire: CancellationToken) -> String
 where
     A: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
 {
@@ -27,15 +55,9 @@ where
         .max_pending_accept_reset_streams(tunnel::CANCELLED)
         .initial_stream_window_size(tunnel::STREAM_WINDOW)
         .initial_connection_window_size(tunnel::CONNECTION_WINDOW);
-    let ended = http2::serve(
-        builder,
-        tunnel::KEEP_ALIVE,
-        TokioIo::new(stream),
-        service,
-        retire,
-    );
+    let ended = http2::serve(builder, tunnel::KEEP_ALIVE, stream, service, retire);
     match ended.await {
-        Ok(()) => "the hub closed it".to_owned(),
+        Ok(()) => CLOSED.to_owned(),
         Err(error) => chain(&error).to_string(),
     }
 }

@@ -27,7 +27,7 @@ const IDLE_MAX: usize = 8;
 /// The same of one between replicas of the hub, which close what was silent for longer.
 const IDLE_BETWEEN: Duration = Duration::from_secs(10);
 
-/// Makes connections to a hub that speak one protocol of ours.
+/// Makes connections to a hub that speak a protocol of ours.
 #[derive(Clone)]
 pub struct Dialer(Connector);
 
@@ -38,8 +38,8 @@ impl fmt::Debug for Dialer {
 }
 
 impl Dialer {
-    /// One for `target`, with its certificate.
-    pub fn new(target: &HubTarget, protocol: &[u8], env: &Env) -> Result<Self, Error> {
+    /// One for `target`, with its certificate, that offers these protocols.
+    pub fn new(target: &HubTarget, protocols: &[&[u8]], env: &Env) -> Result<Self, Error> {
         let first = target.servers.first().ok_or(Error::NoServer)?;
         let failed = |error| Error::Tls(first.to_string(), error);
         let roots = tls::certificates(&target.ca_pem).map_err(failed)?;
@@ -48,13 +48,13 @@ impl Dialer {
             Credentials::Anonymous | Credentials::Bearer(_) => None,
         };
         let tls = ClientTls::new(&roots, identity, &env.clock).map_err(failed)?;
-        let tls = tls.offering(vec![protocol.to_vec()]);
+        let tls = tls.offering(protocols.iter().map(|it| it.to_vec()).collect());
         let (servers, proxy) = (target.servers.clone(), target.proxy.clone());
         let source = Arc::new(move || Ok(tls.clone()));
         Ok(Self(Connector::new(servers, proxy, source, env)))
     }
 
-    /// Connects to the first address that works and speaks the protocol.
+    /// Connects to the first address that works and speaks one of the protocols.
     pub async fn dial(&self) -> Result<Stream, ConnectError> {
         self.0.connect().await
     }

@@ -48,7 +48,7 @@ impl Door {
 
     /// One where a line of the head says who asks, or the certificate does.
     pub(super) fn to(target: &HubTarget, who: &'static str) -> Result<Self> {
-        let dialer = Dialer::new(target, b"http/1.1", &Env::system())?;
+        let dialer = Dialer::new(target, &[b"http/1.1"], &Env::system())?;
         Ok(Self { dialer, who })
     }
 

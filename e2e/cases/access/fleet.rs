@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use common::client::{ClientOptions, Dialer, Stream, kubeconfig_client};
 use common::env::Env;
 use common::names::ClusterName;
-use common::tunnel::ALPN;
+use common::tunnel::Begins;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -160,7 +160,7 @@ impl Fleet {
             key: registration.key.expose().to_owned(),
         };
         let target = target(&self.stage, &identity).await?;
-        let dialer = Dialer::new(&target, ALPN, &Env::system())?;
+        let dialer = Dialer::new(&target, &[Begins::AtOnce.alpn()], &Env::system())?;
         let stream = dialer.dial().await?;
         let ann = self.stage.client("ann", &[]).await?;
         // It is taken once a request goes into it, and is not refused at once.

@@ -9,7 +9,7 @@ use common::env::Env;
 use common::lock::lock;
 use common::names::ClusterName;
 use common::tls::install_provider;
-use common::tunnel::ALPN;
+use common::tunnel::Begins;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -125,7 +125,7 @@ impl Hostile {
             key: registration.key.expose().to_owned(),
         };
         let target = target(stage, &identity).await?;
-        let dialer = Dialer::new(&target, ALPN, &Env::system())?;
+        let dialer = Dialer::new(&target, &[Begins::AtOnce.alpn()], &Env::system())?;
         Ok(dialer.dial().await?)
     }
 }

@@ -7,7 +7,7 @@ use common::api::cluster::Cluster;
 use common::client::{Dialer, Stream};
 use common::env::Env;
 use common::labels::REGISTRATION_ID;
-use common::tunnel::ALPN;
+use common::tunnel::Begins;
 use hyper_util::rt::TokioIo;
 use kube::api::Api;
 use tokio::io::AsyncReadExt as _;
@@ -22,7 +22,7 @@ impl Idle {
     /// Dials as somebody; none when the hub does not begin to speak.
     async fn dial(stage: &Stage, identity: &Identity) -> Result<Option<Self>> {
         let target = target(stage, identity).await?;
-        let dialer = Dialer::new(&target, ALPN, &Env::system())?;
+        let dialer = Dialer::new(&target, &[Begins::AtOnce.alpn()], &Env::system())?;
         let Ok(stream) = dialer.dial().await else {
             return Ok(None);
         };

@@ -55,7 +55,7 @@ impl Way {
             proxy: ProxyChoice::direct(),
             credentials: Credentials::Certificate(swap),
         };
-        Ok(Dialer::new(&target, protocol, &Env::system())?)
+        Ok(Dialer::new(&target, &[protocol], &Env::system())?)
     }
 
     /// A request of this path.

@@ -1,6 +1,8 @@
 //! Many tunnels on which nothing happens, and how soon they are back when the hub was restarted.
 
 use anyhow::{Context as _, Result, ensure};
+use common::tunnel::cause;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -18,6 +20,8 @@ const LOST: Duration = Duration::from_secs(450);
 const SETTLED: Duration = Duration::from_secs(60);
 /// How long it is looked at.
 const REST: Duration = Duration::from_secs(60);
+/// How many members are asked for something at a time.
+const ASKED_AT_ONCE: usize = 16;
 /// How many register at a time: fewer than strangers of one address may be connected.
 const AT_ONCE: usize = 240;
 
@@ -58,6 +62,15 @@ pub(super) async fn idle(count: usize) -> Result<()> {
         "at rest: {without:.1} % of a core before and {:.1} with them",
         at_rest(&mut hub).await?
     );
+    asked_once(&hub, crew.names()).await?;
+    sleep(SETTLED).await;
+    let asked = of_all(&hub.pids(), resident)?;
+    println!(
+        "each was asked for something once: {:.0} MiB, {:.1} KiB each; at rest {:.1} % of a core",
+        mib(asked),
+        each(before, asked),
+        at_rest(&mut hub).await?
+    );
     hub.kill();
     let killed = Instant::now();
     hub.restart().await?;
@@ -73,6 +86,20 @@ pub(super) async fn idle(count: usize) -> Result<()> {
     hub.stop().await;
     scratch.passed();
     Ok(())
+}
+
+/// Asks each member for something, so that HTTP/2 begins in its tunnel. The agent lets nobody in.
+async fn asked_once(hub: &Hub, clusters: Vec<String>) -> Result<()> {
+    let client = hub.client().await?;
+    let client = &client;
+    let asks = clusters.into_iter().map(|cluster| async move {
+        let path = format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/proxy/version");
+        let answer = ask(client, "GET", &path, None).await?;
+        ensure!(!answer.body.contains(cause::NO_TUNNEL), "{answer:?}");
+        Ok(())
+    });
+    let asks = stream::iter(asks).buffer_unordered(ASKED_AT_ONCE);
+    asks.try_collect::<()>().await
 }
 
 /// Which part of a core the hub uses, in percent.

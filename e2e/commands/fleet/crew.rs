@@ -122,7 +122,7 @@ impl Crew {
     }
 
     /// Their names, sorted.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(in crate::commands) fn names(&self) -> Vec<String> {
         let names = self
             .agents
             .iter()

@@ -327,6 +327,7 @@ mod tests {
     use super::super::{Tunnels, UnderWay};
     use super::*;
     use common::lock::lock;
+    use common::tunnel::Begins;
     use http_body_util::StreamBody;
     use http_body_util::combinators::UnsyncBoxBody;
     use hyper::body::Frame;
@@ -408,7 +409,11 @@ mod tests {
         tokio::spawn(builder.serve_connection(TokioIo::new(far), service));
         let tunnels = Tunnels::counted(UnderWay::default());
         let (holds, stop) = (tunnels.clone(), CancellationToken::new());
-        tokio::spawn(async move { holds.hold("m1", near, pending().boxed(), stop).await });
+        tokio::spawn(async move {
+            holds
+                .hold("m1", near, Begins::AtOnce, pending().boxed(), stop)
+                .await
+        });
         // The agent has said what it can.
         sleep(Duration::from_secs(1)).await;
         let headers = HeaderMap::new();

@@ -10,7 +10,7 @@ use crate::limit::InFlight;
 use chrono::{DateTime, Utc};
 use common::http2::KeepAlive;
 use common::time::SharedClock;
-use common::tunnel;
+use common::tunnel::{self, Begins};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::{HttpService, service_fn};
@@ -88,12 +88,12 @@ impl Port {
             async move {
                 let (stream, shown) = port.shake_hands(stream).await?;
                 // Whoever is nobody counts as one who shakes hands until they have gone.
-                match stream.get_ref().1.alpn_protocol() == Some(tunnel::ALPN) {
-                    true => {
+                match Begins::of(stream.get_ref().1.alpn_protocol()) {
+                    Some(begins) => {
                         drop(handshake);
-                        port.tunnel(stream, &shown, &agents, end).await
+                        port.tunnel((stream, begins), &shown, &agents, end).await
                     }
-                    false => port.requests(stream, shown, handshake, end).await,
+                    None => port.requests(stream, shown, handshake, end).await,
                 }
             }
         };
@@ -119,7 +119,7 @@ impl Port {
     /// Keeps the tunnel of the agent at the other end as long as its certificate and its registration hold.
     async fn tunnel(
         &self,
-        stream: Box<TlsStream<TcpStream>>,
+        (stream, begins): (Box<TlsStream<TcpStream>>, Begins),
         shown: &Shown,
         agents: &InFlight,
         stop: CancellationToken,
@@ -142,7 +142,7 @@ impl Port {
             }
         };
         self.tunnels
-            .hold(cluster, stream, Box::pin(over), stop)
+            .hold(cluster, stream, begins, Box::pin(over), stop)
             .await
     }
 

@@ -6,7 +6,7 @@ use super::router::Router;
 use super::sending::kept;
 use crate::access::TakenOver;
 use common::http2::KeepAlive;
-use common::tunnel;
+use common::tunnel::Begins;
 use http::{Request, Response};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::{HttpService, service_fn};
@@ -39,19 +39,24 @@ pub enum Protocol {
     /// HTTP/1.1; what is spoken where nothing is said.
     Http1,
     /// A tunnel into a member, [`common::tunnel`].
-    Tunnel,
+    Tunnel(Begins),
 }
 
 impl Protocol {
     /// What clients are offered, the best first.
-    pub const ALL: [Self; 3] = [Self::Http2, Self::Http1, Self::Tunnel];
+    pub const ALL: [Self; 4] = [
+        Self::Http2,
+        Self::Http1,
+        Self::Tunnel(Begins::ALL[0]),
+        Self::Tunnel(Begins::ALL[1]),
+    ];
 
     /// In the handshake.
     pub const fn name(self) -> &'static [u8] {
         match self {
             Self::Http2 => b"h2",
             Self::Http1 => b"http/1.1",
-            Self::Tunnel => tunnel::ALPN,
+            Self::Tunnel(begins) => begins.alpn(),
         }
     }
 
@@ -76,8 +81,8 @@ impl Router {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        if protocol == Protocol::Tunnel {
-            return Box::pin(self.tunnel(stream, connection, stop)).await;
+        if let Protocol::Tunnel(begins) = protocol {
+            return Box::pin(self.tunnel(stream, begins, connection, stop)).await;
         }
         // A connection that was taken over still counts as one, and ends with it.
         let taken_over = TakenOver::default();

@@ -5,6 +5,7 @@ use super::router::Router;
 use crate::apiserver::agents;
 use crate::apiserver::caller::AUTHENTICATED;
 use common::identity::AgentSubject;
+use common::tunnel::Begins;
 use http::HeaderMap;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -16,6 +17,7 @@ impl Router {
     pub(super) async fn tunnel<S>(
         &self,
         stream: S,
+        begins: Begins,
         connection: &Arc<Connection>,
         stop: CancellationToken,
     ) -> Result<(), String>
@@ -43,6 +45,8 @@ impl Router {
         let standing = self.standing_of_agent(connection, &Arc::new(caller), right);
         let over = super::standing::over(standing);
         let cluster = agent.cluster.as_str();
-        self.tunnels().hold(cluster, stream, over, stop).await
+        self.tunnels()
+            .hold(cluster, stream, begins, over, stop)
+            .await
     }
 }

@@ -71,7 +71,7 @@ pub(super) struct World {
     pub(super) crashes: Crashes,
     /// How many requests are under way, by their ways; watches are none.
     under_way: Counts,
-    /// How it is on ways of bytes, such as `m1>hub rh2`.
+    /// How it is on ways of bytes, such as `m1>hub rh2-late`.
     ways: Arc<Mutex<BTreeMap<String, Way>>>,
     /// What members hear there.
     pub(super) heard: Heard,

@@ -378,7 +378,7 @@ async fn left(stage: &Stage, tasks_at_rest: usize) -> Vec<String> {
         ));
     }
     for (way, count) in stage.world.standing() {
-        let is_tunnel = way.ends_with(" rh2");
+        let is_tunnel = way.contains(" rh2");
         if !is_tunnel || count > 1 {
             left.push(format!("leak: {count} connections {way} at rest"));
         }

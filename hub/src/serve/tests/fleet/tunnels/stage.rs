@@ -19,6 +19,7 @@ use common::chance::secret;
 use common::identity::CLUSTER_GROUP_PREFIX;
 use common::labels::UNREGISTER;
 use common::names::PROXY_NAME;
+use common::tunnel::Begins;
 use common::unregister::Mode;
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
@@ -406,8 +407,11 @@ impl Stage {
 
     /// The way of the tunnel of a member's agent, as it is now.
     pub(super) fn tunnel(&self, number: u8) -> super::super::wires::Way {
-        self.world
-            .way(&self.agent_host(number), "hub", Protocol::Tunnel)
+        self.world.way(
+            &self.agent_host(number),
+            "hub",
+            Protocol::Tunnel(Begins::WhenAsked),
+        )
     }
 
     /// The way from there to the member.
