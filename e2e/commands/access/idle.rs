@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use common::tunnel::cause;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::commands::fleet::{Crew, Hub, room_for};
 use crate::commands::up::Foundation;
@@ -21,7 +21,9 @@ const SETTLED: Duration = Duration::from_secs(60);
 /// How long it is looked at.
 const REST: Duration = Duration::from_secs(60);
 /// How many members are asked for something at a time.
-const ASKED_AT_ONCE: usize = 16;
+const ASKED_AT_ONCE: usize = 48;
+/// How long an answer is waited for. The agent has nobody to ask in the member, and says so only after 10 s.
+const ASKED_FOR: Duration = Duration::from_secs(1);
 /// How many register at a time: fewer than strangers of one address may be connected.
 const AT_ONCE: usize = 240;
 
@@ -94,8 +96,10 @@ async fn asked_once(hub: &Hub, clusters: Vec<String>) -> Result<()> {
     let client = &client;
     let asks = clusters.into_iter().map(|cluster| async move {
         let path = format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/proxy/version");
-        let answer = ask(client, "GET", &path, None).await?;
-        ensure!(!answer.body.contains(cause::NO_TUNNEL), "{answer:?}");
+        if let Ok(answer) = timeout(ASKED_FOR, ask(client, "GET", &path, None)).await {
+            let answer = answer?;
+            ensure!(!answer.body.contains(cause::NO_TUNNEL), "{answer:?}");
+        }
         Ok(())
     });
     let asks = stream::iter(asks).buffer_unordered(ASKED_AT_ONCE);
