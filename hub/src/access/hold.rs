@@ -28,7 +28,8 @@ impl Tunnels {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         // The agent's signs of life are read before anybody here sees them, in HTTP/2 by the library itself, so with
-        // nothing going on it is the line that says whether there are any. Who sends something hears of it by pings of the hub's own.
+        // nothing going on it is the line that says whether there are any. Who sends something hears of it by pings of the
+        // hub's own.
         let mut stream = TimeoutStream::new(stream);
         stream.set_read_timeout(Some(tunnel::KEEP_ALIVE.silent()));
         stream.set_write_timeout(Some(tunnel::KEEP_ALIVE.silent()));
