@@ -102,7 +102,11 @@ fuzz_target!(|data: &[u8]| {
     let Some(said) = ask(&rules, operation, &object) else {
         return;
     };
-    assert_eq!(ask(&rules, operation, &object), Some(said.clone()), "it says something else");
+    assert_eq!(
+        ask(&rules, operation, &object),
+        Some(said.clone()),
+        "it says something else"
+    );
     match &said {
         Ok(value) => {
             let length = value.to_string().len();
@@ -116,7 +120,11 @@ fuzz_target!(|data: &[u8]| {
         }
         Err(failed) => {
             let told = failed.to_string();
-            assert!(told.len() <= LONGEST_ERROR, "an error of {} bytes", told.len());
+            assert!(
+                told.len() <= LONGEST_ERROR,
+                "an error of {} bytes",
+                told.len()
+            );
             assert!(!told.contains(char::is_control), "{told:?}");
         }
     }
@@ -129,9 +137,16 @@ fuzz_target!(|data: &[u8]| {
             let _ = machine.run(&function, Vec::new());
         }
         let steps = machine.steps();
-        assert!((0.0..=f64::from(LIMITS.steps)).contains(&steps), "{steps} steps");
+        assert!(
+            (0.0..=f64::from(LIMITS.steps)).contains(&steps),
+            "{steps} steps"
+        );
     }
     let _ = carried::read(script);
     let health = ask(&INNOCENT, Operation::Health, &self::object());
-    assert_eq!(health, Some(Ok(json!("Healthy"))), "it left something behind");
+    assert_eq!(
+        health,
+        Some(Ok(json!("Healthy"))),
+        "it left something behind"
+    );
 });
