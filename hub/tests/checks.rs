@@ -134,17 +134,37 @@ fn chosen(call: &str) -> (Vec<&str>, Vec<&str>) {
     (names, left_out)
 }
 
-/// What a run calls, and of that the two runs of lab tests, on real servers and on built-in ones. Every program is a
-/// script, and nobody is root.
-fn all_steps(args: &[&str]) -> (String, [String; 2]) {
+/// All steps can run: every program is a script, and nobody is root.
+fn whole() -> Checks {
     let one = "case \"$*\" in *'--test e2e'*) echo 'test result: ok. 1 passed; 0 failed' ;; esac";
-    let checks = Checks::new(one)
+    Checks::new(one)
         .program("bin/id", "echo 1000")
         .program("bin/go", ":")
         .program("bin/cargo-deny", ":")
         .program("e2e/planted", ":")
         .program("e2e/sim", "echo \"sim $*\" >>calls")
-        .program("target/debug/examples/lab", "echo \"lab $*\" >>calls");
+        .program("target/debug/examples/lab", "echo \"lab $*\" >>calls")
+}
+
+#[test]
+fn any_step_that_fails_is_a_failure() {
+    for program in [
+        "bin/cargo-deny",
+        "e2e/planted",
+        "e2e/sim",
+        "target/debug/examples/lab",
+    ] {
+        let output = whole().program(program, "exit 3").run(&[], true);
+        let said = said(&output);
+        assert!(!output.status.success(), "{program}: {said}");
+        assert!(said.contains("FAILED: "), "{program}: {said}");
+        assert!(!said.contains("all held"), "{program}: {said}");
+    }
+}
+
+/// What a run calls, and of that the two runs of lab tests, on real servers and on built-in ones.
+fn all_steps(args: &[&str]) -> (String, [String; 2]) {
+    let checks = whole();
     let output = checks.run(args, true);
     assert!(output.status.success(), "{}", said(&output));
     let calls = checks.calls();
