@@ -67,7 +67,8 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn a_name_among_tests_on_built_in_servers_runs_those() {
-    let one = "case \"$*\" in *'--test e2e'*) echo 'test result: ok. 1 passed; 0 failed' ;; esac";
+    let one =
+        "case \"$*\" in *'--test e2e -- '*) echo 'test result: ok. 1 passed; 0 failed' ;; esac";
     for args in [
         ["--builtin", "--filter", "pod"],
         ["--filter", "pod", "--builtin"],
@@ -76,7 +77,7 @@ fn a_name_among_tests_on_built_in_servers_runs_those() {
         let output = checks.run(&args, false);
         let calls = checks.calls();
         assert!(output.status.success(), "{}", said(&output));
-        let run = calls.lines().find(|line| line.contains("--test e2e"));
+        let run = calls.lines().find(|line| line.contains("--test e2e -- "));
         let run = run.expect("the lab tests were run");
         assert!(run.ends_with(" pod"), "{calls}");
         assert!(run.contains("--skip api::"), "{calls}");
@@ -99,8 +100,8 @@ fn a_run_of_no_test_does_not_hold() {
 #[test]
 fn what_holds_only_alone_fails_in_ci_unless_its_cause_is_known() {
     let unsteady = format!(
-        "case \"$*\" in *'--test e2e'*--exact*) echo 'test result: ok. 1 passed; 0 failed' ;;\n\
-         *'--test e2e'*) echo 'test {UNSTEADY} ... FAILED'; exit 1 ;; esac"
+        "case \"$*\" in *'--test e2e -- '*--exact*) echo 'test result: ok. 1 passed; 0 failed' ;;\n\
+         *'--test e2e -- '*) echo 'test {UNSTEADY} ... FAILED'; exit 1 ;; esac"
     );
     let args = ["--builtin", "--filter", "pod"];
     let cases = [
@@ -136,14 +137,15 @@ fn chosen(call: &str) -> (Vec<&str>, Vec<&str>) {
 
 /// All steps can run: every program is a script, and nobody is root.
 fn whole() -> Checks {
-    let one = "case \"$*\" in *'--test e2e'*) echo 'test result: ok. 1 passed; 0 failed' ;; esac";
+    let one =
+        "case \"$*\" in *'--test e2e -- '*) echo 'test result: ok. 1 passed; 0 failed' ;; esac";
     Checks::new(one)
         .program("bin/id", "echo 1000")
         .program("bin/go", ":")
         .program("bin/cargo-deny", ":")
         .program("e2e/planted", ":")
         .program("e2e/sim", "echo \"sim $*\" >>calls")
-        .program("target/debug/examples/lab", "echo \"lab $*\" >>calls")
+        .program("target/simulation/examples/lab", "echo \"lab $*\" >>calls")
 }
 
 #[test]
@@ -152,7 +154,7 @@ fn any_step_that_fails_is_a_failure() {
         "bin/cargo-deny",
         "e2e/planted",
         "e2e/sim",
-        "target/debug/examples/lab",
+        "target/simulation/examples/lab",
     ] {
         let output = whole().program(program, "exit 3").run(&[], true);
         let said = said(&output);

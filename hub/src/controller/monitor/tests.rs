@@ -445,6 +445,19 @@ async fn the_first_lists_may_go_unanswered() {
     assert_eq!(names, ["silent"], "{marks:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_relist_moves_a_deadline_by_what_the_quieter_watch_had_not_heard() {
+    let relists = [35, 51, 46].map(|pause| (pause, Trouble::Relist));
+    let (marks, _) = play(relists.into(), 30).await;
+    assert_eq!(marks.len(), 1, "{marks:?}");
+    // Renewed last at 20 or 30 s; nothing was told of Clusters between one list and the next.
+    let gaps = s(35 + 51 + 46);
+    assert!(
+        (s(20 + 40) + gaps..=s(30 + 40) + gaps + RETRY).contains(&marks[0].at),
+        "{marks:?}"
+    );
+}
+
 /// Plays a history; returns the marks, and how long the hub may count as away at most.
 async fn play(troubles: Vec<(u64, Trouble)>, falls_silent: u64) -> (Vec<world::Mark>, Duration) {
     let world = World::new();
@@ -477,7 +490,8 @@ async fn play(troubles: Vec<(u64, Trouble)>, falls_silent: u64) -> (Vec<world::M
             Trouble::Relist => {
                 world.compact();
                 world.break_watches();
-                away += s(15);
+                // What the quieter watch had not heard since its last bookmark is lost, and a reconnect delay.
+                away += s(60 + 30);
                 None
             }
             Trouble::Restart => {
