@@ -142,6 +142,11 @@ impl Run<'_> {
             } => {
                 let shown = path;
                 let path = encode(&self.substitute(path));
+                let caller: Vec<_> = caller
+                    .iter()
+                    .map(|(n, v)| (n.clone(), self.substitute(v)))
+                    .collect();
+                let caller = caller.as_slice();
                 let server = self.server;
                 let what = format!("{}: {path} to be {until:?}", server.label);
                 let held = wait_for(&what, HOLDS_WITHIN, || {
