@@ -38,7 +38,7 @@ pub struct KubeconfigArgs {
     /// Group of the user; repeat for several
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     group: Vec<String>,
-    /// How long it holds; at least 1s, for nothing takes a kubeconfig back but the end of its certificate
+    /// How long it holds; at least 1s. `towline-hub revoke` takes it back before that
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive)]
     ttl: std::time::Duration,
     /// Address of the hub; default: the one in the administrator's kubeconfig
