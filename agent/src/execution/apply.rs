@@ -139,6 +139,9 @@ impl Applier {
         let reserved = self.member.reserved(&target.gvk, namespace, &target.name);
         let (key, first) = {
             let mut state = self.state.lock();
+            if let Ok(Some(resource)) = &resolved {
+                state.served(&resource.gvk);
+            }
             let key = state.key_of(target, namespace);
             // What no Work reaches is nobody's to want.
             let first = match &reserved {

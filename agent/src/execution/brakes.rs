@@ -21,17 +21,24 @@ pub fn is_guarded(gvk: &Gvk) -> bool {
 pub fn is_foreign(kind: &Gvk, object: &Value) -> bool {
     let meta = &object["metadata"];
     let name = meta["name"].as_str().unwrap_or_default();
-    let managed = meta["labels"][common::labels::MANAGED] == common::labels::MANAGED_VALUE;
-    let owned = meta["ownerReferences"]
-        .as_array()
-        .is_some_and(|owners| !owners.is_empty());
-    if managed || owned || is_incidental(kind) {
+    if is_managed(object) || is_made_by_a_controller(object) || is_incidental(kind) {
         return false;
     }
     !matches!(
         (kind.group.as_str(), kind.kind.as_str(), name),
         ("", "ConfigMap", "kube-root-ca.crt") | ("", "ServiceAccount", "default")
     )
+}
+
+/// Whether an object is marked as a Work's, of whatever hub.
+pub fn is_managed(object: &Value) -> bool {
+    object["metadata"]["labels"][common::labels::MANAGED] == common::labels::MANAGED_VALUE
+}
+
+/// Whether an object was made for another one, and goes with it.
+pub fn is_made_by_a_controller(object: &Value) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.is_some_and(|owners| !owners.is_empty())
 }
 
 /// Whether objects of a kind are nobody's: they follow from others, or are only told.

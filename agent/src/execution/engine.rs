@@ -194,6 +194,7 @@ impl Engine {
             events: events.clone(),
             contact: contact.clone(),
             orphans: orphans.clone(),
+            reporter: reporter.clone(),
             errors: ctx.errors.clone(),
             chance: ctx.chance.clone(),
         });
@@ -376,6 +377,16 @@ mod tests {
         member: 4,
     };
 
+    /// One that knows what the hub says of its Cluster.
+    async fn engine(hub: kube::Client, member: kube::Client) -> Arc<Engine> {
+        let context = context(hub, member).await;
+        let view = crate::context::ClusterView::default();
+        context.cluster_view.send_replace(Some(view));
+        let engine = Engine::new(&context, LIMITS);
+        engine.contact.answered();
+        engine
+    }
+
     fn work(metadata: serde_json::Value) -> WireWork {
         let mut work = json!({"metadata": {"name": "w", "uid": "1", "resourceVersion": "5",
             "generation": 1}, "spec": {"workload": {"manifests": [map("a")]}}});
@@ -414,6 +425,57 @@ mod tests {
         assert_eq!(engine.census().orphans, 0);
     }
 
+    /// Who else wants what is to go may be on the list's next page.
+    #[tokio::test(start_paused = true)]
+    async fn nothing_goes_while_the_list_of_works_is_read() {
+        let after = json!({"metadata": {"name": "w", "uid": "1", "resourceVersion": "6"}});
+        let (hub, _) = scripted(move |_| Some((200, after.clone())));
+        let (member, asked) = scripted(|line| {
+            let gone = line.starts_with("DELETE");
+            let gone = gone.then(|| json!({"kind": "Status"}));
+            Some((200, gone.unwrap_or_else(|| marked("a", "o", "w"))))
+        });
+        let engine = engine(hub, member).await;
+        let held = json!({"finalizers": ["karmada.io/execution-controller"]});
+        let (name, _) = engine.state.lock().upsert(&work(held));
+        engine.state.lock().list_begins();
+        let text = json!({"metadata": {"name": "w", "uid": "1", "resourceVersion": "6", "generation": 2,
+            "finalizers": ["karmada.io/execution-controller"]},
+            "spec": {"workload": {"manifests": []}}});
+        let emptied: WireWork = serde_json::from_value(text.clone()).expect("decodes");
+        engine.state.lock().upsert(&emptied);
+        let deleted = || lines(&asked).iter().any(|line| line.starts_with("DELETE"));
+        let round = engine.reconciler.reconcile(&name).await;
+        assert_eq!(round.expect("worked on"), Requeue::Never);
+        assert!(!deleted(), "what left it");
+        let mut going = text;
+        going["metadata"]["resourceVersion"] = json!("7");
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let going: WireWork = serde_json::from_value(going).expect("decodes");
+        engine.state.lock().upsert(&going);
+        let round = engine.reconciler.reconcile(&name).await;
+        assert_eq!(round.expect("waits"), Requeue::Never);
+        assert!(!deleted(), "what it had");
+        assert_eq!(engine.state.lock().list_ends().held, [name.clone()]);
+        let end = engine.reconciler.reconcile(&name).await;
+        assert_eq!(end.expect("worked on"), Requeue::Never);
+        assert!(deleted());
+    }
+
+    /// What was to be kept would be gone.
+    #[tokio::test(start_paused = true)]
+    async fn nothing_goes_before_it_is_known_whether_the_cluster_leaves() {
+        let (member, asked) = scripted(|_| Some((200, marked("a", "o", "w"))));
+        let engine = Engine::new(&context(scripted(|_| None).0, member).await, LIMITS);
+        engine.contact.answered();
+        let (name, _) = engine.state.lock().upsert(&work(json!({
+            "finalizers": ["karmada.io/execution-controller"],
+            "deletionTimestamp": "2026-01-01T00:00:00Z"})));
+        let waits = engine.reconciler.reconcile(&name).await;
+        assert!(matches!(waits, Ok(Requeue::After(_))));
+        assert_eq!(lines(&asked), [""; 0]);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_work_is_let_go_after_its_objects() {
         let away = Arc::new(AtomicBool::new(true));
@@ -429,8 +491,7 @@ mod tests {
                 .then(|| json!({"kind": "Status"}));
             Some((200, gone.unwrap_or_else(|| marked("a", "o", "w"))))
         });
-        let engine = Engine::new(&context(hub, member).await, LIMITS);
-        engine.contact.answered();
+        let engine = engine(hub, member).await;
         let (name, _) = engine.state.lock().upsert(&work(json!({
             "finalizers": ["karmada.io/execution-controller"],
             "deletionTimestamp": "2026-01-01T00:00:00Z"})));

@@ -230,11 +230,13 @@ impl Pruner {
         if meta.adopted {
             return Ok(Some("it was there before the Work".into()));
         }
+        let ours = foreign::Ours {
+            execution: &self.scope.namespace,
+            state: &self.state,
+        };
         match (resource.gvk.group.as_str(), resource.gvk.kind.as_str()) {
-            ("", "Namespace") => foreign::in_namespace(&self.member, &key.name, &self.state).await,
-            ("apiextensions.k8s.io", _) => {
-                foreign::of_definition(&self.member, uri, &self.state).await
-            }
+            ("", "Namespace") => foreign::in_namespace(&self.member, &key.name, &ours).await,
+            ("apiextensions.k8s.io", _) => foreign::of_definition(&self.member, uri, &ours).await,
             _ => Ok(None),
         }
     }

@@ -80,6 +80,10 @@ impl Reconciler {
             if !record.confirmed && !self.contact.is_alone() {
                 return Ok(None);
             }
+            // The end of the list takes it up again.
+            if record.deleting && state.is_listing() {
+                return Ok(None);
+            }
             let ordered = !record.order.delete.is_empty();
             let finalizer = record.has_finalizer();
             (record.deleting, record.suspended, finalizer, ordered)

@@ -54,6 +54,8 @@ pub struct Missing {
     pub deleting: Vec<Arc<str>>,
     /// Works that wanted an object of one that vanished, too.
     pub others: Vec<Arc<str>>,
+    /// Works that are there, and of which something is to go: that waited for the end of the list.
+    pub held: Vec<Arc<str>>,
 }
 
 /// What news of a Work ask for.
@@ -61,6 +63,8 @@ pub struct Missing {
 pub enum News {
     /// Nothing to do: an echo of what we wrote.
     Nothing,
+    /// Its status is not the one that was known: somebody else wrote it, or a restored hub has an older one.
+    Restated,
     /// Work on it.
     Changed,
     /// The same, and the hub went back in time.
@@ -128,7 +132,20 @@ impl State {
         id
     }
 
-    /// The kind of a number, in the version in which it was named first.
+    /// The number of a kind that the member serves in this very version.
+    pub fn served(&mut self, gvk: &Gvk) -> KindId {
+        let id = self.kind(gvk);
+        if let Some(known) = self.kinds.get_mut(usize::from(id))
+            && known.group == gvk.group
+            && known.kind == gvk.kind
+            && known.version != gvk.version
+        {
+            *known = Arc::new(gvk.clone());
+        }
+        id
+    }
+
+    /// The kind of a number, in the version in which the member served it last, or else it was named first.
     pub fn gvk(&self, id: KindId) -> Option<Arc<Gvk>> {
         self.kinds.get(usize::from(id)).cloned()
     }
@@ -185,7 +202,8 @@ impl State {
         let others = wanted.iter().filter(|name| &***name != work);
         let heirs = others.filter_map(|name| {
             let record = self.works.get(name)?;
-            let takes = record.confirmed && !record.deleting && !record.suspended;
+            // Of a Work that the hub has not shown yet nobody knows that it is gone.
+            let takes = !record.deleting && !record.suspended;
             takes.then(|| (name.clone(), record.has_finalizer()))
         });
         // The first, but of those that are held already if there is one.
@@ -228,6 +246,8 @@ impl State {
                     &mut missing.vanished
                 };
                 list.push(name.clone());
+            } else if record.deleting || !record.leaving.is_empty() {
+                missing.held.push(name.clone());
             }
         }
         for name in &missing.vanished {
@@ -243,7 +263,7 @@ impl State {
         }
     }
 
-    /// Whether a list is being read.
+    /// Whether a list is being read: nobody knows yet who else wants what is to go.
     pub fn is_listing(&self) -> bool {
         self.listing.is_some()
     }
@@ -461,6 +481,16 @@ mod tests {
         // Late news of what was already seen.
         assert_eq!(state.upsert(&work("w", "u", 1, 6, "[1]")).1, News::Nothing);
         assert_eq!(state.works["w"].generation, 2);
+    }
+
+    #[test]
+    fn a_kind_is_asked_for_in_a_version_that_is_served() {
+        let mut state = State::default();
+        let gvk = |version: &str| Gvk::new(version, "HorizontalPodAutoscaler").expect("sound");
+        let id = state.kind(&gvk("autoscaling/v2beta2"));
+        assert_eq!(state.served(&gvk("autoscaling/v2")), id);
+        assert_eq!(state.kind(&gvk("autoscaling/v2beta2")), id);
+        assert_eq!(*state.gvk(id).expect("known"), gvk("autoscaling/v2"));
     }
 
     #[test]

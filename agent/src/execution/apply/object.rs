@@ -197,7 +197,7 @@ impl ObjectApplier {
 
     /// Whether drift may be healed now; a manifest that changed is no drift.
     fn may_heal(&self, task: &Task<'_>) -> Result<(), DateTime<Utc>> {
-        if !self.is_drift(task) {
+        if !self.is_drift(task) && !self.has_lost_its_mark(task) {
             return Ok(());
         }
         tracing::info!(object = %task.manifest.target, work = %task.work, "healing drift");
@@ -211,6 +211,13 @@ impl ObjectApplier {
             .lock()
             .live(&task.key)
             .is_some_and(|live| live.hash == Some(task.desired.hash))
+    }
+
+    /// Whether the very manifest that is wanted was applied, and somebody has put another object in its place since.
+    fn has_lost_its_mark(&self, task: &Task<'_>) -> bool {
+        let state = self.state.lock();
+        let live = state.live(&task.key);
+        task.before == Some(&task.manifest.body) && live.is_none_or(|live| live.hash.is_none())
     }
 
     /// What the watches know of the object, if they know it at all.

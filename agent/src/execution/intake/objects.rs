@@ -130,7 +130,7 @@ impl ObjectSource {
         };
         let (key, scripts) = {
             let mut state = self.state.lock();
-            let kind = state.kind(&resource.gvk);
+            let kind = state.served(&resource.gvk);
             let key = state.key(kind, text("namespace"), text("name"));
             if state.live(&key).is_some_and(|live| is_old(live, &meta)) {
                 return Some(key);

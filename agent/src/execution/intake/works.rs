@@ -5,6 +5,7 @@ use crate::execution::contact::Contact;
 use crate::execution::events::{Events, Kind};
 use crate::execution::persist::Persister;
 use crate::execution::prune::orphans::Orphans;
+use crate::execution::report::reporter::Reporter;
 use crate::execution::state::{News, Shared};
 use crate::execution::wire::WireWork;
 use crate::hub::HubHandle;
@@ -30,6 +31,7 @@ pub struct WorkSource {
     pub(crate) events: Arc<Events>,
     pub(crate) contact: Arc<Contact>,
     pub(crate) orphans: Arc<Orphans>,
+    pub(crate) reporter: Arc<Reporter>,
     pub(crate) errors: ErrorReport,
     pub(crate) chance: Chance,
 }
@@ -136,7 +138,13 @@ impl WorkSource {
         for name in &missing.vanished {
             self.persister.touch(name);
         }
-        for name in missing.deleting.into_iter().chain(missing.others) {
+        let held = missing.held.into_iter();
+        for name in missing
+            .deleting
+            .into_iter()
+            .chain(missing.others)
+            .chain(held)
+        {
             self.queue.add(name);
         }
         self.contact.permit_alone();
@@ -154,6 +162,8 @@ impl WorkSource {
         };
         match news {
             News::Nothing => {}
+            // It compares first: the echo of what is being written is nothing to write.
+            News::Restated => self.reporter.report_soon(&name, false),
             News::Changed if first => self.queue.add_with(name.clone(), Priority::Backlog),
             News::Changed => self.queue.add(name.clone()),
             News::Restored => {
@@ -169,7 +179,7 @@ impl WorkSource {
                 self.orphans.look();
             }
         }
-        if news != News::Nothing {
+        if !matches!(news, News::Nothing | News::Restated) {
             if wire.metadata.deletion_timestamp.is_some() {
                 self.persister.touch_deletion(&name);
             } else {
@@ -211,6 +221,7 @@ mod tests {
     use common::client::Problem;
     use common::signal::Sender;
     use common::watch::ObjectKey;
+    use serde_json::json;
     use tokio::time::Instant;
 
     fn source(parts: &Handles) -> WorkSource {
@@ -228,6 +239,7 @@ mod tests {
             events: parts.events.clone(),
             contact: parts.contact.clone(),
             orphans: Arc::new(orphans),
+            reporter: parts.reporter.clone(),
             errors: parts.errors.clone(),
             chance: Chance::seeded(1),
         }
@@ -269,6 +281,45 @@ mod tests {
         source.handle(Event::Applied(wire("new", "2", &[map("b")])));
         assert_eq!(parts.queued(), ["new", "old"]);
         assert!(parts.contact.is_alone());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_to_go_waits_for_the_end_of_the_list() {
+        let parts = Handles::alone().await;
+        let source = source(&parts);
+        source.handle(Event::Init);
+        let mut going = wire("w", "1", &[map("a")]);
+        going.metadata.deletion_timestamp = Some("2030-01-01T00:00:00Z".into());
+        source.handle(Event::Applied(going));
+        assert_eq!(parts.queued(), ["w"]);
+        parts.queue.done(&"w".into());
+        // Whatever was begun with it meanwhile.
+        assert!(parts.state.lock().is_listing());
+        source.handle(Event::InitDone {
+            gap: None,
+            version: "1".to_owned(),
+        });
+        assert!(!parts.state.lock().is_listing());
+        assert_eq!(parts.queued(), ["w"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_somebody_else_wrote_is_looked_at() {
+        let parts = Handles::alone().await;
+        let source = source(&parts);
+        source.handle(Event::Applied(wire("w", "1", &[map("a")])));
+        parts.queued();
+        assert!(parts.reporter.queue.is_idle());
+        let restored = json!({
+            "metadata": {"name": "w", "uid": "1", "resourceVersion": "6", "generation": 1,
+                "finalizers": [common::labels::WORK_FINALIZER]},
+            "spec": {"workload": {"manifests": [map("a")]}},
+            "status": {"conditions": [{"type": "Applied", "status": "False", "reason": "AppliedFailed",
+                "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z"}]}});
+        let restored = serde_json::from_value(restored).expect("decodes");
+        source.handle(Event::Applied(restored));
+        assert!(!parts.reporter.queue.is_idle());
+        assert_eq!(parts.queued(), [""; 0]);
     }
 
     #[tokio::test(start_paused = true)]

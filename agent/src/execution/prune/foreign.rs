@@ -1,10 +1,10 @@
 //! What else a Namespace or a definition holds, before it is deleted.
 
-use crate::execution::brakes::{is_foreign, is_incidental};
+use crate::execution::brakes::{is_foreign, is_incidental, is_made_by_a_controller, is_managed};
 use crate::execution::state::Shared;
 use crate::member::api::Member;
 use common::gvk::Gvk;
-use common::labels::WORK_NAME;
+use common::labels::{WORK_NAME, WORK_NAMESPACE};
 use common::mapper::Resource;
 use common::rest::{Call, Error, JSON, METADATA_LIST};
 use serde_json::Value;
@@ -12,29 +12,36 @@ use serde_json::Value;
 /// Objects of a kind that are looked at; more than that are reason enough to keep what holds them.
 const LOOKED_AT: u32 = 500;
 
-/// What in a namespace is not of a Work, if there is anything.
+/// Whose objects may go with what holds them.
+pub(super) struct Ours<'a> {
+    /// The namespace of our Works on the hub.
+    pub(super) execution: &'a str,
+    pub(super) state: &'a Shared,
+}
+
+/// What in a namespace would not go by its Work, if there is anything.
 pub(super) async fn in_namespace(
     member: &Member,
     name: &str,
-    state: &Shared,
+    ours: &Ours<'_>,
 ) -> Result<Option<String>, Error> {
     for resource in member.all_kinds().await? {
         if !resource.namespaced || is_incidental(&resource.gvk) {
             continue;
         }
         let uri = resource.collection_in(name);
-        if let Some(found) = foreign_in(member, &resource, &uri, state).await? {
+        if let Some(found) = foreign_in(member, &resource, &uri, ours).await? {
             return Ok(Some(found));
         }
     }
     Ok(None)
 }
 
-/// Which custom resource of a definition is not of a Work, if there is any.
+/// Which custom resource of a definition would not go by its Work, if there is any.
 pub(super) async fn of_definition(
     member: &Member,
     uri: &str,
-    state: &Shared,
+    ours: &Ours<'_>,
 ) -> Result<Option<String>, Error> {
     let definition: Value = match member.ask(Call::get(uri, JSON)).await {
         Ok(reply) => reply.json()?,
@@ -60,14 +67,14 @@ pub(super) async fn of_definition(
         plural: text(&spec["names"]["plural"]),
         namespaced: spec["scope"] == "Namespaced",
     };
-    foreign_in(member, &resource, &resource.collection(), state).await
+    foreign_in(member, &resource, &resource.collection(), ours).await
 }
 
 async fn foreign_in(
     member: &Member,
     resource: &Resource,
     uri: &str,
-    state: &Shared,
+    ours: &Ours<'_>,
 ) -> Result<Option<String>, Error> {
     let uri = format!("{uri}?limit={LOOKED_AT}");
     let list: Value = match member.ask(Call::get(&uri, METADATA_LIST)).await {
@@ -90,7 +97,7 @@ async fn foreign_in(
         .as_array()
         .into_iter()
         .flatten()
-        .find(|item| is_foreign(kind, item) || is_preserved(state, item));
+        .find(|item| is_foreign(kind, item) || ours.lacks(kind, item));
     Ok(match foreign {
         Some(item) => {
             let name = item["metadata"]["name"].as_str().unwrap_or_default();
@@ -104,10 +111,25 @@ async fn foreign_in(
     })
 }
 
-/// Whether an object stays when its Work goes, and so may not go with anything else.
-fn is_preserved(state: &Shared, object: &Value) -> bool {
-    let work = object["metadata"]["annotations"][WORK_NAME].as_str();
-    let state = state.lock();
-    let record = work.and_then(|name| state.works.get(name));
-    record.is_some_and(|record| record.preserve)
+impl Ours<'_> {
+    /// Whether an object that is marked as a Work's stays when its Work goes, or has none here: an orphan, or another
+    /// hub's. What is on its way out already is not held back by that.
+    fn lacks(&self, kind: &Gvk, object: &Value) -> bool {
+        let meta = &object["metadata"];
+        if !is_managed(object)
+            || is_incidental(kind)
+            || is_made_by_a_controller(object)
+            || meta["deletionTimestamp"].is_string()
+        {
+            return false;
+        }
+        let annotations = &meta["annotations"];
+        if annotations[WORK_NAMESPACE] != self.execution {
+            return true;
+        }
+        let state = self.state.lock();
+        let work = annotations[WORK_NAME].as_str();
+        let record = work.and_then(|name| state.works.get(name));
+        record.is_none_or(|record| record.preserve)
+    }
 }

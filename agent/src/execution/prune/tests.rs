@@ -57,7 +57,11 @@ async fn what_another_work_wants_too_is_handed_over() {
     let (member, asked) = scripted(|_| Some(refusal(500, "Unexpected")));
     let parts = Handles::new(scripted(|_| None).0, member).await;
     let work = parts.knows(&wire("w", "1", &[map("a")]));
-    parts.knows(&wire("heir", "2", &[map("a")]));
+    let heir = parts.knows(&wire("heir", "2", &[map("a")]));
+    // As one is that was stored, where the hub has not answered yet.
+    if let Some(record) = parts.state.lock().works.get_mut(&heir) {
+        record.confirmed = false;
+    }
     let key = key(&parts).await;
     let object = marked("a", "o", "w");
     let gvk = parts.state.lock().gvk(key.kind).expect("known");
@@ -166,6 +170,43 @@ async fn a_namespace_that_holds_what_is_not_ours_is_released_instead() {
         event["message"],
         "Namespace /n is kept: it holds ConfigMap someones"
     );
+}
+
+/// Nobody gave the word to delete an orphan, nor what another hub has there.
+#[tokio::test]
+async fn a_namespace_that_holds_what_no_work_here_stands_for_stays() {
+    for (of, hub, goes) in [
+        ("w", "karmada-es-m1", true),
+        ("unheard-of", "karmada-es-m1", false),
+        ("w", "karmada-es-other", false),
+    ] {
+        let space = json!({"kind": "Namespace", "metadata": {"name": "n", "uid": "o",
+            "resourceVersion": "9", "labels": {"karmada.io/managed": "true"}, "annotations":
+            {"work.karmada.io/namespace": "karmada-es-m1", "work.karmada.io/name": "w"}}});
+        let mut held = marked("a", "a", of);
+        held["metadata"]["annotations"]["work.karmada.io/namespace"] = json!(hub);
+        let (member, asked) = scripted(move |line| match line.split_once(' ') {
+            Some(("GET" | "PATCH" | "DELETE", "/api/v1/namespaces/n")) => {
+                Some((200, space.clone()))
+            }
+            Some(("GET", uri)) if uri.starts_with("/api/v1/namespaces/n/configmaps?") => {
+                Some((200, json!({"metadata": {}, "items": [held.clone()]})))
+            }
+            Some(("GET", uri)) if uri.starts_with("/api/v1/namespaces/n/") => {
+                Some((200, json!({"metadata": {}, "items": []})))
+            }
+            _ => None,
+        });
+        let parts = Handles::new(scripted(|_| None).0, member).await;
+        let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+        let work = parts.knows(&wire("w", "1", std::slice::from_ref(&manifest)));
+        let targets = crate::execution::manifest::targets(&json!([manifest]).to_string());
+        let key = parts.pruner.key_of(&targets[0]).await;
+        let gone = parts.pruner.delete_object(&work, &key, false).await;
+        assert!(gone.is_ok(), "{gone:?}");
+        let deleted = lines(&asked).iter().any(|line| line.starts_with("DELETE"));
+        assert_eq!(deleted, goes, "{of} of {hub}");
+    }
 }
 
 /// What it was never allowed to apply is not there for its sake.

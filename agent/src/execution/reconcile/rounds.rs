@@ -131,8 +131,9 @@ impl Rounds {
                 self.reporter.set_verdicts(&job.name, verdicts);
             }
         }
-        let waiting = self.pruner.prune(&job.name, leaving).await;
-        if waiting {
+        // While the hub's list is read, an heir may be on its next page; the end of the list takes it up again.
+        let is_listing = self.state.lock().is_listing();
+        if !is_listing && self.pruner.prune(&job.name, leaving).await {
             soonest(now + Duration::from_secs(5));
         }
         self.reporter.report(&job.name).await;

@@ -146,13 +146,18 @@ impl WorkRecord {
         self.finalizers = meta.finalizers.iter().map(|f| f.as_str().into()).collect();
     }
 
-    fn take_status(&mut self, wire: &WireWork) {
-        self.conditions = wire
+    /// Takes over the status; returns whether it is another one than was known.
+    fn take_status(&mut self, wire: &WireWork) -> bool {
+        let conditions: Vec<Condition> = wire
             .conditions()
             .iter()
             .filter_map(|c| serde_json::from_value(c.clone()).ok())
             .collect();
-        self.reported = hash_value(&wire.manifest_statuses());
+        let reported = hash_value(&wire.manifest_statuses());
+        let is_other = conditions != self.conditions || reported != self.reported;
+        self.conditions = conditions;
+        self.reported = reported;
+        is_other
     }
 
     fn version(&self) -> u64 {
@@ -180,7 +185,7 @@ impl WorkRecord {
         }
         let regressed = meta.generation < self.generation;
         self.take_metadata(wire);
-        self.take_status(wire);
+        let is_restated = self.take_status(wire);
         self.take_manifests(wire.manifests(), back);
         self.generation = meta.generation;
         self.suspended = wire.suspended();
@@ -194,6 +199,8 @@ impl WorkRecord {
             News::Restored
         } else if changed || confirmed {
             News::Changed
+        } else if is_restated {
+            News::Restated
         } else {
             News::Nothing
         }

@@ -9,6 +9,7 @@ use crate::execution::testing::{
 use common::gvk::Gvk;
 use common::labels::KEPT_FROM;
 use serde_json::json;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const CREATE: &str = "PATCH /api/v1/namespaces/n/configmaps/a?fieldManager=towline&force=false";
 const READ: &str = "GET /api/v1/namespaces/n/configmaps/a";
@@ -28,7 +29,11 @@ fn applier(parts: &Handles) -> ObjectApplier {
 
 /// Applies the ConfigMap `a` for the Work `w`.
 async fn apply(parts: &Handles) -> Outcome {
-    let objects = applier(parts);
+    apply_by(&applier(parts), parts, false).await
+}
+
+/// The same, perhaps once more.
+async fn apply_by(objects: &ObjectApplier, parts: &Handles, again: bool) -> Outcome {
     let work = parts.knows(&wire("w", "1", &[map("a")]));
     let text = map("a").to_string();
     let manifest = read_all(&[&text]).remove(0).expect("sound");
@@ -44,12 +49,51 @@ async fn apply(parts: &Handles) -> Outcome {
         resource: &resource.expect("served"),
         key: parts.state.lock().key_of(&manifest.target, "n"),
         desired: Desired::new(&manifest, named, true, false),
-        before: None,
+        before: again.then_some(&manifest.body),
         scripts: None,
         retry_at: None,
         unconfirmed: None,
     };
     objects.apply(&task).await
+}
+
+/// Whoever replaces the object takes the mark of the manifest away with it.
+#[tokio::test]
+async fn who_puts_another_object_in_its_place_again_and_again_is_left_alone_for_a_while() {
+    let writes = Arc::new(AtomicUsize::new(0));
+    let (member, asked) = scripted(move |line| match line {
+        READ => Some((200, marked("a", "o", "w"))),
+        // It is taken for one that is not there first.
+        _ if writes.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) => {
+            Some(refusal(409, "Conflict"))
+        }
+        _ => Some((200, applied_by("towline"))),
+    });
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let objects = applier(&parts);
+    let first = apply_by(&objects, &parts, false).await;
+    assert!(
+        matches!(first, Outcome::Done),
+        "{first:?} {:?}",
+        lines(&asked)
+    );
+    let mut outcome = Outcome::Done;
+    for _ in 0..50 {
+        let gone = |state: &mut crate::execution::state::State| {
+            let key = state.objects.keys().next().cloned().expect("known");
+            state.set_live(&key, None);
+        };
+        gone(&mut parts.state.lock());
+        outcome = apply_by(&objects, &parts, true).await;
+        if !matches!(outcome, Outcome::Done) {
+            break;
+        }
+    }
+    assert!(
+        matches!(outcome, Outcome::Later(_, Waiting::Fight)),
+        "{outcome:?}"
+    );
+    assert!(lines(&asked).len() < 100);
 }
 
 fn applied_by(manager: &str) -> Value {
