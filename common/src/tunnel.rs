@@ -38,11 +38,16 @@ use std::time::Duration;
 pub const STREAMS: u32 = 256;
 /// Longest headers of one request or answer, in bytes.
 pub const HEADERS_MAX: u32 = 32 * 1024;
-/// Bytes that may be on their way without having been read: of one stream, and of the whole connection. One reader
-/// that takes nothing holds up none of the others.
+/// Bytes that may be on their way to the hub without having been read: of one stream, and of the whole connection. One
+/// reader that takes nothing holds up none of the others. The library takes the connection's for a measure of how many
+/// small frames it keeps, each of which costs far more than it carries.
 pub const STREAM_WINDOW: u32 = 1024 * 1024;
 /// See [`STREAM_WINDOW`].
-pub const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+pub const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
+/// The same on the way to the member, whose agent has less memory.
+pub const MEMBER_STREAM_WINDOW: u32 = 256 * 1024;
+/// See [`MEMBER_STREAM_WINDOW`].
+pub const MEMBER_CONNECTION_WINDOW: u32 = STREAMS * MEMBER_STREAM_WINDOW;
 /// How the agent learns that the hub is there, and the hub, while nothing is under way, by the agent's pings. Shorter
 /// than what relays forget connections after that carry nothing, which is rarely below 50 s (docs/adr/0028).
 pub const KEEP_ALIVE: KeepAlive = KeepAlive {
@@ -55,6 +60,9 @@ pub const KEEP_ALIVE_BUSY: KeepAlive = KeepAlive {
     within: WITHIN,
 };
 const WITHIN: Duration = Duration::from_secs(15);
+/// Requests given up by the hub whose answers it goes on to expect, for as long as a line may be silent: for what comes of
+/// one that it no longer knows, the library ends the tunnel in the end.
+pub const GIVEN_UP: usize = 1024;
 /// Requests given up by the hub that the agent has not cleared away; at the library's 20 a burst of cancelled watches
 /// ends the tunnel.
 pub const CANCELLED: usize = 16 * 1024;

@@ -21,14 +21,17 @@ const USED: Duration = Duration::from_secs(480);
 /// How long what was read of the role holds.
 const READ: Duration = Duration::from_secs(5);
 
+/// How long a failure is told to whoever asks, before it is tried again: those who waited for it ask one after the other.
+const FAILED: Duration = Duration::from_secs(1);
+
 /// Why nobody can be acted as.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Error {
     /// No token.
     #[error(
         "failed to get a token for ServiceAccount {PROXY_NAME:?} (`towline register`, run on the cluster, makes it)"
     )]
-    Token(#[source] Box<kube::Error>),
+    Token(#[source] Arc<kube::Error>),
     /// A token that cannot be sent.
     #[error("the API server gave a token that no header may have")]
     Unusable,
@@ -36,12 +39,12 @@ pub(super) enum Error {
     #[error(
         "failed to get ClusterRole {PROXY_NAME:?}, which lists who may be acted as (`towline register` makes it)"
     )]
-    Role(#[source] Box<kube::Error>),
+    Role(#[source] Arc<kube::Error>),
     /// No role in the namespace of users.
     #[error(
         "failed to get Role \"{USERS_NAMESPACE}/{PROXY_NAME}\", which says which ServiceAccounts may be acted as"
     )]
-    Accounts(#[source] Box<kube::Error>),
+    Accounts(#[source] Arc<kube::Error>),
 }
 
 /// What it takes to act as somebody now.
@@ -65,6 +68,7 @@ pub(super) struct Account {
 struct State {
     token: Option<(HeaderValue, Instant)>,
     listed: Option<(Arc<Listed>, Instant)>,
+    failed: Option<(Error, Instant)>,
 }
 
 impl Account {
@@ -81,6 +85,20 @@ impl Account {
     /// What holds now.
     pub(super) async fn acting(&self) -> Result<Acting, Error> {
         let mut state = self.state.lock().await;
+        if let Some((error, until)) = &state.failed
+            && Instant::now() < *until
+        {
+            return Err(error.clone());
+        }
+        let acting = self.look(&mut state).await;
+        state.failed = acting
+            .as_ref()
+            .err()
+            .map(|error| (error.clone(), Instant::now() + FAILED));
+        acting
+    }
+
+    async fn look(&self, state: &mut State) -> Result<Acting, Error> {
         let now = Instant::now();
         let bearer = match &state.token {
             Some((bearer, until)) if now < *until => bearer.clone(),
@@ -108,11 +126,11 @@ impl Account {
             self.roles.get_opt(PROXY_NAME),
             self.of_users.get_opt(PROXY_NAME)
         );
-        let everywhere = everywhere.map_err(|error| Error::Role(Box::new(error)))?;
+        let everywhere = everywhere.map_err(|error| Error::Role(Arc::new(error)))?;
         let of_accounts = match of_accounts {
             // An installation that knows nothing of it gives no right to read it.
             Err(kube::Error::Api(status)) if status.code == 403 => None,
-            read => read.map_err(|error| Error::Accounts(Box::new(error)))?,
+            read => read.map_err(|error| Error::Accounts(Arc::new(error)))?,
         };
         Ok((
             everywhere.and_then(|role| role.rules).unwrap_or_default(),
@@ -133,7 +151,7 @@ impl Account {
             .accounts
             .create_token_request(PROXY_NAME, &params, &wanted)
             .await
-            .map_err(|error| Error::Token(Box::new(error)))?;
+            .map_err(|error| Error::Token(Arc::new(error)))?;
         let token = made.status.map(|status| status.token).unwrap_or_default();
         let bearer = HeaderValue::from_str(&format!("Bearer {token}"));
         let mut bearer = bearer.map_err(|_| Error::Unusable)?;
@@ -144,5 +162,38 @@ impl Account {
     /// A token that the member no longer takes is not used again.
     pub(super) async fn forget_token(&self) {
         self.state.lock().await.token = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{json, service};
+    use futures::future::join_all;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Each would wait for as long as the first did, after the one before it.
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_what_fails_is_told_with_the_first() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        let member = service(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async {
+                tokio::time::sleep(Duration::from_secs(30)).await;
+                let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                    "code": 503, "reason": "ServiceUnavailable", "message": "away"});
+                json(503, &status)
+            }
+        });
+        let account = Account::new(member, "towline-system");
+        let since = Instant::now();
+        let all = join_all((0..20).map(|_| account.acting())).await;
+        assert!(all.iter().all(Result::is_err));
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        assert_eq!(since.elapsed().as_secs(), 30);
+        tokio::time::sleep(2 * FAILED).await;
+        assert!(account.acting().await.is_err());
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
 }

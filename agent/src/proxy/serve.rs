@@ -53,8 +53,8 @@ where
         .max_concurrent_streams(tunnel::STREAMS)
         .max_header_list_size(tunnel::HEADERS_MAX)
         .max_pending_accept_reset_streams(tunnel::CANCELLED)
-        .initial_stream_window_size(tunnel::STREAM_WINDOW)
-        .initial_connection_window_size(tunnel::CONNECTION_WINDOW);
+        .initial_stream_window_size(tunnel::MEMBER_STREAM_WINDOW)
+        .initial_connection_window_size(tunnel::MEMBER_CONNECTION_WINDOW);
     let ended = http2::serve(builder, tunnel::KEEP_ALIVE, stream, service, retire);
     match ended.await {
         Ok(()) => CLOSED.to_owned(),

@@ -99,6 +99,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Line<S> {
             .timer(TokioTimer::new())
             .initial_stream_window_size(tunnel::STREAM_WINDOW)
             .initial_connection_window_size(tunnel::CONNECTION_WINDOW)
+            .max_concurrent_reset_streams(tunnel::GIVEN_UP)
+            .reset_stream_duration(tunnel::KEEP_ALIVE.silent())
             .max_header_list_size(tunnel::HEADERS_MAX)
             .keep_alive_interval(tunnel::KEEP_ALIVE_BUSY.every)
             .keep_alive_timeout(tunnel::KEEP_ALIVE_BUSY.within)

@@ -30,6 +30,8 @@ const SAID: usize = 200;
 const WARNINGS: usize = 3_700;
 /// Of these, those that say why.
 const WITH_REASON: usize = 1_200;
+/// Bytes of the name of a kind or of its version; no API server has longer ones.
+const NAMED: usize = 512;
 /// Bytes of a warning that names several clusters.
 const NAMES: usize = 240;
 
@@ -39,6 +41,9 @@ pub(super) enum Unfit {
     /// Not the JSON of one.
     #[error("its answer is no list")]
     NoList(#[source] serde_json::Error),
+    /// One that says in too many words what it is: they would be told, and each may be told as six.
+    #[error("the name of its kind has more than {NAMED} bytes")]
+    LongName,
     /// The JSON of something else.
     #[error("its answer is no list, but of kind {0:?}")]
     OtherKind(String),
@@ -113,6 +118,9 @@ impl Part {
     /// Adds a page; the token of the next one, if there is one.
     pub(super) fn add(&mut self, form: Form, page: &[u8]) -> Result<Option<String>, Unfit> {
         let wire: Wire<'_> = serde_json::from_slice(page).map_err(Unfit::NoList)?;
+        if wire.kind.len().max(wire.api_version.len()) > NAMED {
+            return Err(Unfit::LongName);
+        }
         let columns = match form {
             Form::Table => columns(wire.columns)?,
             Form::Objects | Form::Metadata => Vec::new(),

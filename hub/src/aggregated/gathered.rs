@@ -9,6 +9,7 @@ use crate::access::{Asked, EVERY, Failure, Form, Listed, Missing, gather, onward
 use crate::apiserver::error::{ApiError, GroupResource};
 use crate::apiserver::http::negotiate::{Shape, accepted};
 use crate::apiserver::http::respond::{Reply, warn};
+use crate::apiserver::http::sending::kept;
 use crate::apiserver::request::Query;
 use bytes::Bytes;
 use common::errors::chain;
@@ -49,11 +50,11 @@ impl Port {
         let too_many =
             || ApiError::too_many_requests("too many requests, please try again later", 1);
         let [of_user, of_all] = &self.lists;
-        let counted = (
+        let of_user = (
             of_user.enter(&user.name).ok_or_else(too_many)?,
-            of_all.enter("").ok_or_else(too_many)?,
             self.streams.enter(&user.name).ok_or_else(too_many)?,
         );
+        let of_all = of_all.enter("").ok_or_else(too_many)?;
         let until = Instant::now() + WITHIN;
         let ask = |cluster: String, onward: Uri| self.one(head, &user, &listed, cluster, onward);
         let merged = gather(&listed, self.registered.names(), until, ask).await;
@@ -75,8 +76,9 @@ impl Port {
         };
         let mut response = reply.raw(merged.text());
         warn(&mut response, &merged.warnings(may_list));
-        drop(counted);
-        Ok(response)
+        // Whoever takes their answer slowly holds up nobody else, and has no third one meanwhile.
+        drop(of_all);
+        Ok(response.map(|body| kept(body, of_user)))
     }
 
     /// Asks one cluster, as whoever asks for all.

@@ -13,7 +13,7 @@ mod requests;
 pub mod respond;
 pub mod route;
 pub mod router;
-mod sending;
+pub(crate) mod sending;
 pub mod server;
 mod shares;
 mod slis;

@@ -40,6 +40,18 @@ fn objects(part: &Part) -> usize {
     pages.map(|it| it.len()).sum()
 }
 
+/// Each byte of it would be told as six.
+#[test]
+fn a_name_that_never_ends_is_not_told() {
+    let page = json!({"kind": "\u{7f}".repeat(1 << 20), "apiVersion": "v1", "items": []});
+    let page = page.to_string();
+    for form in [Form::Objects, Form::Metadata] {
+        let refused = Part::default().add(form, page.as_bytes());
+        let told = refused.expect_err("too long").to_string();
+        assert_eq!(told, "the name of its kind has more than 512 bytes");
+    }
+}
+
 #[test]
 fn objects_say_where_they_were_found() {
     let mut merged = Merged::new(Form::Objects);

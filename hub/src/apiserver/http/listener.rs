@@ -1,8 +1,12 @@
 //! Where connections come from: a socket, or what a simulation has in its place.
 
+use rustix::net::sockopt::{
+    set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
+};
 use std::future::pending;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
@@ -10,6 +14,11 @@ use tokio::sync::mpsc;
 /// Connections that may wait to be accepted, if the system allows so many (`net.core.somaxconn`): who finds no place asks
 /// again after a second, then after three, and a fleet comes back at once.
 const BACKLOG: u32 = 4096;
+/// How long a connection is silent before the system asks whether the other end is there, how often then, and how many
+/// times until it is given up. Longer than what lies between the signs of a tunnel, which needs no others.
+const SILENT: Duration = Duration::from_secs(60);
+const ASKED_EVERY: Duration = Duration::from_secs(20);
+const ASKED: u32 = 3;
 
 /// Listens on an address.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -40,8 +49,18 @@ impl Listener for TcpListener {
         let (stream, address) = Self::accept(self).await?;
         // One that is gone already is told apart when it is read.
         let _ = stream.set_nodelay(true);
+        let _ = ask_for_signs(&stream);
         Ok((stream, address.ip()))
     }
+}
+
+/// Has the system ask the other end of a silent connection whether it is there. A session to which nobody has anything to
+/// say would outlive a client that was switched off.
+fn ask_for_signs(stream: &TcpStream) -> rustix::io::Result<()> {
+    set_tcp_keepidle(stream, SILENT)?;
+    set_tcp_keepintvl(stream, ASKED_EVERY)?;
+    set_tcp_keepcnt(stream, ASKED)?;
+    set_socket_keepalive(stream, true)
 }
 
 /// Connections that are handed over by somebody in this process, who may hand over no more.

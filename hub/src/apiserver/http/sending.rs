@@ -22,7 +22,7 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 const BYTES_A_SECOND: u64 = 8 * 1024;
 
 /// A body, and what is kept until it has left the server or nobody wants it any more.
-pub(super) fn kept(body: Body, with: impl Send + Sync + 'static) -> Body {
+pub(crate) fn kept(body: Body, with: impl Send + Sync + 'static) -> Body {
     Sending {
         body,
         rest: Bytes::new(),
