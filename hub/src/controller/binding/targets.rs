@@ -2,7 +2,7 @@
 //!
 //! Pure.
 
-use common::api::binding::{ResourceBindingSpec, TargetCluster};
+use common::api::binding::{GracefulEvictionTask, ResourceBindingSpec, TargetCluster};
 use common::api::policy::PurgeMode;
 use common::names::EXECUTION_PREFIX;
 use std::collections::BTreeSet;
@@ -45,9 +45,13 @@ pub fn decide<'a>(
     let kept: BTreeSet<&str> = targets
         .iter()
         .map(|target| target.name.as_str())
-        .chain(evicting(spec, |mode| mode != PurgeMode::Directly))
+        .chain(evicting(spec, |task| !goes_directly(task)))
         .collect();
-    let purged: BTreeSet<&str> = evicting(spec, |mode| mode == PurgeMode::Directly).collect();
+    // For one that is let go nobody waits: its time is over, or what replaces it runs.
+    let purged: BTreeSet<&str> = evicting(spec, |task| {
+        goes_directly(task) && task.suppress_deletion != Some(false)
+    })
+    .collect();
     let mut orphans = Vec::new();
     let mut waits = false;
     for work in existing {
@@ -80,12 +84,16 @@ pub fn targets(spec: &ResourceBindingSpec) -> Vec<&TargetCluster> {
 
 fn evicting(
     spec: &ResourceBindingSpec,
-    is_meant: impl Fn(PurgeMode) -> bool,
+    is_meant: impl Fn(&GracefulEvictionTask) -> bool,
 ) -> impl Iterator<Item = &str> {
     let tasks = spec.graceful_eviction_tasks.iter();
     tasks
-        .filter(move |task| is_meant(task.purge_mode.unwrap_or_default()))
+        .filter(move |task| is_meant(task))
         .map(|task| task.from_cluster.as_str())
+}
+
+fn goes_directly(task: &GracefulEvictionTask) -> bool {
+    task.purge_mode == Some(PurgeMode::Directly)
 }
 
 #[cfg(test)]
@@ -122,9 +130,14 @@ mod tests {
     #[test]
     fn works_stay_where_the_binding_is_or_was() {
         let task = |cluster: &str, mode: Value| json!({"fromCluster": cluster, "purgeMode": mode, "reason": "r", "producer": "p"});
+        let let_go = |cluster: &str| {
+            let mut task = task(cluster, json!("Directly"));
+            task["suppressDeletion"] = json!(false);
+            task
+        };
         // Spec; members with a Work; whose Work goes; whose is rendered; whether that waits.
         type Names = &'static [&'static str];
-        let cases: [(Value, Names, Names, Names, bool); 8] = [
+        let cases: [(Value, Names, Names, Names, bool); 10] = [
             (
                 json!({"clusters": clusters(&["m1", "m2"])}),
                 &[],
@@ -174,6 +187,22 @@ mod tests {
                 &[],
                 &["m2"],
                 false,
+            ),
+            // One that is let go holds up nobody, though it cannot go.
+            (
+                json!({"clusters": clusters(&["m2"]), "gracefulEvictionTasks": [let_go("m1")]}),
+                &["m1", "m2"],
+                &["m1"],
+                &["m2"],
+                false,
+            ),
+            (
+                json!({"clusters": clusters(&["m2"]),
+                    "gracefulEvictionTasks": [let_go("m1"), task("m3", json!("Directly"))]}),
+                &["m1", "m2", "m3"],
+                &["m1", "m3"],
+                &[],
+                true,
             ),
         ];
         for (value, existing, orphans, rendered, waits) in cases {

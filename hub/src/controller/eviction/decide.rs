@@ -135,9 +135,12 @@ fn end_tasks(
                 match fate(now, &task, replacement, options.timeout, welcome) {
                     // The taint is tolerated for a while, and that is over: the scheduler would place it there again.
                     // The task stays as long as the taint; only the copy goes, once somebody is there to take it away.
+                    // It is let go: what replaces it does not wait until it is gone.
                     Fate::Ends if stays.is_over(now) && stays != Stay::No => {
-                        if ready {
+                        if ready || task.purge_mode == Some(PurgeMode::Directly) {
                             task.purge_mode = Some(PurgeMode::Directly);
+                            task.suppress_deletion = Some(false);
+                            task.grace_period_seconds = None;
                         }
                         Fate::Stays(None)
                     }
@@ -160,8 +163,12 @@ fn end_tasks(
                 decision.events.push(notice);
             }
             Fate::Returns => {
-                let text =
-                    format!("Cluster {name} is well again, and nothing else took its place.");
+                let text = match task.reason == APPLICATION_FAILURE {
+                    true => format!("Goes on in cluster {name}: nothing else took its place."),
+                    false => {
+                        format!("Cluster {name} is well again, and nothing else took its place.")
+                    }
+                };
                 let notice = Notice::normal("EvictWorkloadFromClusterCancelled", text);
                 decision.events.push(notice);
                 wanted.spec.clusters.push(TargetCluster {

@@ -1,5 +1,6 @@
 //! When a task of eviction ends, and with it the copy that it keeps. Pure.
 
+use super::unhealthy::APPLICATION_FAILURE;
 use chrono::{DateTime, Utc};
 use common::api::binding::{
     AggregatedStatusItem, GracefulEvictionTask, ResourceBindingSpec, ResourceBindingStatus,
@@ -81,7 +82,9 @@ fn serves(kind: Option<&Gvk>, target: &TargetCluster, item: &AggregatedStatusIte
 /// What becomes of a task. `timeout` is how long it lasts when it does not say; `welcome` whether what it keeps might
 /// stay where it is, were it to be decided now.
 ///
-/// Time alone ends no task before something else runs the workload, and none that is never to end by itself.
+/// Time alone ends no task before something else runs the workload, and none that is never to end by itself. What failed
+/// in every cluster that it may be in goes on there after that time: as long as a task names a cluster nothing is placed
+/// in it, and nothing new is delivered to it.
 pub fn fate(
     now: DateTime<Utc>,
     task: &GracefulEvictionTask,
@@ -115,11 +118,16 @@ pub fn fate(
         return Fate::Stays(None);
     };
     // What goes directly is gone already.
-    let replaced = replacement.somewhere && !replacement.unplaceable;
-    match (now > end, replaced || mode == PurgeMode::Directly) {
-        (true, true) => Fate::Ends,
-        (false, true) => Fate::Stays(Some(end)),
-        (_, false) => Fate::Stays(None),
+    let ends = mode == PurgeMode::Directly || replacement.somewhere && !replacement.unplaceable;
+    let returns = task.reason == APPLICATION_FAILURE
+        && mode == PurgeMode::Gracefully
+        && welcome
+        && replacement.unplaceable;
+    match now > end {
+        _ if !ends && !returns => Fate::Stays(None),
+        false => Fate::Stays(Some(end)),
+        true if returns => Fate::Returns,
+        true => Fate::Ends,
     }
 }
 
@@ -184,7 +192,7 @@ mod tests {
             change(&mut task);
             task
         };
-        let by_another = given(|it| it.reason = "ApplicationFailure".to_owned());
+        let failed = || given(|it| it.reason = APPLICATION_FAILURE.to_owned());
         let stays = |seconds| Fate::Stays(Some(at(seconds)));
         let for_good = Fate::Stays(None);
         let cases = [
@@ -294,13 +302,70 @@ mod tests {
                 true,
                 stays(600),
             ),
+            // Whoever else made a task knows why it leaves.
             (
                 "welcome, by another reason",
-                by_another,
-                1,
+                given(|it| it.reason = "Moved".to_owned()),
+                9999,
                 NOWHERE,
                 true,
                 for_good,
+            ),
+            // Nothing heals a cluster that is well: only time says that no other takes what failed there.
+            (
+                "failed, and waits",
+                failed(),
+                600,
+                NOWHERE,
+                true,
+                stays(600),
+            ),
+            (
+                "failed everywhere",
+                failed(),
+                601,
+                NOWHERE,
+                true,
+                Fate::Returns,
+            ),
+            (
+                "failed, no room for it",
+                failed(),
+                601,
+                PARTLY,
+                true,
+                Fate::Returns,
+            ),
+            (
+                "failed, not welcome",
+                failed(),
+                601,
+                NOWHERE,
+                false,
+                for_good,
+            ),
+            ("failed, replaced", failed(), 601, WAITING, true, Fate::Ends),
+            (
+                "failed, kept",
+                given(|it| {
+                    it.reason = APPLICATION_FAILURE.to_owned();
+                    it.suppress_deletion = Some(true);
+                }),
+                601,
+                NOWHERE,
+                true,
+                for_good,
+            ),
+            (
+                "failed, gone already",
+                given(|it| {
+                    it.reason = APPLICATION_FAILURE.to_owned();
+                    it.purge_mode = Some(PurgeMode::Directly);
+                }),
+                601,
+                NOWHERE,
+                true,
+                Fate::Ends,
             ),
         ];
         for (name, task, seconds, replacement, welcome, want) in cases {

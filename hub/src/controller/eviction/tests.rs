@@ -251,10 +251,47 @@ fn what_was_tolerated_for_a_while_does_not_come_back_as_long_as_the_taint_is_the
         (tasks[0]["purgeMode"].as_str(), &tasks[1]),
         (Some("Directly"), &Value::Null)
     );
+    assert_eq!(tasks[0]["suppressDeletion"], false, "nobody waits for it");
     held.binding = emptied.binding.expect("it changes");
     assert_eq!(with("True", &tainted(), &held).binding, None);
     let ends = with("True", &json!([]), &held);
     assert_eq!(spec_of(&ends).get("gracefulEvictionTasks"), None);
+}
+
+#[test]
+fn what_goes_directly_is_waited_for_until_its_time_is_over() {
+    let mut spec = leaving(&json!([{"name": "m2", "replicas": 4}]));
+    spec["placement"] = json!({"clusterTolerations": [
+        {"key": "x", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}]});
+    spec["gracefulEvictionTasks"][0]["purgeMode"] = json!("Directly");
+    // How long it lasts, how ready its cluster is, whether it is let go at ten seconds.
+    let cases = [
+        (600, "Unknown", false),
+        (600, "True", false),
+        (9, "Unknown", true),
+        (9, "True", true),
+    ];
+    for (grace, ready, goes) in cases {
+        spec["gracefulEvictionTasks"][0]["gracePeriodSeconds"] = json!(grace);
+        let held = binding(&spec, &scheduled("True"));
+        let mut clusters = fleet(Word::Go);
+        let around = Around {
+            cluster: Arc::new(cluster("m1", ready, &tainted())),
+            word: Word::Go,
+        };
+        clusters.insert("m1".to_owned(), around);
+        let decision = at_ten(&held, &clusters, true);
+        assert_eq!(decision.binding.is_some(), goes, "{grace} {ready}");
+        let Some(after) = decision.binding else {
+            continue;
+        };
+        let task = &after.spec.graceful_eviction_tasks[0];
+        let found = (task.suppress_deletion, task.grace_period_seconds);
+        assert_eq!(found, (Some(false), None), "{grace} {ready}");
+        let again = Binding::new(after, 4, held.status.clone());
+        let again = at_ten(&again, &clusters, true);
+        assert_eq!(again, Decision::default(), "{grace} {ready}");
+    }
 }
 
 #[test]
@@ -345,6 +382,55 @@ fn what_is_unhealthy_for_too_long_leaves_as_its_policy_says() {
         assert_eq!(spec["clusters"], json!([{"name": "m2", "replicas": 1}]));
         assert_eq!(decision.events[0].reason, "ApplicationFailure");
     }
+}
+
+#[test]
+fn what_failed_in_every_cluster_goes_on_there_when_its_time_is_over() {
+    let fails = |name: &str| json!({"clusterName": name, "health": "Unhealthy"});
+    let mut status = json!({"aggregatedStatus": [fails("m1"), fails("m2")]});
+    let mut spec = placed();
+    spec["propagateDeps"] = json!(true);
+    spec["failover"] = json!({"application": {"decisionConditions": {"tolerationSeconds": 30},
+        "purgeMode": "Gracefully", "gracePeriodSeconds": 60}});
+    let mut clusters = fleet(Word::Go);
+    let well = Around {
+        cluster: Arc::new(cluster("m1", "True", &json!([]))),
+        word: Word::Go,
+    };
+    clusters.insert("m1".to_owned(), well);
+    let look = |held: &Binding, since: i64, seconds: i64| {
+        let since = ["m1", "m2"].map(|it| (it.to_owned(), at(since)));
+        let seen = Seen {
+            held,
+            clusters: &clusters,
+            unhealthy: &Since::from(since),
+            turn: true,
+        };
+        decide(at(seconds), OPTIONS, seen)
+    };
+    let left = look(&binding(&spec, &status), 0, 31);
+    assert_eq!(left.left, ["m1", "m2"]);
+    let left = spec_of(&left);
+    assert_eq!(left.get("clusters"), None);
+    json_patch::merge(&mut status, &scheduled("False"));
+    // No cluster takes it as long as it leaves all of them.
+    let held = binding(&left, &status);
+    let waits = look(&held, 0, 91);
+    assert_eq!(
+        (waits.binding, waits.again),
+        (None, Some(Duration::from_millis(1)))
+    );
+    let back = look(&held, 0, 92);
+    let after = spec_of(&back);
+    assert_eq!(after["clusters"], spec["clusters"]);
+    assert_eq!(after.get("gracefulEvictionTasks"), None);
+    let reasons = back.events.iter().map(|it| &*it.reason);
+    let want = ["EvictWorkloadFromClusterCancelled"; 2];
+    assert_eq!(reasons.collect::<Vec<_>>(), want);
+    // From then on it counts anew.
+    let held = binding(&after, &status);
+    assert_eq!(look(&held, 92, 122).binding, None);
+    assert_eq!(look(&held, 92, 123).left, ["m1", "m2"]);
 }
 
 #[test]
