@@ -101,8 +101,8 @@ pub enum Event<K> {
     Undecodable(Undecodable),
     /// An object is gone, or no longer selected.
     Deleted(ObjectKey),
-    /// The list is complete. What happened in between is lost when there is a gap; the first list has
-    /// none.
+    /// The list is complete. What happened in between is lost when there is a gap; a first list has one only where it
+    /// did not come at once.
     InitDone {
         /// For how long nothing was known.
         gap: Option<Duration>,

@@ -256,7 +256,7 @@ impl Monitor {
                     }
                 }
             }
-            Told::Complete { gap } => {
+            Told::Complete { gap, .. } => {
                 self.listed.0 = true;
                 self.complete(now, gap);
             }
@@ -278,7 +278,7 @@ impl Monitor {
                     (true, None) => self.metrics.undecodable("Lease"),
                 }
             }
-            Told::Complete { gap } => {
+            Told::Complete { gap, .. } => {
                 self.listed.1 = true;
                 self.complete(now, gap);
             }

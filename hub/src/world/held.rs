@@ -111,9 +111,11 @@ impl<R> Change<R> {
 pub enum Told<R> {
     /// An object came, changed or went.
     Changed(Change<R>),
-    /// The view is complete. What happened in between is told, but not when, if there is a gap; the first list
-    /// has none.
+    /// The view is complete. What happened in between is told, but not when, if there is a gap; a first list has one
+    /// only where it did not come at once.
     Complete {
+        /// Whether it was not before.
+        first: bool,
         /// For how long nothing was known.
         gap: Option<Duration>,
     },
@@ -125,7 +127,10 @@ impl<R> Clone for Told<R> {
     fn clone(&self) -> Self {
         match self {
             Self::Changed(change) => Self::Changed(change.clone()),
-            Self::Complete { gap } => Self::Complete { gap: *gap },
+            Self::Complete { first, gap } => Self::Complete {
+                first: *first,
+                gap: *gap,
+            },
             Self::Lost(problem) => Self::Lost(problem.clone()),
         }
     }
@@ -223,13 +228,13 @@ impl<R: Record> Held<R> {
             Event::Deleted(key) => self.left_out(&key),
             Event::InitDone { gap, .. } => {
                 self.listing = false;
-                self.complete = true;
+                let first = !std::mem::replace(&mut self.complete, true);
                 let missing = std::mem::take(&mut self.missing);
                 let gone = missing
                     .into_iter()
                     .filter_map(|name| self.remove(name, true));
                 let mut told: Vec<_> = gone.collect();
-                told.push(Told::Complete { gap });
+                told.push(Told::Complete { first, gap });
                 told
             }
             Event::Disconnected { problem, .. } => vec![Told::Lost(problem)],

@@ -220,7 +220,7 @@ impl Propagation {
     pub fn on_templates_listed(&self, each: impl Fn(ObjectName) + Send + Sync + 'static) {
         let me = self.clone();
         self.templates.listen(move |kind, told| {
-            if let Told::Complete { gap: None } = told {
+            if let Told::Complete { first: true, .. } = told {
                 me.bindings_of_kind(kind).into_iter().for_each(&each);
             }
         });

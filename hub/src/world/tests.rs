@@ -31,7 +31,10 @@ async fn every_change_is_told_with_what_was_before_and_what_went_unseen_too() {
                 let written = if change.is_written() { "" } else { " again" };
                 format!("{} {old}>{new}{written}", change.name)
             }
-            Told::Complete { .. } => "complete".to_owned(),
+            Told::Complete { first, .. } => {
+                let again = if *first { "" } else { " again" };
+                format!("complete{again}")
+            }
             Told::Lost(_) => "lost".to_owned(),
         };
         told.lock()
@@ -53,7 +56,7 @@ async fn every_change_is_told_with_what_was_before_and_what_went_unseen_too() {
             "karmada-es-m1/a 3>3 again",
             "karmada-es-m1/c ->4",
             "karmada-es-m1/b 2>-",
-            "complete",
+            "complete again",
         ]
     );
     assert_eq!(world.works.len(), 2);

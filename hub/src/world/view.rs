@@ -216,13 +216,16 @@ impl<R: Record> View<R> {
     /// Takes a list in that has these objects and no other.
     #[cfg(test)]
     pub(crate) async fn listed(&self, objects: &[serde_json::Value]) {
+        self.listed_after(None, objects).await;
+    }
+
+    /// The same after nothing was known for so long.
+    #[cfg(test)]
+    pub(crate) async fn listed_after(&self, gap: Option<Duration>, objects: &[serde_json::Value]) {
         self.take(Event::Init).await;
         self.sent(objects).await;
-        self.take(Event::InitDone {
-            gap: None,
-            version: "1".to_owned(),
-        })
-        .await;
+        let version = "1".to_owned();
+        self.take(Event::InitDone { gap, version }).await;
     }
 
     async fn tell(&self, told: Told<R>) {

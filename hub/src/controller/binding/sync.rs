@@ -33,7 +33,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
-use wake::{Kind, binding_changed, kind_of};
+use wake::{Kind, binding_changed, clusters_of, kind_of};
 
 /// The binding controller.
 pub struct Sync {
@@ -47,6 +47,8 @@ pub struct Sync {
     required: Index<ObjectName>,
     /// Bindings by the kind of their templates.
     kinds: Index<Kind>,
+    /// Bindings by the clusters that get their templates.
+    placed: Index<Arc<str>>,
     /// Overrides of namespaces, by these.
     overrides_in: Index<Arc<str>>,
     /// What is being written into which Work: to hear of that is no news.
@@ -67,9 +69,10 @@ impl Sync {
         world: &World,
     ) -> Controller<Arc<Self>> {
         let views = &world.propagation;
-        let kinds = Index::default();
+        let (kinds, placed) = (Index::default(), Index::default());
         for view in [&views.bindings, &views.cluster_bindings] {
             view.index_too(&kinds, |_, held| vec![kind_of(&held.binding.spec)]);
+            view.index_too(&placed, |_, held| clusters_of(&held.binding.spec));
         }
         let sync = Arc::new(Self {
             client,
@@ -80,6 +83,7 @@ impl Sync {
             clock,
             required: views.bindings.index(|_, held| required_by(&held.binding)),
             kinds,
+            placed,
             overrides_in: views
                 .overrides
                 .index(|name, _| vec![Arc::clone(&name.namespace)]),

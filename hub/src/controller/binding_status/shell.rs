@@ -273,7 +273,13 @@ impl Answers {
         let uri = format!("{}/status", resource.object(namespace, &of.name));
         let call = Call::patch(&uri, MERGE_PATCH, patch).metadata_only();
         match call.send(&self.client).await {
-            Ok(_) => Ok(()),
+            Ok(reply) => {
+                // What is written next is what differs from the view: one without this takes what was for what is.
+                self.bindings
+                    .await_template(&gvk.group_kind(), &reply)
+                    .await;
+                Ok(())
+            }
             // It is gone, or has no status of its own.
             Err(error) if error.code() == Some(404) => Ok(()),
             Err(error) => Err(Error::request(
@@ -289,6 +295,12 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::notices::Notices;
+    use crate::world::testing::{at_once, unreachable};
+    use common::time::SystemClock;
+    use serde_json::json;
+    use std::pin::pin;
+    use tokio::time::timeout;
 
     #[test]
     fn changes_that_keep_coming_wait_ever_longer() {
@@ -302,5 +314,37 @@ mod tests {
         }
         let later = Pace::next(Some(pace), begun + Duration::from_secs(2));
         assert_eq!(later.waits, Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_was_written_is_seen_before_the_next_is_made() {
+        let template = |version: &str, ready: u32| {
+            json!({"metadata": {"namespace": "n", "name": "web", "uid": "u", "resourceVersion": version},
+                "status": {"readyReplicas": ready}})
+        };
+        let (world, written) = (unreachable(), template("8", 2));
+        let gvk = Gvk::new("apps/v1", "Deployment").expect("a kind");
+        let view = world.propagation.templates.told_of(&gvk);
+        view.listed(&[template("7", 1)]).await;
+        let client = at_once(written.to_string());
+        let answers = Answers {
+            bindings: Bindings::new(client.clone(), world.clone(), Notices::default()),
+            client,
+            placing: Placing::watching(&world),
+            world,
+            clock: Arc::new(SystemClock),
+            stirred: Mutex::default(),
+            paces: Mutex::default(),
+            placed: Mutex::default(),
+        };
+        let held = view.get(&ObjectName::new(Some("n"), "web"));
+        let held = held.and_then(|it| it.record).expect("held");
+        let patch = json!({"status": written["status"]});
+        let mut write = pin!(answers.write_template(&held, &patch));
+        let early = timeout(Duration::from_secs(1), write.as_mut()).await;
+        assert!(early.is_err(), "the view does not have it yet");
+        view.sent(&[written]).await;
+        let done = timeout(Duration::from_secs(1), write).await;
+        done.expect("it has it now").expect("written");
     }
 }

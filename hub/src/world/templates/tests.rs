@@ -1,9 +1,8 @@
 //! Which kinds are watched, and in which version.
 
 use super::super::World;
-use super::super::testing::{nobody, unreachable};
+use super::super::testing::unreachable;
 use super::*;
-use common::watch::WatchConfig;
 use futures::FutureExt as _;
 use kube::client::Body;
 use serde_json::json;
@@ -136,22 +135,51 @@ async fn a_kind_of_which_no_version_is_served_has_no_templates() {
     assert!(templates.is_synced(&wanted[0].group_kind()));
 }
 
-/// A kind that is watched, by a watch that a test speaks for.
-fn begin(templates: &Templates, gvk: &Gvk) -> View<Template> {
-    let resource = Arc::new(Resource {
-        gvk: gvk.clone(),
-        plural: "things".into(),
-        namespaced: true,
-    });
-    let config = WatchConfig::new(&templates.0.chance);
-    let view = View::of_kind(nobody(), "templates", &resource, config);
-    let kind = Kind {
-        resource,
-        view: view.clone(),
-        task: tokio::spawn(std::future::ready(())).abort_handle(),
-    };
-    templates.kinds().insert(gvk.group_kind(), kind);
-    view
+impl Templates {
+    /// A kind that is watched, by a watch that a test speaks for.
+    pub(crate) fn told_of(&self, gvk: &Gvk) -> View<Template> {
+        let resource = Arc::new(Resource {
+            gvk: gvk.clone(),
+            plural: "things".into(),
+            namespaced: true,
+        });
+        let (kind, chance) = (gvk.group_kind(), &self.0.chance);
+        // They end with this, before the first of them asks anybody.
+        let mut tasks = JoinSet::new();
+        self.watch(
+            kind.clone(),
+            resource,
+            &mut tasks,
+            &Metrics::unread(),
+            chance,
+        );
+        self.view(&kind).expect("watched")
+    }
+}
+
+#[tokio::test]
+async fn the_first_list_of_a_kind_wakes_its_bindings_also_where_it_comes_late() {
+    let late = Some(Duration::from_secs(60));
+    for gap in [None, late] {
+        let views = unreachable().propagation;
+        let woken = Arc::new(Mutex::new(Vec::new()));
+        let to = Arc::clone(&woken);
+        views.on_templates_listed(move |binding| lock(&to).push(binding.to_string()));
+        let binding = |name: &str, kind: &str| {
+            json!({"metadata": {"namespace": "n", "name": name, "resourceVersion": "1"}, "spec": {
+                "resource": {"apiVersion": "x.org/v1", "kind": kind, "namespace": "n", "name": name}}})
+        };
+        let bindings = [binding("a", "Thing"), binding("b", "Other")];
+        views.bindings.listed(&bindings).await;
+        let view = views.templates.told_of(&gvk("x.org/v1"));
+        view.listed_after(gap, &[]).await;
+        assert_eq!(*lock(&woken), ["n/a"], "{gap:?}");
+        // What was lost on the way is told by itself.
+        for gap in [late, None] {
+            view.listed_after(gap, &[]).await;
+        }
+        assert_eq!(*lock(&woken), ["n/a"], "{gap:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +209,7 @@ async fn templates_are_known_when_each_kind_that_is_served_was_listed() {
     templates.want(&BTreeSet::new(), &wanted.clone().into());
     let mut synced = Box::pin(templates.synced());
     assert_eq!(synced.as_mut().now_or_never(), None, "nobody looked");
-    let view = begin(&templates, &wanted[0]);
+    let view = templates.told_of(&wanted[0]);
     templates.unserved().insert(wanted[1].group_kind());
     templates.0.begun.send_modify(|count| *count += 1);
     assert_eq!(synced.as_mut().now_or_never(), None, "nothing was listed");

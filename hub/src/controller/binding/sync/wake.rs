@@ -10,6 +10,7 @@ use common::api::binding::ResourceBindingSpec;
 use common::api::override_policy::OverrideSpec;
 use common::api::policy::ResourceSelector;
 use common::queue::{Priority, Queue};
+use std::sync::Arc;
 
 /// The apiVersion and kind of a template.
 pub(super) type Kind = (String, String);
@@ -20,6 +21,12 @@ pub(super) fn kind_of(spec: &ResourceBindingSpec) -> Kind {
         spec.resource.api_version.clone(),
         spec.resource.kind.clone(),
     )
+}
+
+/// Under which clusters a binding is found: all that get its template.
+pub(super) fn clusters_of(spec: &ResourceBindingSpec) -> Vec<Arc<str>> {
+    let all = targets(spec).into_iter();
+    all.map(|it| Arc::from(it.name.as_str())).collect()
 }
 
 /// What an override is about, as far as it can be looked up; none when that is everything.
@@ -145,17 +152,8 @@ impl Sync {
         if before.is_none() || after.is_none() {
             return;
         }
-        let views = &self.world.propagation;
-        for view in [&views.bindings, &views.cluster_bindings] {
-            view.for_each(|name, held| {
-                let is_there = |it: &world::Binding| {
-                    let all = targets(&it.binding.spec);
-                    all.iter().any(|it| it.name == *change.name.name)
-                };
-                if held.record.as_deref().is_some_and(is_there) {
-                    queue.add_with(name.clone(), Priority::Backlog);
-                }
-            });
+        for binding in self.placed.names(&change.name.name) {
+            queue.add_with(binding, Priority::Backlog);
         }
     }
 
@@ -179,8 +177,19 @@ impl Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::testing::unreachable;
+    use crate::controller::bindings::Bindings;
+    use crate::controller::detector::Unsettled;
+    use crate::controller::detector::skip::Skips;
+    use crate::controller::namespace::{NamespaceSync, Spaces};
+    use crate::controller::notices::Notices;
+    use crate::world::testing::{nobody, unreachable};
+    use common::time::SystemClock;
+    use futures::FutureExt as _;
     use serde_json::{Value, json};
+    use std::collections::BTreeSet;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
 
     fn binding(version: u32, spec: &Value) -> Value {
         let mut spec = spec.clone();
@@ -193,8 +202,8 @@ mod tests {
     #[tokio::test]
     async fn what_a_person_changed_goes_before_what_only_goes_elsewhere() {
         let world = unreachable();
-        let said = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-        let told = std::sync::Arc::clone(&said);
+        let said = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let told = Arc::clone(&said);
         world.propagation.bindings.listen(move |it| {
             if let world::Told::Changed(change) = it {
                 lock(&told).push(urgency(change));
@@ -207,6 +216,76 @@ mod tests {
         views.sent(&[binding(2, &moved), binding(3, &scaled)]).await;
         let wanted = [Priority::Backlog, Priority::Normal, Priority::Urgent];
         assert_eq!(*lock(&said), wanted);
+    }
+
+    /// How long a thread is waited for that may wait for ever.
+    const LOOKS: Duration = Duration::from_secs(5);
+
+    #[tokio::test]
+    async fn a_cluster_wakes_what_is_in_it_and_looks_at_no_other_binding() {
+        let world = unreachable();
+        let bindings = Bindings::new(nobody(), world.clone(), Notices::default());
+        let spaces = Spaces::watching(Skips::default(), NamespaceSync::Needed, &world);
+        let sync = Sync::watching(
+            nobody(),
+            bindings,
+            (Unsettled::default(), spaces),
+            Arc::new(SystemClock),
+            &world,
+        );
+        let queue = sync.queue();
+        let of = |name: &str, spec: &Value| {
+            let mut binding = binding(1, spec);
+            binding["metadata"]["name"] = json!(name);
+            binding
+        };
+        let on = |cluster: &str| json!({"clusters": [{"name": cluster}]});
+        let along = json!([{"namespace": "n", "name": "on-1", "clusters": [{"name": "m1"}]}]);
+        let task = json!([{"fromCluster": "m1", "reason": "r", "producer": "p"}]);
+        let all = [
+            of("along", &json!({"requiredBy": along})),
+            of("comes", &on("m2")),
+            of("goes", &on("m1")),
+            of("leaves", &json!({"gracefulEvictionTasks": task})),
+            of("on-1", &on("m1")),
+            of("on-2", &on("m2")),
+        ];
+        let cluster = |version: u32| {
+            json!({"metadata": {"name": "m1", "resourceVersion": version.to_string(),
+                "labels": {"tier": version.to_string()}}, "spec": {"syncMode": "Pull"}})
+        };
+        world.clusters.listed(&[cluster(1)]).await;
+        let views = &world.propagation;
+        views.bindings.listed(&all).await;
+        let whole = json!({"metadata": {"name": "whole", "resourceVersion": "1"}, "spec": {
+            "resource": {"apiVersion": "v1", "kind": "Namespace", "name": "n"}, "clusters": [{"name": "m1"}]}});
+        views.cluster_bindings.listed(&[whole]).await;
+        let moved = [of("comes", &on("m1")), of("goes", &on("m2"))];
+        views.bindings.sent(&moved).await;
+        while let Some(name) = queue.try_next() {
+            queue.done(&name);
+        }
+        // Somebody looks at bindings: who has to do so too waits for that.
+        let (clusters, mut changed) = (world.clusters.clone(), None);
+        views.bindings.for_each(|_, _| {
+            if changed.is_none() {
+                let (clusters, after) = (clusters.clone(), [cluster(2)]);
+                let (says, hears) = mpsc::channel();
+                thread::spawn(move || says.send(clusters.sent(&after).now_or_never()));
+                changed = Some(hears.recv_timeout(LOOKS));
+            }
+        });
+        assert_eq!(
+            changed,
+            Some(Ok(Some(()))),
+            "it waits for a look at all bindings"
+        );
+        let taken = std::iter::from_fn(|| queue.try_next());
+        let woken: BTreeSet<String> = taken.map(|it| it.to_string()).collect();
+        assert!(
+            woken.iter().eq(["n/along", "n/comes", "n/on-1", "whole"]),
+            "{woken:?}"
+        );
     }
 
     #[tokio::test]
