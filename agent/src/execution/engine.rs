@@ -456,7 +456,10 @@ mod tests {
         let round = engine.reconciler.reconcile(&name).await;
         assert_eq!(round.expect("waits"), Requeue::Never);
         assert!(!deleted(), "what it had");
-        assert_eq!(engine.state.lock().list_ends().held, [name.clone()]);
+        assert_eq!(
+            engine.state.lock().list_ends().held,
+            std::slice::from_ref(&name)
+        );
         let end = engine.reconciler.reconcile(&name).await;
         assert_eq!(end.expect("worked on"), Requeue::Never);
         assert!(deleted());
