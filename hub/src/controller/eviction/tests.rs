@@ -424,7 +424,7 @@ fn what_failed_in_every_cluster_goes_on_there_when_its_time_is_over() {
     let after = spec_of(&back);
     assert_eq!(after["clusters"], spec["clusters"]);
     assert_eq!(after.get("gracefulEvictionTasks"), None);
-    let reasons = back.events.iter().map(|it| &*it.reason);
+    let reasons = back.events.iter().map(|it| it.reason);
     let want = ["EvictWorkloadFromClusterCancelled"; 2];
     assert_eq!(reasons.collect::<Vec<_>>(), want);
     // From then on it counts anew.
