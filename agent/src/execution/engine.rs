@@ -377,16 +377,6 @@ mod tests {
         member: 4,
     };
 
-    /// One that knows what the hub says of its Cluster.
-    async fn engine(hub: kube::Client, member: kube::Client) -> Arc<Engine> {
-        let context = context(hub, member).await;
-        let view = crate::context::ClusterView::default();
-        context.cluster_view.send_replace(Some(view));
-        let engine = Engine::new(&context, LIMITS);
-        engine.contact.answered();
-        engine
-    }
-
     fn work(metadata: serde_json::Value) -> WireWork {
         let mut work = json!({"metadata": {"name": "w", "uid": "1", "resourceVersion": "5",
             "generation": 1}, "spec": {"workload": {"manifests": [map("a")]}}});
@@ -435,7 +425,8 @@ mod tests {
             let gone = gone.then(|| json!({"kind": "Status"}));
             Some((200, gone.unwrap_or_else(|| marked("a", "o", "w"))))
         });
-        let engine = engine(hub, member).await;
+        let engine = Engine::new(&context(hub, member).await, LIMITS);
+        engine.contact.answered();
         let held = json!({"finalizers": ["karmada.io/execution-controller"]});
         let (name, _) = engine.state.lock().upsert(&work(held));
         engine.state.lock().list_begins();
@@ -465,20 +456,6 @@ mod tests {
         assert!(deleted());
     }
 
-    /// What was to be kept would be gone.
-    #[tokio::test(start_paused = true)]
-    async fn nothing_goes_before_it_is_known_whether_the_cluster_leaves() {
-        let (member, asked) = scripted(|_| Some((200, marked("a", "o", "w"))));
-        let engine = Engine::new(&context(scripted(|_| None).0, member).await, LIMITS);
-        engine.contact.answered();
-        let (name, _) = engine.state.lock().upsert(&work(json!({
-            "finalizers": ["karmada.io/execution-controller"],
-            "deletionTimestamp": "2026-01-01T00:00:00Z"})));
-        let waits = engine.reconciler.reconcile(&name).await;
-        assert!(matches!(waits, Ok(Requeue::After(_))));
-        assert_eq!(lines(&asked), [""; 0]);
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_work_is_let_go_after_its_objects() {
         let away = Arc::new(AtomicBool::new(true));
@@ -494,7 +471,8 @@ mod tests {
                 .then(|| json!({"kind": "Status"}));
             Some((200, gone.unwrap_or_else(|| marked("a", "o", "w"))))
         });
-        let engine = engine(hub, member).await;
+        let engine = Engine::new(&context(hub, member).await, LIMITS);
+        engine.contact.answered();
         let (name, _) = engine.state.lock().upsert(&work(json!({
             "finalizers": ["karmada.io/execution-controller"],
             "deletionTimestamp": "2026-01-01T00:00:00Z"})));

@@ -60,10 +60,6 @@ impl Deletion {
             let Some(record) = state.works.get(name) else {
                 return Ok(None);
             };
-            // After a start the hub may tell of its Works before it tells of our Cluster.
-            if record.confirmed && self.view.borrow().is_none() {
-                return Ok(Some(LOOK));
-            }
             let preserve = record.preserve || self.keeps_workloads();
             let first = record.deleting_since.is_none();
             (preserve, record.foreground, record.has_finalizer(), first)
