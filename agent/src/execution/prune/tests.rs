@@ -3,7 +3,7 @@
 use super::*;
 use crate::execution::interpret::Shown;
 use crate::execution::state::LiveRecord;
-use crate::execution::testing::{Handles, lines, map, marked, refusal, scripted, wire};
+use crate::execution::testing::{Asked, Handles, lines, map, marked, refusal, scripted, wire};
 
 const OBJECT: &str = "/api/v1/namespaces/n/configmaps/a";
 
@@ -172,6 +172,29 @@ async fn a_namespace_that_holds_what_is_not_ours_is_released_instead() {
     );
 }
 
+/// A Namespace that the Work `w` has applied, with a ConfigMap in it.
+async fn namespace_with(held: Value) -> (Handles, Asked, Arc<str>, Arc<ObjectKey>) {
+    let space = json!({"kind": "Namespace", "metadata": {"name": "n", "uid": "o",
+        "resourceVersion": "9", "labels": {"karmada.io/managed": "true"}, "annotations":
+        {"work.karmada.io/namespace": "karmada-es-m1", "work.karmada.io/name": "w"}}});
+    let (member, asked) = scripted(move |line| match line.split_once(' ') {
+        Some(("GET" | "PATCH" | "DELETE", "/api/v1/namespaces/n")) => Some((200, space.clone())),
+        Some(("GET", uri)) if uri.starts_with("/api/v1/namespaces/n/configmaps?") => {
+            Some((200, json!({"metadata": {}, "items": [held.clone()]})))
+        }
+        Some(("GET", uri)) if uri.starts_with("/api/v1/namespaces/n/") => {
+            Some((200, json!({"metadata": {}, "items": []})))
+        }
+        _ => None,
+    });
+    let parts = Handles::new(scripted(|_| None).0, member).await;
+    let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    let work = parts.knows(&wire("w", "1", std::slice::from_ref(&manifest)));
+    let targets = crate::execution::manifest::targets(&json!([manifest]).to_string());
+    let key = parts.pruner.key_of(&targets[0]).await;
+    (parts, asked, work, key)
+}
+
 /// Nobody gave the word to delete an orphan, nor what another hub has there.
 #[tokio::test]
 async fn a_namespace_that_holds_what_no_work_here_stands_for_stays() {
@@ -180,28 +203,9 @@ async fn a_namespace_that_holds_what_no_work_here_stands_for_stays() {
         ("unheard-of", "karmada-es-m1", false),
         ("w", "karmada-es-other", false),
     ] {
-        let space = json!({"kind": "Namespace", "metadata": {"name": "n", "uid": "o",
-            "resourceVersion": "9", "labels": {"karmada.io/managed": "true"}, "annotations":
-            {"work.karmada.io/namespace": "karmada-es-m1", "work.karmada.io/name": "w"}}});
         let mut held = marked("a", "a", of);
         held["metadata"]["annotations"]["work.karmada.io/namespace"] = json!(hub);
-        let (member, asked) = scripted(move |line| match line.split_once(' ') {
-            Some(("GET" | "PATCH" | "DELETE", "/api/v1/namespaces/n")) => {
-                Some((200, space.clone()))
-            }
-            Some(("GET", uri)) if uri.starts_with("/api/v1/namespaces/n/configmaps?") => {
-                Some((200, json!({"metadata": {}, "items": [held.clone()]})))
-            }
-            Some(("GET", uri)) if uri.starts_with("/api/v1/namespaces/n/") => {
-                Some((200, json!({"metadata": {}, "items": []})))
-            }
-            _ => None,
-        });
-        let parts = Handles::new(scripted(|_| None).0, member).await;
-        let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
-        let work = parts.knows(&wire("w", "1", std::slice::from_ref(&manifest)));
-        let targets = crate::execution::manifest::targets(&json!([manifest]).to_string());
-        let key = parts.pruner.key_of(&targets[0]).await;
+        let (parts, asked, work, key) = namespace_with(held).await;
         let gone = parts.pruner.delete_object(&work, &key, false).await;
         assert!(gone.is_ok(), "{gone:?}");
         let deleted = lines(&asked).iter().any(|line| line.starts_with("DELETE"));
@@ -230,26 +234,8 @@ async fn what_may_not_be_read_and_was_never_applied_holds_no_work_back() {
 /// What stays when its Work goes would go with its namespace.
 #[tokio::test]
 async fn a_namespace_that_holds_what_is_preserved_stays() {
-    let space = json!({"kind": "Namespace", "metadata": {"name": "n", "uid": "o",
-        "resourceVersion": "9", "labels": {"karmada.io/managed": "true"}, "annotations":
-        {"work.karmada.io/namespace": "karmada-es-m1", "work.karmada.io/name": "w"}}});
-    let (member, asked) = scripted(move |line| match line.split_once(' ') {
-        Some(("GET" | "PATCH" | "DELETE", "/api/v1/namespaces/n")) => Some((200, space.clone())),
-        Some(("GET", uri)) if uri.starts_with("/api/v1/namespaces/n/configmaps?") => Some((
-            200,
-            json!({"metadata": {}, "items": [marked("a", "a", "other")]}),
-        )),
-        Some(("GET", uri)) if uri.starts_with("/api/v1/namespaces/n/") => {
-            Some((200, json!({"metadata": {}, "items": []})))
-        }
-        _ => None,
-    });
-    let parts = Handles::new(scripted(|_| None).0, member).await;
-    let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
-    let work = parts.knows(&wire("w", "1", std::slice::from_ref(&manifest)));
+    let (parts, asked, work, key) = namespace_with(marked("a", "a", "other")).await;
     let other = parts.knows(&wire("other", "2", &[map("a")]));
-    let targets = crate::execution::manifest::targets(&json!([manifest]).to_string());
-    let key = parts.pruner.key_of(&targets[0]).await;
     for preserve in [true, false] {
         if let Some(record) = parts.state.lock().works.get_mut(&other) {
             record.preserve = preserve;

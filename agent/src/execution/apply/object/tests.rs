@@ -79,11 +79,11 @@ async fn who_puts_another_object_in_its_place_again_and_again_is_left_alone_for_
     );
     let mut outcome = Outcome::Done;
     for _ in 0..50 {
-        let gone = |state: &mut crate::execution::state::State| {
+        {
+            let mut state = parts.state.lock();
             let key = state.objects.keys().next().cloned().expect("known");
             state.set_live(&key, None);
-        };
-        gone(&mut parts.state.lock());
+        }
         outcome = apply_by(&objects, &parts, true).await;
         if !matches!(outcome, Outcome::Done) {
             break;
