@@ -9,19 +9,18 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::registry::Registry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Connections served at once; more wait.
+/// Connections served at once; the oldest one makes room for another.
 const CONNECTIONS: usize = 16;
 /// How long a client may take to send its request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -215,26 +214,21 @@ async fn accept(
     let Some(listener) = listener else {
         return;
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
+    let mut open = Open::default();
     loop {
-        let accepted = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
-        };
-        let (place, stream) = tokio::select! {
+        let stream = tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            accepted = accepted => accepted,
+            accepted = listener.accept() => accepted,
         };
         while connections.try_join_next().is_some() {}
         match stream {
             Ok((stream, _)) => {
-                let (state, stop) = (state.clone(), stop.clone());
-                connections.spawn(async move {
-                    connection(stream, paths, state, stop).await;
-                    drop(place);
-                });
+                let serving = connection(stream, paths, state.clone(), stop.clone());
+                open.add(connections.spawn(serving));
+                // Whoever sent a request is answered before others, in a burst, take the place.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
                 // Out of file descriptors, mostly: not to spin is all that can be done here.
@@ -242,6 +236,25 @@ async fn accept(
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
+    }
+}
+
+/// The connections that are served, the oldest first. Anybody in the cluster may open some and stay silent; that must
+/// not keep the kubelet out, or it restarts a process that is well. It sends its request at once and has its answer
+/// within milliseconds, so that the one that is ended is hardly ever its own.
+#[derive(Default)]
+struct Open(VecDeque<AbortHandle>);
+
+impl Open {
+    /// Adds one, and ends the oldest where there are too many.
+    fn add(&mut self, connection: AbortHandle) {
+        self.0.retain(|it| !it.is_finished());
+        if self.0.len() >= CONNECTIONS
+            && let Some(oldest) = self.0.pop_front()
+        {
+            oldest.abort();
+        }
+        self.0.push_back(connection);
     }
 }
 
@@ -328,82 +341,4 @@ fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-    async fn get(address: SocketAddr, path: &str) -> String {
-        let mut stream = TcpStream::connect(address).await.expect("connects");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.expect("writes");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("reads");
-        answer
-    }
-
-    fn any() -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], 0))
-    }
-
-    #[tokio::test]
-    async fn checks_decide_and_paths_stay_apart() {
-        let state = AdminState::default();
-        let check = state.readiness.add("hub");
-        let stop = CancellationToken::new();
-        let (health, metrics) = (any(), SocketAddr::from(([127, 0, 0, 2], 0)));
-        let serving = serve(health, metrics, state, stop.clone())
-            .await
-            .expect("listens");
-        assert!(
-            get(serving.health.expect("bound"), "/livez")
-                .await
-                .starts_with("HTTP/1.1 200")
-        );
-        let unready = get(serving.health.expect("bound"), "/readyz").await;
-        assert!(unready.starts_with("HTTP/1.1 503") && unready.contains("[-]hub failed: not yet"));
-        check.ok();
-        assert!(
-            get(serving.health.expect("bound"), "/readyz?verbose")
-                .await
-                .contains("[+]hub ok")
-        );
-        check.fail("gone");
-        assert!(
-            get(serving.health.expect("bound"), "/readyz")
-                .await
-                .contains("gone")
-        );
-        assert!(
-            get(serving.health.expect("bound"), "/metrics")
-                .await
-                .starts_with("HTTP/1.1 404")
-        );
-        assert!(
-            get(serving.metrics.expect("bound"), "/metrics")
-                .await
-                .contains("text/plain; version=0.0.4")
-        );
-        stop.cancel();
-        serving.task.await.expect("ends");
-    }
-
-    #[tokio::test]
-    async fn one_address_serves_both() {
-        let stop = CancellationToken::new();
-        let serving = serve(any(), any(), AdminState::default(), stop.clone())
-            .await
-            .expect("listens");
-        assert_eq!(serving.health, serving.metrics);
-        assert!(
-            get(serving.health.expect("bound"), "/metrics")
-                .await
-                .contains("text/plain; version=0.0.4")
-        );
-        assert!(
-            get(serving.health.expect("bound"), "/healthz")
-                .await
-                .contains("200")
-        );
-        stop.cancel();
-    }
-}
+mod tests;

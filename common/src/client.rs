@@ -7,7 +7,8 @@
 //!   too, which neither HTTP/1.1 nor TCP keepalive through a relay can do. A server that speaks only
 //!   HTTP/1.1 is left with deadlines and short idle times.
 //! * A request that misses its deadline takes its pool with it: whatever else waits on the dead
-//!   connection would only wait as long. So does an exchanged client certificate.
+//!   connection would only wait as long. So does an exchanged client certificate, and an answer of 401 where the
+//!   certificate is in a file that may have been renewed.
 
 mod authorization;
 mod connect;
@@ -41,7 +42,7 @@ use http::HeaderValue;
 use kube::client::Body;
 use std::sync::Arc;
 use std::time::Duration;
-use transport::Transport;
+use transport::{Identity, Transport};
 
 /// How often an HTTP/2 connection is pinged, also when nothing else happens on it.
 pub const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -216,6 +217,7 @@ pub fn hub_client(
         Arc::new(move || Ok(tls.clone())),
         env,
     );
+    let identity = identity.map_or(Identity::Fixed, Identity::Swapped);
     let transport = Transport::new(connector, options, authorization, identity);
     let service = tower::ServiceBuilder::new()
         .layer(kube::client::middleware::BaseUriLayer::new(first.uri()))

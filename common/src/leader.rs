@@ -12,7 +12,9 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Api;
 use kube::api::PostParams;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -33,7 +35,8 @@ pub struct Election {
     /// Time between two attempts.
     pub retry_period: Duration,
     /// The leader goes on for ever while the API server cannot be asked, until somebody else's
-    /// renewal shows. For an agent whose other duty, its heartbeat, needs no API of the member.
+    /// renewal shows, or it is told that somebody else leads, by [`Running::give_up`]. For an agent whose other duty, its
+    /// heartbeat, needs no API of the member.
     pub lead_while_unreachable: bool,
 }
 
@@ -189,6 +192,8 @@ pub struct Running {
     pub near: signal::Receiver<bool>,
     /// What the last round showed.
     pub standing: signal::Receiver<Standing>,
+    /// Told that somebody else leads while the Lease cannot be read, it leads no more before it was read again.
+    pub give_up: Arc<Notify>,
     /// Ends after the stop, the Lease released.
     pub task: AbortOnDropHandle<()>,
 }
@@ -198,6 +203,8 @@ pub fn run(election: Election, client: kube::Client, env: Env, stop: Cancellatio
     let (sender, leading) = signal::channel(false);
     let (nearing, near) = signal::channel(false);
     let (told, standing) = signal::channel(Standing::default());
+    let give_up = Arc::<Notify>::default();
+    let gives_up = give_up.clone();
     let task = AbortOnDropHandle::new(tokio::spawn(async move {
         let mut candidate = Candidate {
             api: Api::namespaced(client, &election.namespace),
@@ -221,6 +228,7 @@ pub fn run(election: Election, client: kube::Client, env: Env, stop: Cancellatio
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
+                () = gives_up.notified() => candidate.memory.renewed = None,
                 () = tokio::time::sleep(pause) => {}
             }
             candidate.expire();
@@ -231,6 +239,7 @@ pub fn run(election: Election, client: kube::Client, env: Env, stop: Cancellatio
         leading,
         near,
         standing,
+        give_up,
         task,
     }
 }

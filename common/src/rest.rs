@@ -13,6 +13,11 @@ use std::time::Duration;
 
 /// Longest answer that is read: an object may have 1.5 MiB in etcd and grow in JSON.
 const BODY_LIMIT: usize = 16 * 1024 * 1024;
+/// Shortest and longest time for which a server that asks for it is left alone, in seconds: what asks for an hour is
+/// mostly a page of maintenance in front of it, which says nothing of when it is back; what asks for none would be
+/// asked in a loop.
+const RETRY_AFTER_MIN: u64 = 1;
+const RETRY_AFTER_MAX: u64 = 30;
 /// Asks for an object's metadata and nothing else.
 pub const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 /// Asks for a list of metadata.
@@ -32,7 +37,7 @@ pub enum Error {
         message: String,
         /// The whole `Status`.
         status: Box<Value>,
-        /// When the server wants to be asked again.
+        /// When the server wants to be asked again, within bounds.
         retry_after: Option<Duration>,
     },
     /// No answer.
@@ -67,7 +72,7 @@ impl Error {
         }
     }
 
-    /// How long the server wants to be left alone.
+    /// How long the server wants to be left alone; never more than half a minute.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused { retry_after, .. } => *retry_after,
@@ -191,8 +196,7 @@ impl<'a> Call<'a> {
         let retry_after = response
             .headers()
             .get(header::RETRY_AFTER)
-            .and_then(|value| value.to_str().ok()?.parse().ok())
-            .map(Duration::from_secs);
+            .and_then(|value| asked_delay(value.to_str().ok()?));
         let body = Limited::new(response.into_body(), self.limit)
             .collect()
             .await
@@ -206,6 +210,13 @@ impl<'a> Call<'a> {
         }
         Err(refusal(status, &body, retry_after))
     }
+}
+
+/// The delay of a `Retry-After`; none of a date, which no API server sends.
+fn asked_delay(value: &str) -> Option<Duration> {
+    let seconds: u64 = value.parse().ok()?;
+    let seconds = seconds.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX);
+    Some(Duration::from_secs(seconds))
 }
 
 fn refusal(status: StatusCode, body: &[u8], retry_after: Option<Duration>) -> Error {
@@ -226,5 +237,30 @@ fn refusal(status: StatusCode, body: &[u8], retry_after: Option<Duration>) -> Er
         message,
         status: Box::new(value),
         retry_after,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_left_alone_for_as_long_as_it_asks_but_not_for_longer_than_makes_sense() {
+        for (value, seconds) in [
+            ("9", Some(9)),
+            ("30", Some(30)),
+            ("31", Some(30)),
+            ("86400", Some(30)),
+            ("18446744073709551615", Some(30)),
+            ("0", Some(1)),
+            ("", None),
+            ("-1", None),
+            ("1.5", None),
+            ("x", None),
+            ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+        ] {
+            let expected = seconds.map(Duration::from_secs);
+            assert_eq!(asked_delay(value), expected, "{value}");
+        }
     }
 }

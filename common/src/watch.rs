@@ -69,6 +69,7 @@ where
         backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
         reopening: Backoff::new(RECONNECT_BASE, REOPEN_CAP),
         page_size,
+        page_failures: 0,
         streams,
         queue: VecDeque::new(),
         phase: begin(streams),
@@ -92,11 +93,13 @@ struct Watcher<K> {
     reopening: Backoff,
     /// Objects that are asked for at once: fewer after a page that was too long, and as many as fit.
     page_size: u32,
+    /// How often in a row the page did not come that is asked for.
+    page_failures: u32,
     /// The server sends a list as the beginning of a watch, as far as is known.
     streams: bool,
     queue: VecDeque<Event<K>>,
     phase: Phase,
-    /// Where the watch goes on.
+    /// Where the watch goes on, and the version of the list while it comes by pages.
     version: Option<String>,
     /// When the server was heard last after the first list began.
     heard: Option<Instant>,
@@ -109,8 +112,8 @@ enum Phase {
     Stream,
     /// Ask for the first page, or for the one with this token.
     List(Option<String>),
-    /// Ask whether the server still knows our version, then open.
-    Check,
+    /// Ask whether the server still knows our version, then open, or go on with the list at this token.
+    Check(Option<String>),
     /// Open a watch.
     Open,
     /// Read it.
@@ -146,7 +149,7 @@ impl<K: Decode> Watcher<K> {
             match std::mem::replace(&mut self.phase, anew) {
                 Phase::Stream => self.stream().await,
                 Phase::List(token) => self.list(token).await,
-                Phase::Check => self.check().await,
+                Phase::Check(token) => self.check(token).await,
                 Phase::Open => self.open().await,
                 Phase::Read(reading) => self.read(reading).await,
                 Phase::Wait(delay, then) => {
@@ -198,7 +201,7 @@ impl<K: Decode> Watcher<K> {
         let (answer, timeout) = match self.ask_watch(&version, false).await {
             Ok(answered) => answered,
             Err(problem) if is_gone(&problem) => return self.relist(),
-            Err(problem) => return self.failed(problem, Phase::Check),
+            Err(problem) => return self.failed(problem, Phase::Check(None)),
         };
         let now = Instant::now();
         if let Some(since) = self.outage.take() {
@@ -311,7 +314,7 @@ impl<K: Decode> Watcher<K> {
             self.streams = false;
             self.failed(problem, Phase::List(None));
         } else {
-            self.failed(problem, Phase::Check);
+            self.failed(problem, Phase::Check(None));
         }
     }
 
@@ -320,7 +323,7 @@ impl<K: Decode> Watcher<K> {
         self.phase = if reading.opened.elapsed() < SHORT_LIVED {
             // In that time the server may be restored to before our version.
             let delay = self.reopening.next(&mut self.rng);
-            Phase::Wait(delay, Box::new(Phase::Check))
+            Phase::Wait(delay, Box::new(Phase::Check(None)))
         } else {
             self.backoff.reset();
             self.reopening.reset();

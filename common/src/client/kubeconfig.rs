@@ -6,7 +6,7 @@ pub use file::{KubeconfigError, kubeconfigs, read_kubeconfig};
 
 use super::authorization::Authorization;
 use super::connect::{Connector, TlsSource};
-use super::transport::{ResponseBody, Transport};
+use super::transport::{Identity, ResponseBody, Transport};
 use super::{ClientOptions, Error, HostPort};
 use crate::env::Env;
 use crate::proxy::{InvalidProxy, ProxyChoice};
@@ -163,7 +163,11 @@ async fn client_of(
     let authorization = Authorization::of(user, loaded.cluster.as_ref(), &env.clock);
     let authorization = authorization.map_err(Error::Credentials)?;
     authorization.header().await.map_err(Error::Credentials)?;
-    let transport = Transport::new(connector, options, authorization, None);
+    let identity = match is_in_file(user) {
+        true => Identity::File,
+        false => Identity::Fixed,
+    };
+    let transport = Transport::new(connector, options, authorization, identity);
     tracing::debug!(server = %config.cluster_url, kubeconfig = loaded.shown, "client made");
     let acting = config.extra_headers_layer();
     let service = tower::ServiceBuilder::new()
@@ -246,6 +250,12 @@ fn identity(auth: &AuthInfo) -> Result<Option<CertificateSwap>, tls::Error> {
     Ok(Some(swap))
 }
 
+/// Whether [`identity`] may find another certificate the next time.
+fn is_in_file(auth: &AuthInfo) -> bool {
+    let is_filled = |text: &Option<String>| text.as_ref().is_some_and(|it| !it.is_empty());
+    is_filled(&auth.client_certificate) && !is_filled(&auth.client_certificate_data)
+}
+
 /// The kubeconfig's rule: inline data in base64 comes before a file.
 pub(super) fn pem(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, tls::Error> {
     match (data, file) {
@@ -264,4 +274,28 @@ fn read(path: &Path) -> Result<Vec<u8>, tls::Error> {
         path: path.display().to_string(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_in_a_file_may_be_renewed() {
+        for (user, expected) in [
+            ("{}", false),
+            ("{token: a}", false),
+            ("{client-certificate: a, client-key: b}", true),
+            ("{client-certificate: a, client-key-data: Yg==}", true),
+            ("{client-certificate: '', client-key: b}", false),
+            ("{client-certificate-data: YQ==, client-key: b}", false),
+            (
+                "{client-certificate: a, client-certificate-data: YQ==}",
+                false,
+            ),
+        ] {
+            let auth: AuthInfo = serde_yaml::from_str(user).expect("a user");
+            assert_eq!(is_in_file(&auth), expected, "{user}");
+        }
+    }
 }

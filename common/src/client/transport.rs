@@ -18,6 +18,29 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 use tower::BoxError;
 
+/// How long a server that answers 401 is not connected to again for that.
+const REFUSED_AGAIN: Duration = Duration::from_secs(10);
+
+/// The client certificate: whether another connection would show another one.
+pub(super) enum Identity {
+    /// There is none, or it stays the same.
+    Fixed,
+    /// It is exchanged in this process.
+    Swapped(CertificateSwap),
+    /// It is read from its file for each connection, and somebody else may renew that.
+    File,
+}
+
+impl Identity {
+    /// Moves when it is exchanged, as far as that is known.
+    fn version(&self) -> u64 {
+        match self {
+            Self::Swapped(swap) => swap.version(),
+            Self::Fixed | Self::File => 0,
+        }
+    }
+}
+
 /// A service for kube's client. Clones share the pool.
 #[derive(Clone)]
 pub(crate) struct Transport(Arc<Shared>);
@@ -28,7 +51,7 @@ struct Shared {
     answer_max: Option<usize>,
     user_agent: HeaderValue,
     authorization: Authorization,
-    identity: Option<CertificateSwap>,
+    identity: Identity,
     pool: Mutex<Generation>,
 }
 
@@ -37,6 +60,8 @@ struct Generation {
     pool: Pool,
     number: u64,
     certificate: u64,
+    /// When one was last replaced because the server answered 401.
+    refused: Option<Instant>,
 }
 
 impl Transport {
@@ -44,12 +69,13 @@ impl Transport {
         connector: Connector,
         options: &ClientOptions,
         authorization: Authorization,
-        identity: Option<CertificateSwap>,
+        identity: Identity,
     ) -> Self {
         let pool = Mutex::new(Generation {
             pool: Pool::new(&connector),
             number: 0,
-            certificate: identity.as_ref().map_or(0, CertificateSwap::version),
+            certificate: identity.version(),
+            refused: None,
         });
         Self(Arc::new(Shared {
             connector,
@@ -67,7 +93,7 @@ impl Shared {
     /// The pool to use now; a new one once the certificate was exchanged.
     fn current(&self) -> (Pool, u64) {
         let mut current = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        let certificate = self.identity.as_ref().map_or(0, CertificateSwap::version);
+        let certificate = self.identity.version();
         if current.certificate != certificate {
             current.certificate = certificate;
             current.number += 1;
@@ -85,6 +111,27 @@ impl Shared {
             self.connector.distrust_current();
         }
     }
+
+    /// The server answered 401 to a request in this pool. It knows a connection by the certificate of its handshake for
+    /// as long as it lives, and answers so once that has ended; the next request shows what the file has by then.
+    fn refused(&self, number: u64) {
+        if !matches!(self.identity, Identity::File) {
+            return;
+        }
+        let mut current = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if current.number == number && connects_anew(current.refused, now) {
+            current.refused = Some(now);
+            current.number += 1;
+            current.pool = Pool::new(&self.connector);
+        }
+    }
+}
+
+/// Whether a 401 is a reason for a new connection, when one last was; not for each request to a server that knows
+/// nobody.
+fn connects_anew(last: Option<Instant>, now: Instant) -> bool {
+    last.is_none_or(|last| now.saturating_duration_since(last) >= REFUSED_AGAIN)
 }
 
 /// A watch, or another answer without an end: no deadline for its body.
@@ -133,10 +180,11 @@ impl tower::Service<Request<RequestBody>> for Transport {
                 return Err(timed_out.into());
             };
             let answer = answer?;
-            if let Some(header) = &header
-                && answer.status() == StatusCode::UNAUTHORIZED
-            {
-                shared.authorization.refused(header).await;
+            if answer.status() == StatusCode::UNAUTHORIZED {
+                if let Some(header) = &header {
+                    shared.authorization.refused(header).await;
+                }
+                shared.refused(number);
             }
             Ok(answer.map(|body| ResponseBody {
                 body,
@@ -210,5 +258,20 @@ impl Body for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_knows_nobody_is_not_connected_to_for_each_request() {
+        let last = Instant::now();
+        assert!(connects_anew(None, last));
+        for (since, expected) in [(0, false), (9_999, false), (10_000, true), (60_000, true)] {
+            let now = last + Duration::from_millis(since);
+            assert_eq!(connects_anew(Some(last), now), expected, "{since}");
+        }
     }
 }

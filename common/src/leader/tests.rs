@@ -254,6 +254,23 @@ mod shell {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_leader_that_gives_up_leads_again_once_it_sees_that_nobody_else_does() {
+        let server = Shared::default();
+        let (mut a, _stop_a) = candidate(&server, "a", true);
+        until(&mut a, true).await;
+        server.lock().expect("no panic").cut.insert("a");
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        assert!(*a.leading.borrow());
+        a.give_up.notify_one();
+        // A question that is lost has its deadline of 4 s to run.
+        assert!(until(&mut a, false).await <= Duration::from_secs(5));
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        assert!(!*a.leading.borrow() && !*a.near.borrow());
+        server.lock().expect("no panic").cut.clear();
+        until(&mut a, true).await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_last_leader_goes_on_until_anothers_renewal_shows() {
         let server = Shared::default();
         let (mut a, _stop_a) = candidate(&server, "a", true);

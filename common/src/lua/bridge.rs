@@ -10,6 +10,8 @@ use serde_json::{Map, Number, Value as Json};
 
 /// How deep a value may be nested.
 const DEEPEST: usize = 100;
+/// With how many values of the originals one of the result is compared in [`restore`].
+const CANDIDATES: usize = 64;
 
 /// Why a value of a script is no JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -253,16 +255,9 @@ pub fn restore(result: &mut Json, originals: &[&Json]) {
             }
         }
         Json::Array(items) => {
-            // As in the reference, places in lists are not compared: every item of a list may be any other.
-            let within: Vec<&Json> = (originals.iter())
-                .filter_map(|it| it.as_array())
-                .flatten()
-                .take(64)
-                .collect();
+            let within = items_of(originals);
             for (at, item) in items.iter_mut().enumerate() {
-                let same = originals.iter().filter_map(|it| it.get(at));
-                let first: Vec<&Json> = same.chain(within.iter().copied()).collect();
-                restore(item, &first);
+                restore(item, &candidates(originals, at, &within));
             }
             items.retain(|item| !item.is_null());
         }
@@ -276,10 +271,82 @@ pub fn restore(result: &mut Json, originals: &[&Json]) {
     }
 }
 
+/// The items of the first of these that are lists, and the place of each in its own.
+fn items_of<'a>(originals: &[&'a Json]) -> Vec<(usize, &'a Json)> {
+    let lists = originals.iter().filter_map(|it| it.as_array());
+    let items = lists.flat_map(|it| it.iter().enumerate());
+    items.take(CANDIDATES).collect()
+}
+
+/// What an item of a list may have been, the likeliest first: as in the reference, places in lists are not compared,
+/// every item of a list may be any other of `within`. No original is here twice, and there are never more than
+/// [`CANDIDATES`] however deep lists lie in lists: no step of the script counts what is looked up in them.
+fn candidates<'a>(
+    originals: &[&'a Json],
+    at: usize,
+    within: &[(usize, &'a Json)],
+) -> Vec<&'a Json> {
+    let same = originals.iter().filter_map(|it| it.get(at));
+    let others = within.iter().filter(|(place, _)| *place != at);
+    let others = others.map(|(_, item)| *item);
+    same.chain(others).take(CANDIDATES).collect()
+}
+
 fn is_empty(json: &Json) -> bool {
     match json {
         Json::Array(items) => items.is_empty(),
         Json::Object(map) => map.is_empty(),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(originals: &[&Json], at: usize) -> Json {
+        let found = candidates(originals, at, &items_of(originals));
+        found.into_iter().cloned().collect()
+    }
+
+    #[test]
+    fn an_item_may_be_that_at_its_place_or_any_other() {
+        let (some, more, none) = (json!([1, 2, 3]), json!([4, 5]), json!({"a": 1}));
+        let many: Json = (0..100).map(Json::from).collect();
+        let expected: Vec<i32> = std::iter::once(80).chain(0..63).collect();
+        for (originals, at, expected) in [
+            (vec![], 0, json!([])),
+            (vec![&none], 0, json!([])),
+            (vec![&some, &none, &more], 0, json!([1, 4, 2, 3, 5])),
+            (vec![&some, &more], 2, json!([3, 1, 2, 4, 5])),
+            (vec![&some, &more], 7, json!([1, 2, 3, 4, 5])),
+            (vec![&many], 80, json!(expected)),
+        ] {
+            assert_eq!(of(&originals, at), expected, "{originals:?} {at}");
+        }
+    }
+
+    #[test]
+    fn lists_in_lists_are_compared_with_no_more_the_deeper_they_lie() {
+        // One, two, or three items a list.
+        for (width, most) in [(1, 1), (2, CANDIDATES), (3, CANDIDATES)] {
+            let mut nested = Json::Null;
+            for _ in 0..90 {
+                let mut items = vec![json!([7]); width];
+                items[0] = nested;
+                nested = Json::Array(items);
+            }
+            let (mut place, mut depth) = (&nested, 0);
+            let mut held = vec![place];
+            while let Some(inner) = place.get(0) {
+                held = candidates(&held, 0, &items_of(&held));
+                place = inner;
+                depth += 1;
+                assert!(held.len() <= most, "{} at {depth}", held.len());
+                assert!(std::ptr::eq(held[0], place), "at {depth}");
+            }
+            assert_eq!(depth, 90);
+        }
     }
 }

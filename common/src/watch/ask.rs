@@ -13,8 +13,9 @@ pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(45);
 /// Longest page that is read: several times the largest object that etcd takes. A longer one is asked for
 /// again with fewer objects; a server that minds no limit costs no more memory than this.
 pub(super) const PAGE_MAX: usize = 16 * 1024 * 1024;
-/// Longest answer that is an error.
+/// Longest answer that is an error, and how long its text is waited for once its status code is there.
 const ERROR_MAX: usize = 64 * 1024;
+const ERROR_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why a page is not there.
 pub(super) enum Unread {
@@ -75,7 +76,23 @@ pub(super) async fn send(
         return Ok(answer);
     }
     let code = answer.status().as_u16();
-    let body = Limited::new(answer.into_body(), ERROR_MAX).collect().await;
-    let text = body.map(|b| b.to_bytes()).unwrap_or_default();
+    let text = error_text(answer.into_body()).await;
     Err(wire::status_problem(&text, code))
+}
+
+/// As much of the text of an error as comes in time: its status code says what has to be done, and a watch, whose
+/// answer has no deadline of its client's, must not wait for the rest for ever.
+async fn error_text(body: Body) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut body = Limited::new(body, ERROR_MAX);
+    let reading = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            if let Some(data) = frame.data_ref() {
+                text.extend_from_slice(data);
+            }
+        }
+    };
+    // What came until then does, too.
+    let _ = tokio::time::timeout(ERROR_WITHIN, reading).await;
+    text
 }
