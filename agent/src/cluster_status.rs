@@ -13,6 +13,7 @@ pub mod modeling;
 pub mod patch;
 pub mod probe;
 pub mod resources;
+mod rival;
 pub mod threshold;
 mod tick;
 
@@ -57,6 +58,7 @@ pub async fn run(context: AgentContext) {
     let mut ticker = Ticker::new(context.clone(), started, collected);
     let mut generation = context.hub.generation();
     let mut orphans = context.orphans.subscribe();
+    let mut told_to_leave = context.told_to_leave.subscribe();
     let mut failures = 0;
     loop {
         tokio::select! {
@@ -99,6 +101,8 @@ pub async fn run(context: AgentContext) {
             () = sleep_until(begun + wait) => {}
             // An operator waits for it.
             Ok(()) = orphans.changed() => {}
+            // The hub waits for it.
+            Ok(()) = told_to_leave.changed() => {}
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::hub::HubHandle;
 use common::api::cluster::OrphanReport;
 use common::chance::Chance;
+use common::leader::Standing;
 use common::names::ClusterName;
 use common::network::Network;
 use common::proxy::ProxyChoice;
@@ -45,10 +46,16 @@ pub struct AgentContext {
     pub metrics: Arc<Mutex<Registry>>,
     /// Cancelled when the part is to stop: at shutdown, or when this replica no longer leads.
     pub shutdown: CancellationToken,
+    /// What the election of replicas showed last; none without one.
+    pub standing: Option<signal::Receiver<Standing>>,
+    /// Cancelled once another replica reports this member, which this one cannot reach: the status tick sees it.
+    pub superseded: CancellationToken,
     /// Our Cluster as the last status patch returned it. The status tick sends, everybody may read.
     pub cluster_view: signal::Sender<Option<ClusterView>>,
     /// Whether the hub answered the last renewal of the Lease: the heartbeat sends.
     pub heard: signal::Sender<bool>,
+    /// What the hub unregisters us with, once that is stored: who watches for our departure sends.
+    pub told_to_leave: signal::Sender<Option<Mode>>,
     /// That the hub, verified, refuses us: the status tick sends, and clears it when it is answered.
     pub refused: signal::Sender<Option<Refusal>>,
     /// What of the registration is in force, for the Cluster's status; nothing with hand-made credentials.

@@ -15,8 +15,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Everything the decision looks at.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// It is stored that the hub has told us to leave.
-    pub remembered: bool,
+    /// What is stored of what the hub has told us.
+    pub remembered: Option<Mode>,
     /// Our Cluster as seen last.
     pub view: Option<ClusterView>,
     /// Whether Works of ours are left; none when they were not counted yet.
@@ -48,11 +48,14 @@ pub fn decide(seen: &Seen) -> Decision {
     if let Some(mode) = view
         .filter(|view| view.deleting)
         .and_then(|view| view.unregister)
-        && !seen.remembered
     {
-        return Decision::Remember(mode);
+        // An operator who thinks better of it is heard as long as the hub waits for us.
+        let is_other = seen.remembered != Some(mode) && seen.refused.is_none();
+        if seen.remembered.is_none() || is_other {
+            return Decision::Remember(mode);
+        }
     }
-    if seen.remembered {
+    if seen.remembered.is_some() {
         let acknowledged = view.is_some_and(|view| view.acknowledged);
         return match (&seen.refused, seen.works_left) {
             // The hub has finished, or has stopped waiting for us.
@@ -96,7 +99,7 @@ mod tests {
 
     #[test]
     fn leaving_needs_the_hubs_word() {
-        let keep = Some(Mode::KeepWorkloads);
+        let (keep, remove) = (Some(Mode::KeepWorkloads), Some(Mode::RemoveWorkloads));
         let gone = Decision::Gone(Refusal {
             code: 403,
             message: "no".into(),
@@ -109,52 +112,58 @@ mod tests {
             certificate_is_over: false,
         };
         let cases = [
-            (seen(false, None, None, None), Decision::Stay),
+            (seen(None, None, None, None), Decision::Stay),
             (
-                seen(false, view(false, None, false), None, None),
+                seen(None, view(false, None, false), None, None),
                 Decision::Stay,
             ),
             // Annotated, not deleted yet; and deleted, but without the annotation.
             (
-                seen(false, view(false, keep, false), None, None),
+                seen(None, view(false, keep, false), None, None),
                 Decision::Stay,
             ),
             (
-                seen(false, view(true, None, false), None, None),
+                seen(None, view(true, None, false), None, None),
                 Decision::Stay,
             ),
             (
-                seen(false, view(true, keep, false), None, None),
+                seen(None, view(true, keep, false), None, None),
                 Decision::Remember(Mode::KeepWorkloads),
             ),
             (
-                seen(true, view(true, keep, false), None, None),
+                seen(keep, view(true, keep, false), None, None),
                 Decision::Stay,
             ),
             (
-                seen(true, view(true, keep, true), None, None),
+                seen(keep, view(true, keep, true), None, None),
                 Decision::CountWorks,
             ),
             (
-                seen(true, view(true, keep, true), Some(true), None),
+                seen(keep, view(true, keep, true), Some(true), None),
                 Decision::CountWorks,
             ),
             (
-                seen(true, view(true, keep, true), Some(false), None),
+                seen(keep, view(true, keep, true), Some(false), None),
+                Decision::Leave,
+            ),
+            // Another word than the one that is stored, and one that comes too late to be stored.
+            (
+                seen(remove, view(true, keep, true), Some(false), None),
+                Decision::Remember(Mode::KeepWorkloads),
+            ),
+            (
+                seen(remove, view(true, keep, true), None, refused(0)),
                 Decision::Leave,
             ),
             // After a restart nothing was seen yet, but the hub is through with us.
-            (seen(true, None, None, refused(0)), Decision::Leave),
-            (seen(true, None, None, None), Decision::Stay),
+            (seen(keep, None, None, refused(0)), Decision::Leave),
+            (seen(keep, None, None, None), Decision::Stay),
             // Refused without having been told.
             (
-                seen(false, view(false, None, false), None, refused(59)),
+                seen(None, view(false, None, false), None, refused(59)),
                 Decision::Stay,
             ),
-            (
-                seen(false, view(true, None, false), None, refused(60)),
-                gone,
-            ),
+            (seen(None, view(true, None, false), None, refused(60)), gone),
         ];
         for (seen, want) in cases {
             assert_eq!(decide(&seen), want, "{seen:?}");

@@ -10,6 +10,7 @@ mod open;
 mod pass;
 mod refusal;
 mod serve;
+mod tunnels;
 
 use crate::context::AgentContext;
 use account::Account;
@@ -20,6 +21,7 @@ use common::env::Env;
 use common::errors::chain;
 use common::tunnel::{Begins, Mode, Place};
 use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use pass::Passer;
@@ -31,7 +33,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tokio_util::task::TaskTracker;
+use tunnels::{Signs, Tunnel, Tunnels};
 
 /// The part's name in the agent's errors.
 const PART: &str = "proxy";
@@ -67,6 +70,11 @@ enum Error {
     /// Nothing answers.
     #[error("failed to dial the tunnel to the hub")]
     Dial(#[source] ConnectError),
+    /// It was agreed on, and then nothing came of it.
+    #[error(
+        "the hub took the connection of a tunnel, but not the tunnel ({0}): its log says why, if it refuses this agent"
+    )]
+    NotAccepted(String),
     /// It was there.
     #[error("the tunnel to the hub ended: {0}")]
     Ended(String),
@@ -114,55 +122,22 @@ pub async fn run(context: AgentContext) {
     }
 }
 
-/// A tunnel that stands; ends when it is dropped.
-struct Tunnel {
-    task: AbortOnDropHandle<String>,
-    /// Cancelled once HTTP/2 began in it.
-    begun: CancellationToken,
-    /// Has it take no more requests, and end with the last one.
-    retire: CancellationToken,
-}
-
-impl Tunnel {
-    fn over(stream: Stream, begins: Begins, passer: Arc<Passer>) -> Self {
-        let (begun, retire) = (CancellationToken::new(), CancellationToken::new());
-        let service = service_fn(move |request| {
-            let passer = passer.clone();
-            async move { Ok::<_, Infallible>(passer.answer(request).await) }
-        });
-        let serving = serve::serve(stream, begins, service, begun.clone(), retire.clone());
-        Self {
-            task: AbortOnDropHandle::new(tokio::spawn(serving)),
-            begun,
-            retire,
-        }
-    }
-}
-
 /// Tunnels, one after the other; never returns.
 async fn keep(context: &AgentContext, passer: &Arc<Passer>, rng: &mut StdRng) {
     let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
     let mut certified = context.certified.clone();
     let mut generation = context.hub.generation();
-    let mut current: Option<Tunnel> = None;
-    // What is under way in a tunnel that another one took the place of goes on there.
-    let mut former: Vec<Tunnel> = Vec::new();
+    let mut tunnels = Tunnels::default();
     loop {
         certified.borrow_and_update();
         generation.borrow_and_update();
         let since = Instant::now();
-        let error = match dial(context, rng).await {
+        let error = match replace(context, passer, &mut tunnels, rng).await {
             Err(error) => error,
-            Ok((stream, begins)) => {
+            Ok((tunnel, begins)) => {
                 context.errors.clear(PART);
                 tracing::info!(mode = %passer.mode, "users of the hub can reach this member");
-                former.extend(current.take());
-                for tunnel in &former {
-                    tunnel.retire.cancel();
-                }
-                former.retain(|tunnel| !tunnel.task.is_finished());
-                let tunnel = current.insert(Tunnel::over(stream, begins, passer.clone()));
-                let begun = tunnel.begun.clone();
+                let begun = tunnel.begun().clone();
                 let long = UNUSED + UNUSED.mul_f64(rng.random());
                 let unused = async {
                     match begins {
@@ -174,26 +149,48 @@ async fn keep(context: &AgentContext, passer: &Arc<Passer>, rng: &mut StdRng) {
                 };
                 let ended = tokio::select! {
                     biased;
-                    ended = &mut tunnel.task => ended,
+                    ended = tunnel.ended() => ended,
                     // Another certificate, or another way: a new tunnel first.
                     Ok(()) = certified.changed() => continue,
                     Ok(()) = generation.changed() => continue,
                     () = unused => continue,
                 };
-                current = None;
+                tunnels.ended();
                 if since.elapsed() >= STOOD {
                     backoff.reset();
                 }
-                Error::Ended(ended.unwrap_or_else(|error| error.to_string()))
+                Error::Ended(ended)
             }
         };
         let text = chain(&error).to_string();
         if backoff.failures() == 0 {
-            tracing::warn!(error = text, "users of the hub cannot reach this member");
+            match tunnels.stands() {
+                true => tracing::warn!(error = text, "the tunnel to the hub cannot be replaced"),
+                false => tracing::warn!(error = text, "users of the hub cannot reach this member"),
+            }
         }
         context.errors.report(PART, &text);
         sleep(backoff.next(rng)).await;
     }
+}
+
+/// Dials a tunnel, which takes the place of the one before once the hub has accepted it.
+async fn replace<'a>(
+    context: &AgentContext,
+    passer: &Arc<Passer>,
+    tunnels: &'a mut Tunnels,
+    rng: &mut StdRng,
+) -> Result<(&'a mut Tunnel, Begins), Error> {
+    let (stream, begins) = dial(context, rng).await?;
+    let (passer, signs) = (passer.clone(), Signs::default());
+    let service = service_fn(move |request| {
+        let passer = passer.clone();
+        async move { Ok::<_, Infallible>(passer.answer(request).await) }
+    });
+    let serving = serve::serve(TokioIo::new(stream), begins, service, signs.clone());
+    let put = tunnels.put(Tunnel::new(serving, signs)).await;
+    let tunnel = put.map_err(Error::NotAccepted)?;
+    Ok((tunnel, begins))
 }
 
 async fn dial(context: &AgentContext, rng: &mut StdRng) -> Result<(Stream, Begins), Error> {

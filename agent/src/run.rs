@@ -32,6 +32,7 @@ use rand::Rng as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use term::{End, Term};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -224,7 +225,16 @@ impl Process {
         while candidacy.wait_to_lead(&self.shutdown).await {
             let handle = HubHandle::new(Arc::new(connector.clone())).await?;
             let (_, certified) = signal::channel(Certified::default());
-            let term = Term::new(self, &cluster, &cluster_id, handle, certified, None);
+            let standing = candidacy.standing.clone();
+            let term = Term::new(
+                self,
+                &cluster,
+                &cluster_id,
+                handle,
+                certified,
+                None,
+                standing,
+            );
             match term.work(None, &mut candidacy).await? {
                 End::Stepped | End::Reregistered => {}
                 end @ (End::Shutdown | End::Left) => {
@@ -361,7 +371,8 @@ impl Process {
         let certified = in_force.certified.subscribe();
         let told = progress.stored.told_to_leave;
         let id = &registrar.cluster_id;
-        let term = Term::new(self, cluster, id, handle, certified, told);
+        let standing = candidacy.standing.clone();
+        let term = Term::new(self, cluster, id, handle, certified, told, standing);
         let keeping = term::Keeping {
             registrar: registrar.clone(),
             secrets: secrets.cloned(),
@@ -442,6 +453,7 @@ impl Process {
             return Candidacy {
                 leading,
                 standing: None,
+                give_up: Arc::default(),
                 place: String::new(),
                 stop,
                 task: None,
@@ -457,7 +469,7 @@ impl Process {
         election.lease_duration = config.lease_duration;
         election.renew_deadline = config.renew_deadline;
         election.retry_period = config.retry_period;
-        // Losing the member's API must not silence the heartbeat.
+        // Losing the member's API must not silence the heartbeat, where nobody else reaches it either.
         election.lead_while_unreachable = true;
         let running = leader::run(
             election,
@@ -468,6 +480,7 @@ impl Process {
         Candidacy {
             leading: running.leading,
             standing: Some(running.standing),
+            give_up: running.give_up,
             place,
             stop,
             task: Some(running.task),
@@ -481,6 +494,8 @@ struct Candidacy {
     leading: signal::Receiver<bool>,
     /// What keeps us from leading; none without an election.
     standing: Option<signal::Receiver<Standing>>,
+    /// Has the election lead no more before its Lease was read again.
+    give_up: Arc<Notify>,
     /// Namespace of the Lease.
     place: String,
     stop: CancellationToken,
@@ -542,6 +557,17 @@ impl Candidacy {
     async fn wait_to_step_down(&mut self) {
         // An election that ended without being told to leads nobody.
         let _ = self.leading.wait_for(|leads| !*leads).await;
+    }
+
+    /// Leads no more, and waits until the member's API server answers: then it shows who leads.
+    async fn stand_back(&mut self) {
+        self.give_up.notify_one();
+        self.wait_to_step_down().await;
+        if let Some(standing) = &mut self.standing {
+            let answered = |standing: &Standing| !matches!(standing, Standing::Failing(_));
+            // An election that ended has nobody wait.
+            let _ = standing.wait_for(answered).await;
+        }
     }
 
     async fn end(self) {

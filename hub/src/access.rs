@@ -57,10 +57,10 @@ pub struct Tunnels {
 #[derive(Default)]
 struct Open {
     next: u64,
-    of: BTreeMap<String, Tunnel>,
+    of: BTreeMap<String, (Tunnel, Standing)>,
 }
 
-/// One that stands. It ends with its last clone, once no request is under way in it.
+/// One that stands. It ends with its last clone, of which each request under way in it has one.
 #[derive(Clone)]
 pub struct Tunnel {
     number: u64,
@@ -88,7 +88,6 @@ struct Kept {
     tunnels: Tunnels,
     cluster: String,
     number: u64,
-    _stands: Standing,
 }
 
 impl Tunnels {
@@ -118,12 +117,12 @@ impl Tunnels {
             since: Instant::now(),
             under_way: self.under_way.clone(),
         };
-        open.of.insert(cluster.to_owned(), tunnel);
+        let stands = self.under_way.stands();
+        open.of.insert(cluster.to_owned(), (tunnel, stands));
         Kept {
             tunnels: self.clone(),
             cluster: cluster.to_owned(),
             number,
-            _stands: self.under_way.stands(),
         }
     }
 
@@ -136,7 +135,7 @@ impl Tunnels {
     /// The one of a cluster.
     pub fn of(&self, cluster: &str) -> Result<Tunnel, Failure> {
         let open = lock(&self.open);
-        let found = open.of.get(cluster).cloned();
+        let found = open.of.get(cluster).map(|(tunnel, _)| tunnel.clone());
         found.ok_or_else(|| Failure::NoTunnel(cluster.to_owned()))
     }
 
@@ -150,8 +149,8 @@ impl Tunnels {
 impl Drop for Kept {
     fn drop(&mut self) {
         let mut open = lock(&self.tunnels.open);
-        let mine = |tunnel: &Tunnel| tunnel.number == self.number;
-        if open.of.get(&self.cluster).is_some_and(mine) {
+        let found = open.of.get(&self.cluster);
+        if found.is_some_and(|(tunnel, _)| tunnel.number == self.number) {
             open.of.remove(&self.cluster);
         }
     }

@@ -43,8 +43,14 @@ pub struct Observed<'a> {
     pub models: &'a [ResourceModel],
     /// The agent itself.
     pub agent: AgentInfo,
-    /// What the hub asked for when it began to delete the Cluster.
+    /// What the hub asked for when it began to delete the Cluster, as [`acknowledged`] has it.
     pub unregister: Option<Mode>,
+}
+
+/// What of an unregistration is acknowledged: what is asked for, once it is stored. The hub deletes the Works after that,
+/// and a later life that knew nothing of it would take workloads away that are to be kept.
+pub fn acknowledged(asked: Option<Mode>, stored: Option<Mode>) -> Option<Mode> {
+    asked.filter(|mode| stored == Some(*mode))
 }
 
 /// How far the fold over nodes and pods is.

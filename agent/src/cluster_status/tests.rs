@@ -3,6 +3,10 @@
 use super::*;
 use crate::testing;
 use common::api::cluster::default_models;
+use common::client::Problem;
+use common::leader::Standing;
+use common::signal;
+use common::unregister::Mode;
 use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
@@ -323,6 +327,54 @@ async fn a_lost_member_is_believed_after_the_threshold() {
     );
 }
 
+/// Reports a member that cannot be reached, by a replica whose election is as it is said; so often something else says on
+/// the hub that the member is ready. Whether the replica stands back.
+async fn contradicted(standing: Option<Standing>, times: usize) -> bool {
+    let (hub, code) = (Hub::new(), Arc::new(AtomicU16::new(500)));
+    let mut context = testing::context(hub.client(), member(&code)).await;
+    let standing = standing.map(signal::channel);
+    context.standing = standing.as_ref().map(|(_, receiver)| receiver.clone());
+    let running = tokio::spawn(run(context.clone()));
+    // From now on what it sees has lasted long enough to be believed.
+    seconds(40).await;
+    for _ in 0..times {
+        seconds(11).await;
+        assert_eq!(hub.condition("Ready"), "False ClusterNotReachable");
+        hub.with(|state| {
+            let conditions = state.cluster["status"]["conditions"].as_array_mut();
+            for condition in conditions.expect("a list") {
+                if condition["type"] == "Ready" {
+                    condition["status"] = "True".into();
+                }
+            }
+            state.bump();
+        });
+    }
+    seconds(11).await;
+    let stands_back = context.superseded.is_cancelled();
+    let told = hub.condition("Ready").starts_with("False");
+    assert_eq!(told, !stands_back, "the last word");
+    running.abort();
+    stands_back
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_cut_off_stands_back_where_another_one_reports() {
+    let failing = || Some(Standing::Failing(Problem::Other("no answer".to_owned())));
+    let table = [
+        (failing(), 0, false),
+        (failing(), 2, false),
+        (failing(), 3, true),
+        // It renews its Lease, so that nobody else leads; and one that is alone.
+        (Some(Standing::Leads), 5, false),
+        (None, 5, false),
+    ];
+    for (standing, times, want) in table {
+        let case = format!("{standing:?} {times}");
+        assert_eq!(contradicted(standing, times).await, want, "{case}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unhealthy_member_is_told_at_once_by_a_new_process() {
     let (hub, code) = (Hub::new(), Arc::new(AtomicU16::new(500)));
@@ -338,7 +390,7 @@ async fn an_unhealthy_member_is_told_at_once_by_a_new_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_unregistered_is_acknowledged() {
+async fn a_cluster_that_is_unregistered_is_acknowledged_once_that_is_stored() {
     let running = start().await;
     seconds(15).await;
     running.hub.with(|state| {
@@ -347,8 +399,13 @@ async fn a_cluster_that_is_unregistered_is_acknowledged() {
         metadata["deletionTimestamp"] = "2023-11-14T22:13:20Z".into();
         state.bump();
     });
-    seconds(11).await;
+    seconds(60).await;
+    assert_eq!(running.hub.condition("Unregistering"), "none");
+    let view = || running.context.cluster_view.borrow().clone().expect("seen");
+    assert!(view().deleting && !view().acknowledged);
+    let told = &running.context.told_to_leave;
+    told.send_replace(Some(Mode::KeepWorkloads));
+    seconds(1).await;
     assert_eq!(running.hub.condition("Unregistering"), "True KeepWorkloads");
-    let view = running.context.cluster_view.borrow().clone().expect("seen");
-    assert!(view.deleting && view.acknowledged);
+    assert!(view().acknowledged);
 }

@@ -8,11 +8,13 @@ use super::made;
 use super::metrics::Metrics;
 use super::patch::status_patch;
 use super::probe::{self, Health};
+use super::rival::Rival;
 use super::threshold::{Current, Threshold};
 use crate::context::AgentContext;
 use common::api::cluster::{ALLOWED_NAMESPACES_SHOWN, AgentInfo, ClusterStatus, READY};
 use common::conditions;
 use common::errors::chain;
+use common::leader::Standing;
 use common::time::to_time;
 use common::tunnel::Mode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +37,7 @@ pub(super) struct Ticker {
     /// Whether the hub had our Cluster once.
     found: bool,
     threshold: Threshold,
+    rival: Rival,
     discovery: Discovery,
     enablements: Option<Enablements>,
     discovered: Option<Instant>,
@@ -56,6 +59,7 @@ impl Ticker {
             context,
             started,
             found: false,
+            rival: Rival::default(),
             discovery: Discovery::default(),
             enablements: None,
             discovered: None,
@@ -76,6 +80,11 @@ impl Ticker {
             found => found?,
         };
         self.found = true;
+        let cut_off = !health.ready && self.cannot_renew();
+        if self.rival.is_at_work(cut_off, current(&answer)) {
+            self.context.superseded.cancel();
+            return Ok(());
+        }
         for attempt in 1..=ATTEMPTS {
             self.context.cluster_view.send_replace(Some(answer.view()));
             let wanted = self.decide(&answer, health, version.clone());
@@ -86,6 +95,9 @@ impl Ticker {
                 Ok(now) => {
                     // Whatever could wait went along with this write.
                     self.slow_written = Some(Instant::now());
+                    if current(&now) == Current::NotTrue {
+                        self.rival.denied();
+                    }
                     self.context.cluster_view.send_replace(Some(now.view()));
                     break;
                 }
@@ -155,11 +167,7 @@ impl Ticker {
         version: Option<String>,
     ) -> ClusterStatus {
         let now = self.started.elapsed();
-        let current = match conditions::get(&answer.status.conditions, READY) {
-            None => Current::Absent,
-            Some(ready) if ready.status == "True" => Current::True,
-            Some(_) => Current::NotTrue,
-        };
+        let current = current(answer);
         let believed = self.threshold.observe(now, health.ready, current);
         let certified = self.context.certified.borrow().clone();
         let collected = self.collected.as_ref();
@@ -190,9 +198,18 @@ impl Ticker {
                     allowed_namespaces: self.allowed_namespaces(),
                     proxy: self.proxy(),
                 },
-                unregister: answer.unregister(),
+                unregister: decide::acknowledged(
+                    answer.unregister(),
+                    *self.context.told_to_leave.borrow(),
+                ),
             },
         )
+    }
+
+    /// Whether there is an election among replicas, and its Lease cannot be read.
+    fn cannot_renew(&self) -> bool {
+        let standing = self.context.standing.as_ref();
+        standing.is_some_and(|standing| matches!(*standing.borrow(), Standing::Failing(_)))
     }
 
     fn proxy(&self) -> Option<String> {
@@ -224,5 +241,14 @@ impl Ticker {
                 source: Box::new(source),
             }
         })
+    }
+}
+
+/// What the hub has of the member's readiness.
+fn current(answer: &Answer) -> Current {
+    match conditions::get(&answer.status.conditions, READY) {
+        None => Current::Absent,
+        Some(ready) if ready.status == "True" => Current::True,
+        Some(_) => Current::NotTrue,
     }
 }

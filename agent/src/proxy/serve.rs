@@ -2,47 +2,45 @@
 //! hub asks for something.
 
 use super::refusal::Body;
-use common::client::Stream;
+use super::tunnels::{Heard, Signs};
 use common::errors::chain;
 use common::tunnel::{Begins, Still};
 use common::{http2, tunnel};
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
 use hyper::service::HttpService;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioExecutor;
 use std::convert::Infallible;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 /// How it ends in order.
 const CLOSED: &str = "the hub closed it";
 
-/// Answers the requests of one tunnel until it ends, and says why it did. `begun` is cancelled when HTTP/2 begins there.
-/// Once `retire` is cancelled it takes no more requests, and ends with the last one.
-pub(super) async fn serve<A>(
-    stream: Stream,
-    begins: Begins,
-    service: A,
-    begun: CancellationToken,
-    retire: CancellationToken,
-) -> String
+/// Answers the requests of one tunnel until it ends, and says why it did.
+pub(super) async fn serve<S, A>(stream: S, begins: Begins, service: A, signs: Signs) -> String
 where
+    S: AsyncRead + AsyncWrite + Unpin,
     A: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
 {
-    let served = tunnel::serve(
-        TokioIo::new(stream),
-        begins,
-        &begun,
+    let Signs {
+        heard,
+        begun,
         retire,
-        |stream, retire| http2(stream, service, retire),
-    );
+    } = signs;
+    let stream = Heard::new(stream, heard);
+    let served = tunnel::serve(stream, begins, &begun, retire, |stream, retire| {
+        http2(stream, service, retire)
+    });
     match served.await {
         Ok(ended) => ended.unwrap_or_else(|| CLOSED.to_owned()),
         Err(error) => error.to_string(),
     }
 }
 
-async fn http2<A>(stream: Still<TokioIo<Stream>>, service: A, retire: CancellationToken) -> String
+async fn http2<S, A>(stream: Still<S>, service: A, retire: CancellationToken) -> String
 where
+    S: AsyncRead + AsyncWrite + Unpin,
     A: HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
 {
     let mut builder = Builder::new(TokioExecutor::new());

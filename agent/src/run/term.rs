@@ -17,6 +17,7 @@ use crate::upkeep::{InForce, Keeper};
 use crate::{cluster_status, execution, heartbeat, proxy, uninstall};
 use common::api::work::Work;
 use common::errors::chain;
+use common::leader::Standing;
 use common::names::ClusterName;
 use common::signal;
 use common::unregister::Mode;
@@ -76,6 +77,7 @@ impl<'a> Term<'a> {
         hub: HubHandle,
         certified: signal::Receiver<Certified>,
         told: Option<Mode>,
+        standing: Option<signal::Receiver<Standing>>,
     ) -> Self {
         // Known before the first answer of the hub: Works that are deleted meanwhile are to be
         // treated as it was told.
@@ -97,8 +99,11 @@ impl<'a> Term<'a> {
             network: process.env.network.clone(),
             metrics: process.metrics.clone(),
             shutdown: CancellationToken::new(),
+            standing,
+            superseded: CancellationToken::new(),
             cluster_view: signal::Sender::new(view),
             heard: signal::Sender::new(false),
+            told_to_leave: signal::Sender::new(told),
             refused: signal::Sender::new(None),
             orphans: signal::Sender::new(None),
             certified,
@@ -154,6 +159,12 @@ impl<'a> Term<'a> {
                 tracing::warn!("another replica took over");
                 Ok(End::Stepped)
             }
+            () = context.superseded.cancelled() => {
+                tracing::warn!(
+                    "the member's API server cannot be reached from here, and another replica reports it as ready: this one stands back"
+                );
+                Ok(End::Stepped)
+            }
             () = keep => Ok(End::Reregistered),
             () = self.watch_health() => Ok(End::Shutdown),
             () = self.tell_readiness() => Ok(End::Shutdown),
@@ -172,6 +183,13 @@ impl<'a> Term<'a> {
         }
         if matches!(end, Ok(End::Left)) {
             self.leave(registrar.as_deref()).await;
+        }
+        if matches!(end, Ok(End::Stepped)) && context.superseded.is_cancelled() {
+            tokio::select! {
+                biased;
+                () = self.process.shutdown.cancelled() => {}
+                () = candidacy.stand_back() => {}
+            }
         }
         end
     }
@@ -266,7 +284,7 @@ impl<'a> Term<'a> {
         let mut view = self.context.cluster_view.subscribe();
         let mut refused = self.context.refused.subscribe();
         let mut seen = Seen {
-            remembered: self.told.is_some(),
+            remembered: self.told,
             ..Seen::default()
         };
         let mut refused_since: Option<Instant> = None;
@@ -285,8 +303,13 @@ impl<'a> Term<'a> {
             match departure::decide(&seen) {
                 Decision::Stay => {}
                 Decision::Remember(mode) => {
-                    seen.remembered = self.remember(registrar, mode).await;
-                    if seen.remembered {
+                    let stored = self.remember(registrar, mode).await;
+                    if stored.is_some() {
+                        seen.remembered = stored;
+                        // The hub is told now, and not before.
+                        self.context.told_to_leave.send_replace(stored);
+                    }
+                    if stored == Some(mode) {
                         continue;
                     }
                 }
@@ -325,10 +348,11 @@ impl<'a> Term<'a> {
         }
     }
 
-    async fn remember(&self, registrar: Option<&Registrar>, mode: Mode) -> bool {
+    /// Stores what the hub told us, and says what is stored; none where that is not known.
+    async fn remember(&self, registrar: Option<&Registrar>, mode: Mode) -> Option<Mode> {
         tracing::info!(mode = mode.as_str(), "the hub unregisters this cluster");
         let Some(registrar) = registrar else {
-            return true;
+            return Some(mode);
         };
         let remembered = async {
             let mut progress = Progress::load(registrar.store.clone())
@@ -337,11 +361,11 @@ impl<'a> Term<'a> {
             let stored = progress.remember_to_leave(mode).await;
             stored.map_err(|e| chain(&e).to_string())?;
             // A conflict was answered by reading; the next round writes again.
-            Ok::<bool, String>(progress.stored.told_to_leave.is_some())
+            Ok::<Option<Mode>, String>(progress.stored.told_to_leave)
         };
         remembered.await.unwrap_or_else(|error| {
             tracing::warn!(error, "not stored that this cluster is unregistered");
-            false
+            None
         })
     }
 

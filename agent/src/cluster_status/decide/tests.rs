@@ -238,3 +238,20 @@ fn an_unregistering_cluster_is_acknowledged() {
         ("True", "KeepWorkloads")
     );
 }
+
+#[test]
+fn what_is_not_stored_is_not_acknowledged() {
+    let (keep, remove) = (Some(Mode::KeepWorkloads), Some(Mode::RemoveWorkloads));
+    let table = [
+        (None, None, None),
+        (None, keep, None),
+        (keep, None, None),
+        // What is stored would still take the workloads away.
+        (keep, remove, None),
+        (keep, keep, keep),
+        (remove, remove, remove),
+    ];
+    for (asked, stored, want) in table {
+        assert_eq!(acknowledged(asked, stored), want, "{asked:?} {stored:?}");
+    }
+}

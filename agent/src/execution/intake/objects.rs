@@ -17,7 +17,7 @@ use common::watch::{Collection, Event, WatchConfig, watch};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::ops::ControlFlow::Break;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -37,6 +37,27 @@ pub struct ObjectSource {
     pub(crate) interpreter: Interpreter,
     pub(crate) metrics: Metrics,
     pub(crate) chance: Chance,
+}
+
+/// How far the history of a kind has come in the member, by its own lists and watches. What the agent wrote itself does
+/// not count: a list may be older than that.
+#[derive(Debug, Default)]
+struct History(u64);
+
+impl History {
+    /// A watch told of something at this version.
+    fn reached(&mut self, version: &str) {
+        self.0 = self.0.max(version.parse().unwrap_or(0));
+    }
+
+    /// A list is complete at this version. It is `true` where more was told before: lists are asked for as of now, so only
+    /// a member that was restored from a backup answers so. What is no number cannot be compared.
+    fn went_back(&mut self, version: &str) -> bool {
+        let Ok(version) = version.parse::<u64>() else {
+            return false;
+        };
+        version < std::mem::replace(&mut self.0, version)
+    }
 }
 
 impl ObjectSource {
@@ -60,6 +81,13 @@ impl ObjectSource {
 
     /// Watches our objects of one kind, until the member does not serve it any more.
     async fn watch_kind(self: Arc<Self>, resource: Arc<Resource>) {
+        let mut history = History::default();
+        while self.follow(&resource, &mut history).await.is_continue() {}
+    }
+
+    /// The same, until the member's history went back: then everything has to be listed again, for by the versions that
+    /// are known what was listed is old.
+    async fn follow(&self, resource: &Resource, history: &mut History) -> ControlFlow<()> {
         let metadata_only = has_no_status(&resource.gvk);
         let mut config = WatchConfig {
             label_selector: Some(format!("{MANAGED}={MANAGED_VALUE}")),
@@ -77,18 +105,31 @@ impl ObjectSource {
             match event {
                 Event::Init => listing = Some(BTreeSet::new()),
                 Event::Applied(object) => {
-                    let key = self.live_seen(&resource, &object).await;
-                    if let Some(seen) = &mut listing {
-                        seen.extend(key);
+                    let key = self.live_seen(resource, &object).await;
+                    match &mut listing {
+                        Some(seen) => seen.extend(key),
+                        None => history.reached(version(&object)),
                     }
                 }
                 Event::Deleted(gone) => {
+                    if listing.is_none() {
+                        history.reached(&gone.resource_version);
+                    }
                     let key = ObjectKey {
                         kind: self.state.lock().kind(&resource.gvk),
                         namespace: gone.namespace.unwrap_or_default().into(),
                         name: gone.name.into(),
                     };
                     self.live_gone(&key, Some(&gone.uid));
+                }
+                Event::InitDone { version, .. } if history.went_back(&version) => {
+                    tracing::warn!(
+                        kind = %resource.gvk,
+                        version,
+                        "the member has gone back to an earlier version, as after a restore from a backup: its objects are read anew"
+                    );
+                    self.forget_versions(resource);
+                    return Continue(());
                 }
                 Event::InitDone { gap, version } => {
                     if let Some(seen) = listing.take() {
@@ -97,7 +138,7 @@ impl ObjectSource {
                             None => version.parse().unwrap_or(u64::MAX),
                             Some(_) => u64::MAX,
                         };
-                        self.sweep(&resource, &seen, newest);
+                        self.sweep(resource, &seen, newest);
                     }
                     self.member.kinds.synced(&resource.gvk);
                 }
@@ -107,8 +148,8 @@ impl ObjectSource {
                         Some(404) => {
                             // Not served any more; a Work that names the kind brings it back.
                             self.member.forget(&resource.gvk);
-                            self.sweep(&resource, &BTreeSet::new(), u64::MAX);
-                            return;
+                            self.sweep(resource, &BTreeSet::new(), u64::MAX);
+                            return Break(());
                         }
                         // Without the right to watch, Works are judged by live reads.
                         Some(403) => self.member.kinds.synced(&resource.gvk),
@@ -116,6 +157,20 @@ impl ObjectSource {
                     }
                 }
                 Event::Undecodable(_) | Event::Resumed { .. } => {}
+            }
+        }
+        Break(())
+    }
+
+    /// Has whatever is listed next of a kind be news.
+    fn forget_versions(&self, resource: &Resource) {
+        let mut state = self.state.lock();
+        let kind = state.kind(&resource.gvk);
+        for (key, record) in &mut state.objects {
+            if key.kind == kind
+                && let Some(live) = &mut record.live
+            {
+                live.version = 0;
             }
         }
     }
@@ -224,100 +279,11 @@ impl ObjectSource {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::execution::interpret::Shown;
-    use crate::execution::testing::{Handles, map, marked, wire};
-    use common::gvk::Gvk;
-    use serde_json::json;
-
-    fn source(parts: &Handles) -> ObjectSource {
-        ObjectSource {
-            scope: parts.scope.clone(),
-            member: parts.member.clone(),
-            state: parts.state.clone(),
-            queue: parts.queue.clone(),
-            reporter: parts.reporter.clone(),
-            diagnoser: Arc::new(Diagnoser::new(
-                parts.member.clone(),
-                parts.state.clone(),
-                parts.reporter.clone(),
-            )),
-            interpreter: Interpreter::default(),
-            metrics: Metrics::unread(),
-            chance: Chance::seeded(1),
-        }
-    }
-
-    fn maps() -> Resource {
-        Resource {
-            gvk: Gvk::new("v1", "ConfigMap").expect("sound"),
-            plural: "configmaps".into(),
-            namespaced: true,
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_object_that_came_changed_or_went_is_work_for_who_wants_it() {
-        let parts = Handles::alone().await;
-        let source = source(&parts);
-        let name = parts.knows(&wire("w", "1", &[map("a")]));
-        let took = || {
-            let queued = parts.queued();
-            parts.queue.done(&name);
-            queued
-        };
-        let object = marked("a", "o", "w");
-        let key = source.live_seen(&maps(), &object).await;
-        let key = key.expect("it has a name");
-        assert_eq!(took(), ["w"]);
-        // What is known already is no news.
-        source.live_seen(&maps(), &object).await;
-        assert_eq!(took(), [""; 0]);
-        source.live_gone(&key, Some("another uid"));
-        assert_eq!(took(), [""; 0]);
-        source.live_gone(&key, Some("o"));
-        assert_eq!(took(), ["w"]);
-        // A list that lacks it says the same.
-        source.live_seen(&maps(), &object).await;
-        took();
-        let version = LiveMeta::read(&object).version;
-        source.sweep(&maps(), &BTreeSet::from([key.clone()]), u64::MAX);
-        assert_eq!(took(), [""; 0]);
-        source.sweep(&maps(), &BTreeSet::new(), version - 1);
-        assert_eq!(took(), [""; 0], "the list is older than the object");
-        source.sweep(&maps(), &BTreeSet::new(), version);
-        assert_eq!(took(), ["w"]);
-        assert!(parts.state.lock().live(&key).is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_status_that_changed_is_reported_after_it_was_gathered() {
-        let parts = Handles::alone().await;
-        let source = source(&parts);
-        let deployments = Resource {
-            gvk: Gvk::new("apps/v1", "Deployment").expect("sound"),
-            plural: "deployments".into(),
-            namespaced: true,
-        };
-        let mut manifest = map("a");
-        manifest["apiVersion"] = "apps/v1".into();
-        manifest["kind"] = "Deployment".into();
-        let name = parts.knows(&wire("w", "1", &[manifest]));
-        let mut object = marked("a", "o", "w");
-        let (gvk, meta) = (&deployments.gvk, LiveMeta::read(&object));
-        // As the answer to its apply left it.
-        let live = LiveRecord::new(Shown::built_in(gvk, &object), meta, "karmada-es-m1", true);
-        let kind = parts.state.lock().kind(gvk);
-        let key = parts.state.lock().key(kind, "n", "a");
-        parts.state.lock().set_live(&key, Some(live));
-        object["metadata"]["resourceVersion"] = "10".into();
-        object["status"] = json!({"replicas": 1, "observedGeneration": 1});
-        source.live_seen(&deployments, &object).await;
-        assert_eq!(parts.queued(), [""; 0]);
-        assert_eq!(parts.reporter.queue.try_next(), None);
-        let reported = parts.reporter.queue.next().await;
-        assert_eq!(reported, name);
-    }
+/// At which version an object was told; empty where it does not say.
+fn version(object: &Value) -> &str {
+    let version = object.pointer("/metadata/resourceVersion");
+    version.and_then(Value::as_str).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,12 @@
 //! Both ends of a tunnel, in memory, by a paused clock.
 
-use super::super::{Tunnel, UnderWay};
+use super::super::{Asked, Body, Tunnel, UnderWay};
 use super::*;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::future::pending;
-use http::{Request, Response};
+use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
@@ -120,6 +120,23 @@ async fn ask_by(tunnel: Tunnel) -> Incoming {
 
 async fn ask(tunnels: &Tunnels) -> Incoming {
     ask_by(tunnels.of("m1").expect("a tunnel")).await
+}
+
+/// Asks as a user does.
+async fn pass(tunnels: &Tunnels) -> Body {
+    let headers = HeaderMap::new();
+    let asked = Asked {
+        cluster: "m1",
+        user: "ann",
+        groups: &[],
+        method: &Method::GET,
+        headers: &headers,
+        onward: Uri::from_static("/api"),
+        stream: "1".to_owned(),
+    };
+    let tunnel = tunnels.of("m1").expect("a tunnel");
+    let answer = tunnel.pass(asked, Empty::<Bytes>::new(), None, pending().boxed(), ());
+    soon(answer).await.expect("an answer").into_body()
 }
 
 async fn heard(answer: &mut Incoming) -> String {
@@ -261,6 +278,35 @@ async fn a_line_that_freezes_is_noticed_sooner_while_something_is_under_way() {
             assert!(broke.is_err());
         }
         assert!(tunnels.of("m1").is_err());
+    }
+}
+
+/// That another tunnel took the place of the one that froze makes no difference to the last that goes on there.
+#[tokio::test(start_paused = true)]
+async fn the_last_that_goes_on_in_a_former_tunnel_hears_as_soon_of_a_line_that_freezes() {
+    let cases = Begins::ALL.map(|begins| [true, false].map(|freezes| (begins, freezes)));
+    for (begins, freezes) in cases.into_iter().flatten() {
+        let tunnels = Tunnels::counted(UnderWay::default());
+        let old = Agent::dials(&tunnels, begins, pending().boxed()).await;
+        let mut answer = pass(&tunnels).await;
+        let new = Agent::dials(&tunnels, begins, pending().boxed()).await;
+        old.retire.cancel();
+        if freezes {
+            old.freeze.cancel();
+            let within = tunnel::KEEP_ALIVE_BUSY.silent() + Duration::from_secs(1);
+            let broke = timeout(within, answer.frame()).await.expect("told");
+            assert!(broke.expect("no end in order").is_err());
+            assert!(soon(old.held).await.expect("no panic").is_err());
+        } else {
+            sleep(2 * tunnel::KEEP_ALIVE.silent()).await;
+            assert!(!old.held.is_finished());
+            drop(old.says);
+            let rest = soon(answer.collect()).await.expect("it ends in order");
+            assert_eq!(rest.to_bytes(), "");
+            assert_eq!(soon(old.held).await.expect("no panic"), Ok(()));
+        }
+        drop(ask(&tunnels).await);
+        assert_eq!(*new.answered.lock().expect("held"), 1);
     }
 }
 
