@@ -18,10 +18,8 @@ pub use kubeconfig::{KubeconfigArgs, print as print_kubeconfig};
 
 use crate::apiserver::http::router::Router;
 use crate::apiserver::http::server::STRANGERS_OF_ADDRESS;
-use crate::apiserver::keys::server::CERTIFICATE;
-use crate::apiserver::keys::{FOLDER, Keys};
+use crate::apiserver::keys::Keys;
 use crate::apiserver::serve::{self as api, Options, Running};
-use crate::apiserver::store::{self, DATABASE};
 use crate::config::{self, ClusterArgs, Config, LivenessArgs};
 use crate::install::cluster_info::ClusterInfo;
 use crate::install::repair::Known;
@@ -132,22 +130,6 @@ pub enum Error {
     /// A flag.
     #[error(transparent)]
     Config(#[from] config::Error),
-    /// The keys are there, the objects are not.
-    #[error(
-        "{dir} holds the keys of a hub, but its database {DATABASE} is gone or empty. Put it back; or restore a backup \
-         into another directory (towline-hub restore) and serve that; or begin an empty hub with these keys by \
-         --new-database: agents are then strangers and have to be registered again, and nothing in their \
-         members is deleted",
-        dir = .0.display()
-    )]
-    NoDatabase(PathBuf),
-    /// A restore into it did not end.
-    #[error(
-        "a restore into {dir} failed or was killed; a hub that began there would be a new one, without clusters. Run the \
-         same `towline-hub restore` again, or begin a new hub in another directory",
-        dir = .0.display()
-    )]
-    HalfRestored(PathBuf),
     /// The API server.
     #[error(transparent)]
     Api(#[from] api::Error),
@@ -183,15 +165,6 @@ pub async fn serve(
     tell: impl FnOnce(String) + Send,
 ) -> Result<(), Error> {
     let began = Instant::now();
-    let dir = &args.server.data_dir;
-    if !args.server.new_database {
-        if has_lost_database(dir) {
-            return Err(Error::NoDatabase(dir.clone()));
-        }
-        if store::is_half_restored(dir) {
-            return Err(Error::HalfRestored(dir.clone()));
-        }
-    }
     let mut config = args.clusters.into_config(args.telemetry)?;
     config.grace.signs = args.liveness.into_config()?;
     let addresses = Addresses::new(args.server.listen, &args.server.advertise);
@@ -207,6 +180,7 @@ pub async fn serve(
         audit_log: args.server.audit_log,
         strangers_of_address: args.server.connections_per_address,
         busy: Some(busy),
+        new_database: args.server.new_database,
     };
     let running = Running::begin(options, admin.clone(), env.clone()).await?;
     // The port may have been chosen by the system.
@@ -235,23 +209,6 @@ pub async fn serve(
         .await;
     running.end().await;
     ended
-}
-
-/// Whether a hub was here whose objects are gone. Its first start makes the database before it makes the
-/// server's certificate; an authority alone may have been put there for it.
-fn has_lost_database(dir: &Path) -> bool {
-    dir.join(FOLDER).join(CERTIFICATE).exists() && !has_database(dir)
-}
-
-/// Whether a database is there with something in it, or in its log.
-fn has_database(dir: &Path) -> bool {
-    let size = |name: &str| std::fs::metadata(dir.join(name)).map(|found| found.len());
-    match size(DATABASE) {
-        Ok(0) => size(&format!("{DATABASE}-wal")).is_ok_and(|size| size > 0),
-        Ok(_) => true,
-        // One that cannot be looked at is told as such when it is opened.
-        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
-    }
 }
 
 fn lifetime(given: Duration) -> chrono::Duration {
@@ -399,120 +356,11 @@ impl Hub {
 
 #[cfg(test)]
 mod tests {
+    mod commands;
     mod fleet;
     mod foretold;
     mod rig;
     mod simulated;
     mod standing_by;
     mod stuck;
-
-    use super::*;
-    use crate::apiserver::store::{OpenError, Restore, Store};
-    use clap::Parser as _;
-    use std::collections::BTreeSet;
-
-    #[derive(Debug, clap::Parser)]
-    struct Cli {
-        #[command(flatten)]
-        serve: ServeArgs,
-    }
-
-    /// Why no hub begins in a directory.
-    async fn refusal(dir: &Path) -> String {
-        let data = dir.display().to_string();
-        let flags = [
-            "towline-hub",
-            "--data-dir",
-            &data,
-            "--listen",
-            "127.0.0.1:0",
-        ];
-        let args = Cli::try_parse_from(flags).expect("flags").serve;
-        let ended = serve(args, Env::system(), CancellationToken::new(), drop).await;
-        ended.expect_err("refused").to_string()
-    }
-
-    #[tokio::test]
-    async fn no_hub_begins_on_what_a_failed_restore_left() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let inside = |name: &str| folder.path().join(name);
-        let restore = |backup: &Path, dir: &Path| {
-            let what = Restore {
-                backup,
-                dir,
-                key_file: None,
-                now: chrono::DateTime::UNIX_EPOCH,
-            };
-            store::restore(&what, |_| Ok(()), |()| Ok::<_, OpenError>(())).expect_err("fails")
-        };
-        let (other, data) = (inside("other"), inside("data"));
-        std::fs::write(&other, "no backup").expect("written");
-        restore(&other, &data);
-        assert!(!data.exists(), "bad input changes nothing");
-
-        let backup = inside("backup");
-        let store = Store::open(&inside("source"), store::Options::default()).expect("opens");
-        store.backup(&backup, Vec::new()).await.expect("a backup");
-        store.close().await;
-        // Its key is another one.
-        restore(&backup, &data);
-        let text = refusal(&data).await;
-        assert!(text.contains("`towline-hub restore` again"), "{text}");
-        assert!(!data.join(DATABASE).exists());
-    }
-
-    #[tokio::test]
-    async fn keys_without_a_database_are_not_taken_for_a_new_hub() {
-        let dir = tempfile::tempdir().expect("a folder");
-        assert!(!has_lost_database(dir.path()), "nothing was there");
-        std::fs::create_dir(dir.path().join(FOLDER)).expect("made");
-        assert!(!has_lost_database(dir.path()), "none was there yet");
-        std::fs::write(dir.path().join(FOLDER).join(CERTIFICATE), "").expect("written");
-        let text = refusal(dir.path()).await;
-        assert!(
-            text.contains("hub.db is gone or empty") && text.contains("--new-database"),
-            "{text}"
-        );
-        assert!(!dir.path().join(DATABASE).exists());
-        let write = |name: &str, text: &str| {
-            std::fs::write(dir.path().join(name), text).expect("written");
-        };
-        write(DATABASE, "");
-        assert!(
-            has_lost_database(dir.path()),
-            "an empty file is no database"
-        );
-        write("hub.db-wal", "");
-        assert!(has_lost_database(dir.path()), "nor is an empty log");
-        write("hub.db-wal", "x");
-        assert!(!has_lost_database(dir.path()), "it is in the log");
-        std::fs::remove_file(dir.path().join("hub.db-wal")).expect("removed");
-        write(DATABASE, "x");
-        assert!(!has_lost_database(dir.path()), "both are there");
-    }
-
-    #[tokio::test]
-    async fn objects_without_keys_are_not_given_others() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let options = || Options {
-            data_dir: dir.path().to_owned(),
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            names: BTreeSet::new(),
-            certificate_lifetime: chrono::Duration::days(1),
-            address: String::new(),
-            key_file: None,
-            audit_log: None,
-            strangers_of_address: STRANGERS_OF_ADDRESS,
-            busy: None,
-        };
-        let begin = || Running::begin(options(), AdminState::default(), Env::system());
-        // A first start that was killed before it made keys.
-        let opened = Store::open(dir.path(), store::Options::default());
-        opened.expect("opens").close().await;
-        begin().await.expect("begins").end().await;
-        std::fs::remove_dir_all(dir.path().join(FOLDER)).expect("removed");
-        let text = begin().await.err().expect("refused").to_string();
-        assert!(text.contains("its keys in pki are gone"), "{text}");
-        assert!(!dir.path().join(FOLDER).exists(), "others were made");
-    }
 }

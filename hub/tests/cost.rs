@@ -59,6 +59,7 @@ impl Rig {
             audit_log: None,
             strangers_of_address: 50,
             busy: None,
+            new_database: false,
         };
         let running =
             Running::begin(options, AdminState::default(), common::env::Env::system()).await;

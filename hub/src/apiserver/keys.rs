@@ -34,7 +34,7 @@ pub struct Keys {
     authorities: Arc<RwLock<Arc<authority::Authorities>>>,
     account: Arc<RwLock<Arc<account::AccountKeys>>>,
     revoked: Arc<RwLock<Arc<Revoked>>>,
-    /// Moves when a certificate may be worth something else than before.
+    /// Moves when a certificate, or a token of a ServiceAccount, may be worth something else than before.
     changed: signal::Sender<u64>,
 }
 
@@ -121,7 +121,7 @@ impl Keys {
         }
     }
 
-    /// Which certificates hold is the same while this number is.
+    /// Which certificates hold, and tokens of which keys, is the same while this number is.
     pub fn generation(&self) -> u64 {
         *self.changed.borrow()
     }
@@ -146,6 +146,9 @@ impl Keys {
             );
             let mut now = self.account.write().unwrap_or_else(PoisonError::into_inner);
             *now = Arc::new(account);
+            drop(now);
+            // Whoever watches with a token of a key that was revoked is asked again.
+            self.changed.send_modify(|generation| *generation += 1);
         }
         let read = authority::Authorities::read(&self.folder)?;
         let mut now = self
@@ -159,5 +162,36 @@ impl Keys {
             self.changed.send_modify(|generation| *generation += 1);
         }
         Ok(changed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::time::SystemClock;
+
+    #[test]
+    fn other_keys_of_accounts_are_told_and_the_same_are_not() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let clock: SharedClock = Arc::new(SystemClock);
+        let keys = Keys::open(dir.path(), &clock).expect("made");
+        let mut told = keys.changes();
+        let reloaded = |told: &mut signal::Receiver<u64>| {
+            assert!(!keys.reload().expect("read"), "the authorities stay");
+            let moved = told.has_changed().expect("open");
+            told.mark_unchanged();
+            (moved, keys.generation())
+        };
+        assert_eq!(reloaded(&mut told), (false, 0));
+        let token = keys.account().sign(&serde_json::json!({}));
+        let token = token.expect("signed");
+        // A key beside the earlier ones, then one that revokes them.
+        for (revoke, generation) in [(false, 1), (true, 2)] {
+            account::AccountKeys::rotate(keys.folder(), revoke, clock.now()).expect("rotated");
+            assert_eq!(reloaded(&mut told), (true, generation));
+            let holds = keys.account().verify(&token, clock.now()).is_some();
+            assert_eq!(holds, !revoke);
+            assert_eq!(reloaded(&mut told), (false, generation));
+        }
     }
 }

@@ -171,7 +171,10 @@ pub fn track(
         Managed::default()
     } else {
         match Managed::read(given) {
-            Ok(managed) if !managed.owned.is_empty() => managed,
+            Ok(mut managed) if !managed.owned.is_empty() => {
+                managed.no_later_than(now, known);
+                managed
+            }
             _ => known(),
         }
     };

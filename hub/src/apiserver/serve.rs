@@ -14,7 +14,7 @@ use super::error::ApiError;
 use super::http::listener::listen;
 use super::http::router::Router;
 use super::keys::{self, FOLDER, Keys};
-use super::store::{self, Store};
+use super::store::{self, Make, OpenError, Store};
 use assembled::Tasks;
 use common::admin::AdminState;
 use common::env::Env;
@@ -34,11 +34,14 @@ pub enum Error {
         dir: PathBuf,
         /// Why.
         #[source]
-        source: store::OpenError,
+        source: OpenError,
     },
     /// A key or certificate cannot be read or made.
     #[error(transparent)]
     Keys(#[from] keys::Error),
+    /// The keys of a hub are there, or a restore was begun, and there are no objects.
+    #[error(transparent)]
+    NoDatabase(#[from] store::NoDatabase),
     /// The objects are there, the keys are not.
     #[error(
         "{dir} holds the objects of a hub, but its keys in {FOLDER} are gone, and with others every agent and every \
@@ -101,6 +104,8 @@ pub struct Options {
     pub strangers_of_address: usize,
     /// Whether those who will use it are busy with their start; nobody is unless given.
     pub busy: Option<Busy>,
+    /// Whether an empty hub begins where one has lost its objects.
+    pub new_database: bool,
 }
 
 /// An API server that listens.
@@ -152,7 +157,11 @@ impl Running {
 /// Opens what is in a data directory.
 async fn open(options: &Options, admin: AdminState, env: Env) -> Result<Foundation, Error> {
     let dir = options.data_dir.clone();
-    let store = open_store(&dir, options.key_file.clone()).await?;
+    let make = match options.new_database {
+        true => Make::Always,
+        false => Make::AtFirst,
+    };
+    let store = open_store(&dir, options.key_file.clone(), make).await?;
     {
         let registry = admin.registry.lock();
         let mut registry = registry.unwrap_or_else(PoisonError::into_inner);
@@ -183,15 +192,17 @@ async fn open(options: &Options, admin: AdminState, env: Env) -> Result<Foundati
     })
 }
 
-async fn open_store(dir: &Path, key_file: Option<PathBuf>) -> Result<Store, Error> {
+async fn open_store(dir: &Path, key_file: Option<PathBuf>, make: Make) -> Result<Store, Error> {
     let path = dir.to_owned();
     let options = store::Options {
         key_file,
+        make,
         ..store::Options::default()
     };
     let opened = tokio::task::spawn_blocking(move || Store::open(&path, options));
     match opened.await {
         Ok(Ok(store)) => Ok(store),
+        Ok(Err(OpenError::NoDatabase(why))) => Err(Error::NoDatabase(why)),
         Ok(Err(source)) => Err(Error::Store {
             dir: dir.to_owned(),
             source,

@@ -7,6 +7,7 @@
 //! One exception: a Lease write that moves only `renewTime` ([`Class::Renewal`]) is answered from
 //! memory and reaches the disk seconds later. Its revision is reserved, so none is ever used twice.
 
+mod absent;
 mod backup;
 mod directory;
 mod disk;
@@ -14,6 +15,7 @@ mod error;
 mod feed;
 mod inbox;
 mod key;
+mod key_file;
 pub mod metrics;
 mod scan;
 mod state;
@@ -22,8 +24,9 @@ mod table;
 mod watcher;
 mod writer;
 
+pub use absent::{Make, NoDatabase};
 pub use backup::{Attachment, Restore, check_backup, restore};
-pub use directory::{is_half_restored, is_served};
+pub use directory::{is_served, keep_unserved, lock_keys};
 pub use disk::{Edit, Fault, MemoryDisk, Moment};
 pub use error::{Ended, Error, Gone, OpenError};
 pub use feed::{Event, Kind, Limits};
@@ -60,6 +63,8 @@ pub struct Options {
     pub volatile: BTreeSet<String>,
     /// The file of keys by which Secrets are encrypted; one in the data directory unless named.
     pub key_file: Option<PathBuf>,
+    /// When a database is made where there is none.
+    pub make: Make,
 }
 
 impl Default for Options {
@@ -68,6 +73,7 @@ impl Default for Options {
             history: Limits::default(),
             volatile: BTreeSet::from(["coordination.k8s.io/leases".to_owned()]),
             key_file: None,
+            make: Make::default(),
         }
     }
 }
@@ -148,11 +154,16 @@ impl Drop for Inner {
 }
 
 impl Store {
-    /// Opens a data directory, made if need be, and reads it into memory. Blocks meanwhile.
+    /// Opens a data directory, made if need be and if `options` say so, and reads it into memory. Blocks
+    /// meanwhile.
     pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
-        let disk = Sqlite::open(dir, options.key_file.as_deref())?;
+        let make = options.make;
+        let disk = Sqlite::open(dir, options.key_file.as_deref(), make)?;
         let ring = disk.ring().clone();
         let (store, writer) = Self::over(Box::new(disk), ring, options)?;
+        if store.is_empty() {
+            absent::check_empty(dir, make)?;
+        }
         let thread = std::thread::Builder::new().name("store".to_owned());
         let runtime = Handle::try_current();
         let started = thread.spawn(move || {

@@ -31,6 +31,7 @@ pub struct RotateArgs {
 /// Rotates, and says what became of earlier tokens, once the hub that runs has taken it over.
 pub async fn rotate(args: &RotateArgs, clock: &SharedClock) -> anyhow::Result<String> {
     let beside = Beside::open(&args.data_dir)?;
+    let _alone = beside.lock_keys()?;
     let runs = beside.is_served()?;
     let (id, until) = AccountKeys::rotate(&beside.keys(), args.revoke, clock.now())?;
     if runs {

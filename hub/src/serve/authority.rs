@@ -72,9 +72,12 @@ struct Status {
 /// Takes a step, and says what it did and what comes next, once the hub that runs has taken it over.
 pub async fn rotate(args: &RotateArgs, clock: &SharedClock) -> anyhow::Result<String> {
     let beside = Beside::open(&args.data_dir)?;
+    // Until the hub that runs has taken it over: another run then judges what this one has done.
+    let _alone = beside.lock_keys()?;
     let authorities = Authorities::read(&beside.keys())?;
     let runs = beside.is_served()?;
-    let stage = stage(&authorities);
+    let step = authorities.next_step();
+    let stage = before(step);
     if stage != Stage::Settled && !args.force {
         let agents = followers(stage, &described(&authorities)?, &clusters(&beside).await?);
         if let Some(behind) = laggards(&agents) {
@@ -84,7 +87,7 @@ pub async fn rotate(args: &RotateArgs, clock: &SharedClock) -> anyhow::Result<St
             );
         }
     }
-    let step = Authorities::advance(&beside.keys(), clock.now())?;
+    Authorities::advance(&beside.keys(), step, clock.now())?;
     let trusted = Authorities::read(&beside.keys())?.trusted().to_vec();
     if runs {
         let kubeconfig = beside.kubeconfig();
@@ -118,7 +121,7 @@ fn text(step: Step) -> &'static str {
 pub async fn status(args: &StatusArgs) -> anyhow::Result<String> {
     let beside = Beside::open(&args.data_dir)?;
     let authorities = Authorities::read(&beside.keys())?;
-    let stage = stage(&authorities);
+    let stage = before(authorities.next_step());
     let described = described(&authorities)?;
     let status = Status {
         stage,
@@ -178,12 +181,12 @@ async fn clusters(beside: &Beside) -> anyhow::Result<Vec<Cluster>> {
         .context("failed to learn which agents have followed")
 }
 
-/// How far a replacement is.
-fn stage(authorities: &Authorities) -> Stage {
-    match (authorities.trusted(), authorities.has_next()) {
-        ([_], _) => Stage::Settled,
-        (_, true) => Stage::Introduced,
-        (_, false) => Stage::Promoted,
+/// How far a replacement is whose next step is this.
+fn before(step: Step) -> Stage {
+    match step {
+        Step::Introduced => Stage::Settled,
+        Step::Promoted => Stage::Introduced,
+        Step::Finished => Stage::Promoted,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::beside::Beside;
 use crate::apiserver::backup::{PAGE, attachments};
 use crate::apiserver::sealing::Keyring;
-use crate::apiserver::store::{self, OpenError, Options, Store};
+use crate::apiserver::store::{self, OpenError};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use common::client::{ClientOptions, kubeconfig_client};
@@ -26,13 +26,11 @@ pub struct BackupArgs {
 
 /// Makes a backup, of a hub that runs by asking it.
 pub async fn backup(args: &BackupArgs) -> anyhow::Result<String> {
-    Beside::open(&args.data_dir)?;
+    let beside = Beside::open(&args.data_dir)?;
     if args.file.exists() {
         bail!("{} exists already; move it away first", args.file.display());
     }
-    let dir = args.data_dir.clone();
-    let opened = tokio::task::spawn_blocking(move || Store::open(&dir, Options::default())).await?;
-    match opened {
+    match beside.store().await {
         Ok(store) => {
             let files = attachments(&args.data_dir, store.keyring())?;
             store.backup(&args.file, files).await?;

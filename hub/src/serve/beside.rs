@@ -6,13 +6,14 @@
 
 use super::kubeconfig::ADMIN_FILE;
 use crate::apiserver::keys::FOLDER;
-use crate::apiserver::store::{self, Options, Store};
+use crate::apiserver::store::{self, Make, OpenError, Options, Store};
 use anyhow::Context as _;
 use common::client::{ClientOptions, kubeconfig_client};
 use common::env::Env;
 use kube::Client;
 use kube::api::ObjectList;
 use serde::de::DeserializeOwned;
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -104,6 +105,11 @@ impl Beside {
         }
     }
 
+    /// The directory.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Where the keys lie.
     pub(super) fn keys(&self) -> PathBuf {
         self.dir.join(FOLDER)
@@ -117,6 +123,24 @@ impl Beside {
     /// Whether a hub runs on it.
     pub(super) fn is_served(&self) -> anyhow::Result<bool> {
         Ok(store::is_served(&self.dir)?)
+    }
+
+    /// Keeps other commands from replacing keys while the file lives.
+    pub(super) fn lock_keys(&self) -> Result<File, OpenError> {
+        store::lock_keys(&self.dir)
+    }
+
+    /// The store of a hub that is stopped. Where it is gone that is told, and none is made: an empty one would
+    /// be taken for the hub's by its next start.
+    pub(super) async fn store(&self) -> Result<Store, OpenError> {
+        let dir = self.dir.clone();
+        let options = Options {
+            make: Make::Never,
+            ..Options::default()
+        };
+        let opened = tokio::task::spawn_blocking(move || Store::open(&dir, options));
+        let opened = opened.await;
+        opened.unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()))
     }
 
     /// A client of the hub that runs, by the kubeconfig of this moment.
@@ -152,9 +176,7 @@ impl Beside {
             })?;
             return Ok(list.items);
         }
-        let dir = self.dir.clone();
-        let opened = tokio::task::spawn_blocking(move || Store::open(&dir, Options::default()));
-        let store = opened.await??;
+        let store = self.store().await?;
         let resource = format!("{group}/{plural}");
         let found = store.snapshot(&resource);
         let all = found.table.iter();

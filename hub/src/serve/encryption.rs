@@ -1,12 +1,12 @@
 //! `towline-hub encryption`: the keys by which a hub encrypts what it keeps.
 
 use super::beside::Beside;
-use crate::apiserver::keys::{FOLDER, seal_all};
+use crate::apiserver::keys::seal_all;
 use crate::apiserver::sealing::Keyring;
-use crate::apiserver::store::{OpenError, Options, Store};
+use crate::apiserver::store::OpenError;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What `towline-hub encryption` does.
 #[derive(Debug, Subcommand)]
@@ -27,7 +27,7 @@ pub struct EncryptionArgs {
 
 /// Shows which keys there are.
 pub fn status(args: &EncryptionArgs) -> anyhow::Result<String> {
-    let ring = ring(&args.data_dir)?;
+    let ring = ring(&Beside::open(&args.data_dir)?)?;
     let mut ids = ring.ids().into_iter();
     let first = ids.next().map(|id| id.to_string()).unwrap_or_default();
     let mut said = format!("{}\n  {first}  encrypts", ring.file().display());
@@ -37,9 +37,8 @@ pub fn status(args: &EncryptionArgs) -> anyhow::Result<String> {
     Ok(said)
 }
 
-fn ring(dir: &Path) -> anyhow::Result<Keyring> {
-    Beside::open(dir)?;
-    let file = Keyring::place(dir);
+fn ring(beside: &Beside) -> anyhow::Result<Keyring> {
+    let file = Keyring::place(beside.dir());
     let ring = Keyring::read(&file)?;
     ring.with_context(|| {
         format!(
@@ -52,16 +51,19 @@ fn ring(dir: &Path) -> anyhow::Result<Keyring> {
 /// Replaces the key. Cut short, it is completed by the next call: both keys are in the file until
 /// nothing is left of the old one.
 pub async fn rotate(args: &EncryptionArgs) -> anyhow::Result<String> {
-    let dir = &args.data_dir;
-    let ring = ring(dir)?;
+    let beside = Beside::open(&args.data_dir)?;
+    let _alone = beside.lock_keys()?;
+    ring(&beside)?;
     // Nothing is changed beside a hub that runs, and nothing is added to what is not whole yet.
-    encrypt(dir).await?;
+    encrypt(&beside).await?;
+    // What is in the file now: it may have been changed by hand until the store was opened by it.
+    let ring = ring(&beside)?;
     let ring = match ring.ids().len() {
         1 => ring.with_new_key()?,
         _ => ring,
     };
-    encrypt(dir).await?;
-    seal_all(&dir.join(FOLDER))?;
+    encrypt(&beside).await?;
+    seal_all(&beside.keys())?;
     let kept = ring.without_old_keys()?;
     let kept: Vec<String> = kept.iter().map(|file| file.display().to_string()).collect();
     Ok(format!(
@@ -74,10 +76,8 @@ pub async fn rotate(args: &EncryptionArgs) -> anyhow::Result<String> {
 }
 
 /// Opening the store encrypts everything in it by the first key.
-async fn encrypt(dir: &Path) -> anyhow::Result<()> {
-    let dir = dir.to_owned();
-    let opened = tokio::task::spawn_blocking(move || Store::open(&dir, Options::default()));
-    match opened.await? {
+async fn encrypt(beside: &Beside) -> anyhow::Result<()> {
+    match beside.store().await {
         Ok(store) => {
             store.close().await;
             Ok(())

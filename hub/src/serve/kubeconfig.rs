@@ -74,10 +74,12 @@ pub(super) fn settle(own: &Path, named: Option<&Path>) -> Result<PathBuf, Error>
         path: own.to_owned(),
         source,
     };
-    let linked = std::fs::read_link(own).ok();
-    let here = linked.as_deref().unwrap_or(own);
+    let here = match (std::fs::read_link(own), own.parent()) {
+        (Ok(target), Some(folder)) => folder.join(target),
+        _ => own.to_owned(),
+    };
     let Some(named) = named else {
-        return Ok(here.to_owned());
+        return Ok(here);
     };
     let there = std::path::absolute(named).map_err(failed)?;
     let is_own = std::path::absolute(own).is_ok_and(|own| own == there);
@@ -256,6 +258,9 @@ mod tests {
         for named in [None, Some(apart.as_path())] {
             assert_eq!(settle(&own, named).expect("settled"), apart);
         }
+        std::fs::remove_file(&own).expect("removed");
+        std::os::unix::fs::symlink("apart", &own).expect("linked by somebody");
+        assert_eq!(settle(&own, None).expect("settled"), apart);
     }
 
     #[derive(Debug, clap::Parser)]

@@ -9,11 +9,11 @@ pub mod decide;
 use crate::apiserver::keys::FOLDER;
 use crate::apiserver::keys::authority::Authorities;
 use crate::apiserver::keys::revoked::{Revoked, Whom};
-use crate::apiserver::sealing::Keyring;
+use crate::apiserver::sealing::{FILE, Keyring};
 use crate::apiserver::store::{self, Edit, Key, OpenError, Options, Restore, Store};
 use crate::permissions::{AGENT_BINDING, rights_name};
 use crate::token_secret::{TOKEN_NAMESPACE, TOKEN_TYPE};
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use chrono::{DateTime, SecondsFormat, Utc};
 use clap::Args;
 use common::identity::CLUSTER_GROUP_PREFIX;
@@ -62,6 +62,15 @@ struct Told {
     held: Vec<String>,
 }
 
+/// What was taken over of the keys of the previous hub.
+#[derive(Debug, Default)]
+struct Taken {
+    /// Authorities that are others than those of the backup.
+    authorities: bool,
+    /// What it had revoked is not known: where its list was.
+    list_is_gone: Option<PathBuf>,
+}
+
 /// Makes a data directory of a backup.
 pub async fn restore(args: RestoreArgs, clock: &SharedClock) -> anyhow::Result<String> {
     let now = clock.now();
@@ -96,17 +105,19 @@ fn carry_out(args: &RestoreArgs, now: DateTime<Utc>) -> anyhow::Result<String> {
             findings,
         })
     };
-    let mut replaced = false;
+    let mut taken = Taken::default();
     // A hub that could be started without what was revoked would let in who was shut out.
-    let last = |told: &Told| match &args.previous {
-        Some(previous) => {
-            replaced = take_authorities(previous, &args.data_dir)?;
-            take_revoked(previous, &args.data_dir, &told.held)
+    let last = |told: &Told| -> anyhow::Result<()> {
+        if let Some(previous) = &args.previous {
+            taken = Taken {
+                authorities: take_authorities(previous, &args.data_dir)?,
+                list_is_gone: take_revoked(previous, &args.data_dir, &told.held)?,
+            };
         }
-        None => Ok(()),
+        Ok(())
     };
     let (_, told) = store::restore(&what, edit, last)?;
-    Ok(text(args, &told, replaced))
+    Ok(text(args, &told, &taken))
 }
 
 /// The registrations of Clusters that are not going.
@@ -137,6 +148,15 @@ fn registered(dir: &Path, into: &Path) -> anyhow::Result<Registrations> {
             dir.display()
         )
     };
+    // Of a database and a log that are copied one after the other while a hub works on them, the pages that it
+    // moves in between would be in neither.
+    let _unserved = match store::keep_unserved(dir) {
+        Err(OpenError::Locked { .. }) => bail!(
+            "a hub runs on {}, and goes on changing what is compared: stop it, and run this again",
+            dir.display()
+        ),
+        held => held.with_context(unread)?,
+    };
     let copy = Scratch::new(&into.join(".previous")).with_context(unread)?;
     let log = format!("{}-wal", store::DATABASE);
     for (name, needed) in [(store::DATABASE, true), (log.as_str(), false)] {
@@ -155,8 +175,14 @@ fn registered(dir: &Path, into: &Path) -> anyhow::Result<Registrations> {
     let store = Store::open(&copy.0, options).with_context(unread)?;
     let found = store.snapshot(CLUSTERS);
     let clusters: Vec<Value> = found.table.iter().map(|stored| stored.value()).collect();
+    let is_empty = store.is_empty();
     // Its files are closed before they are removed.
     tokio::runtime::Handle::current().block_on(store.close());
+    if is_empty {
+        // Everybody would be held as removed.
+        let empty = anyhow::Error::msg(format!("its database {} is empty", store::DATABASE));
+        return Err(empty.context(unread()));
+    }
     Ok(registrations(clusters.iter()))
 }
 
@@ -242,20 +268,52 @@ fn take_authorities(previous: &Path, data_dir: &Path) -> anyhow::Result<bool> {
 }
 
 /// Takes over what was revoked since the backup. Registrations that are held are not in it: confirming them
-/// has to be enough.
-fn take_revoked(previous: &Path, data_dir: &Path, held: &[String]) -> anyhow::Result<()> {
-    let mut later = Revoked::read(&previous.join(FOLDER)).with_context(|| {
+/// has to be enough. Where the list of the previous hub is gone, that of the backup stays; its place then.
+fn take_revoked(
+    previous: &Path,
+    data_dir: &Path,
+    held: &[String],
+) -> anyhow::Result<Option<PathBuf>> {
+    let (folder, from) = (data_dir.join(FOLDER), previous.join(FOLDER));
+    let later = Revoked::find(&from).with_context(|| {
         format!(
             "not restored: failed to read what was revoked since the backup, in {}; where nothing of it can be read, \
              leave out --previous",
             previous.display()
         )
     })?;
+    let Some(mut later) = later else {
+        // A hub that never revoked anything has none either.
+        let gone = Revoked::find(&folder)?.is_some() || !Authorities::is_in(&from)?;
+        return Ok(gone.then(|| Revoked::place(&from)));
+    };
     for group in held {
         later.remove(&Whom::Group(group.clone()));
     }
-    Revoked::change(&data_dir.join(FOLDER), |revoked| *revoked = later)?;
-    Ok(())
+    Revoked::change(&folder, |revoked| *revoked = later)?;
+    Ok(None)
+}
+
+/// Where the key lies, unless that goes without saying.
+fn key_text(args: &RestoreArgs) -> Option<String> {
+    let own = args.data_dir.join(FILE);
+    let place = Keyring::place(&args.data_dir);
+    if place != own {
+        return Some(format!(
+            "The encryption key stays in {}: the hub needs it there, {} is a link to it.",
+            place.display(),
+            own.display()
+        ));
+    }
+    let named = args.encryption_key_file.as_ref()?;
+    let same = matches!((named.canonicalize(), own.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    (!same).then(|| {
+        format!(
+            "The encryption key lay in a data directory: {} is a copy of {}. Keep another one apart from the data.",
+            own.display(),
+            named.display()
+        )
+    })
 }
 
 fn list(names: &[String]) -> String {
@@ -266,10 +324,13 @@ fn list(names: &[String]) -> String {
     }
 }
 
-fn text(args: &RestoreArgs, told: &Told, replaced: bool) -> String {
+fn text(args: &RestoreArgs, told: &Told, taken: &Taken) -> String {
     let dir = args.data_dir.display();
     let mut said = format!("Restored into {dir}.\n");
     // Writing to a String cannot fail.
+    if let Some(key) = key_text(args) {
+        let _ = writeln!(said, "{key}");
+    }
     if !told.tokens.is_empty() {
         let _ = writeln!(
             said,
@@ -277,7 +338,15 @@ fn text(args: &RestoreArgs, told: &Told, replaced: bool) -> String {
             list(&told.tokens)
         );
     }
-    if replaced {
+    if let Some(list) = &taken.list_is_gone {
+        let _ = writeln!(
+            said,
+            "There is no {}: what is revoked is what was by the time of the backup. Revoke again what was revoked \
+             since; `towline-hub revoke --data-dir {dir} --list` shows what is.",
+            list.display()
+        );
+    }
+    if taken.authorities {
         said.push_str(
             "The certificate authorities were replaced since the backup: those of the hub before are taken over.\n",
         );
@@ -318,3 +387,6 @@ fn text(args: &RestoreArgs, told: &Told, replaced: bool) -> String {
     );
     said
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! `towline-hub revoke`: shuts out certificates whose authority is still trusted, a lost kubeconfig's for one.
 
 use super::beside::Beside;
-use super::kubeconfig::{ADMIN_FILE, renew_admin};
+use super::kubeconfig::{ADMIN_FILE, renew_admin, settle};
 use crate::apiserver::authn::serial;
 use crate::apiserver::keys::revoked::{Entry, Revoked, Whom};
 use crate::apiserver::keys::{FOLDER, Keys};
@@ -82,13 +82,11 @@ pub fn revoke(args: &RevokeArgs, clock: &SharedClock) -> anyhow::Result<String> 
     let mut said = format!(
         "{what} is revoked: a hub that runs refuses it within a second, on open connections too."
     );
+    // Where the hub keeps it: the one in the data directory may be a link to there.
+    let admin = settle(&args.data_dir.join(ADMIN_FILE), None)?;
     // Dated a second on: what was issued until now began earlier.
-    if renew_admin(
-        &args.data_dir.join(ADMIN_FILE),
-        &keys,
-        now + Duration::seconds(1),
-    )? {
-        let _ = write!(said, " {ADMIN_FILE} was made anew: fetch it again.");
+    if renew_admin(&admin, &keys, now + Duration::seconds(1))? {
+        let _ = write!(said, " {} was made anew: fetch it again.", admin.display());
     }
     Ok(said)
 }
@@ -160,6 +158,7 @@ mod tests {
     use crate::apiserver::authn::Peer;
     use crate::apiserver::caller::MASTERS;
     use crate::apiserver::keys::client;
+    use crate::serve::kubeconfig::{ADMIN, ensure_admin};
     use common::time::SystemClock;
     use std::sync::Arc;
 
@@ -170,14 +169,7 @@ mod tests {
         let keys = Keys::open(dir.path(), &clock).expect("made");
         let now = clock.now();
         let admin = dir.path().join(ADMIN_FILE);
-        super::super::kubeconfig::ensure_admin(
-            &admin,
-            &keys,
-            "https://a:1",
-            Duration::days(365),
-            now,
-        )
-        .expect("made");
+        ensure_admin(&admin, &keys, "https://a:1", Duration::days(365), now).expect("made");
         let lost = dir.path().join("lost.kubeconfig");
         std::fs::copy(&admin, &lost).expect("copied");
         let run = |which: Which, undo: bool| {
@@ -251,6 +243,41 @@ mod tests {
         let revoked = Keys::existing(dir.path()).expect("there").revoked();
         let peer = Peer::of(&chain, &authorities, &revoked, now);
         assert!(matches!(peer, Peer::Known { .. }));
+    }
+
+    #[test]
+    fn the_administrators_file_is_made_anew_where_it_lies() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let clock: SharedClock = Arc::new(SystemClock);
+        let data_dir = dir.path().join("data");
+        std::fs::create_dir(&data_dir).expect("made");
+        let keys = Keys::open(&data_dir, &clock).expect("made");
+        let (own, apart) = (data_dir.join(ADMIN_FILE), dir.path().join("apart"));
+        settle(&own, Some(&apart)).expect("settled");
+        let life = Duration::days(365);
+        ensure_admin(&apart, &keys, "https://a:1", life, clock.now()).expect("made");
+        let args = RevokeArgs {
+            data_dir: data_dir.clone(),
+            which: Which {
+                user: Some(ADMIN.to_owned()),
+                serial: None,
+                kubeconfig: None,
+                list: false,
+            },
+            undo: false,
+        };
+        let said = revoke(&args, &clock).expect("revoked");
+        let place = format!("{} was made anew", apart.display());
+        assert!(said.contains(&place), "{said}");
+        assert!(
+            own.is_symlink(),
+            "the data directory holds no key of the administrator's"
+        );
+        let keys = Keys::existing(&data_dir).expect("there");
+        // One that still counts is left as it is.
+        assert!(!renew_admin(&apart, &keys, clock.now()).expect("looked at"));
+        let holds = std::fs::read_to_string(&apart).expect("there");
+        assert!(holds.contains("client-certificate-data"), "{holds}");
     }
 
     #[test]

@@ -114,6 +114,7 @@ impl Day {
             audit_log: None,
             strangers_of_address: STRANGERS_OF_ADDRESS,
             busy: None,
+            new_database: false,
         };
         let env = common::env::Env::seeded(Arc::new(clock.clone()), 1);
         let running = Running::begin(options, AdminState::default(), env).await;

@@ -120,6 +120,7 @@ impl Opened {
             audit_log: None,
             strangers_of_address: STRANGERS_OF_ADDRESS,
             busy: None,
+            new_database: false,
         };
         let clock = Arc::new(SimClock::starting_at(now));
         let env = common::env::Env::seeded(clock, 1);

@@ -64,6 +64,9 @@ async fn is_whole(dir: &Path, group: &str) -> Result<(), String> {
     if !revoked.contains("lost") || revoked.contains(group) {
         return Err(format!("revoked are {revoked:?}"));
     }
+    if dir.join("encryption.key").is_symlink() {
+        return Err("its key goes with the hub before".to_owned());
+    }
     let store = Store::open(dir, Options::default()).map_err(|error| error.to_string())?;
     let secrets = store.snapshot("/secrets").table;
     let tokens = secrets.iter().filter(|it| it.value()["type"] == TOKEN);

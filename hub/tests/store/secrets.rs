@@ -46,6 +46,7 @@ fn options(data: &Path, key_file: Option<&Path>) -> Options {
         audit_log: None,
         strangers_of_address: STRANGERS_OF_ADDRESS,
         busy: None,
+        new_database: false,
     }
 }
 

@@ -106,7 +106,7 @@ impl Log {
     }
 
     fn write_in_turn(&mut self, share: Option<&str>, line: &[u8]) -> io::Result<()> {
-        if self.main.rotate()? {
+        if self.main.rotate() {
             self.shares.clear();
         }
         if let Some(user) = share {
@@ -122,7 +122,7 @@ impl Log {
     fn busy(&mut self) -> io::Result<&mut Rotating> {
         let busy = match self.busy.take() {
             Some(mut busy) => {
-                busy.rotate()?;
+                busy.rotate();
                 busy
             }
             None => Rotating::open(&self.main.path.with_file_name(BUSY))?,
@@ -142,15 +142,18 @@ struct Rotating {
     path: PathBuf,
     file: File,
     size: u64,
+    /// Whether it could not be put aside, so that this is said once.
+    stuck: bool,
 }
 
 impl Rotating {
     fn open(path: &Path) -> io::Result<Self> {
-        let (file, size) = append(path)?;
+        let (file, size) = append(path, false)?;
         Ok(Self {
             path: path.to_owned(),
             file,
             size,
+            stuck: false,
         })
     }
 
@@ -160,32 +163,141 @@ impl Rotating {
         Ok(())
     }
 
-    /// Begins another file when this one is long; whether it did.
-    fn rotate(&mut self) -> io::Result<bool> {
+    /// Begins another file when this one is long; whether it did. While that fails, lines go on into this one.
+    fn rotate(&mut self) -> bool {
         if self.size < ROTATE_AT {
-            return Ok(false);
+            return false;
         }
-        let numbered = |number: usize| {
-            let mut path = self.path.as_os_str().to_owned();
-            path.push(format!(".{number}"));
-            PathBuf::from(path)
-        };
-        for number in (1..KEPT).rev() {
-            match std::fs::rename(numbered(number), numbered(number + 1)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+        match self.put_aside() {
+            Ok(()) => {
+                self.stuck = false;
+                true
+            }
+            Err(error) => {
+                if !self.stuck {
+                    tracing::error!(
+                        %error,
+                        path = %self.path.display(),
+                        "failed to put the audit log aside: it goes on in the same file, which grows until \
+                         the hub can make and rename files in that folder"
+                    );
+                }
+                self.stuck = true;
+                false
             }
         }
-        std::fs::rename(&self.path, numbered(1))?;
-        (self.file, self.size) = append(&self.path)?;
-        Ok(true)
+    }
+
+    /// The next file is open before any is renamed, and nothing is renamed over another that need not be: however
+    /// often this fails, at whichever step, no file is lost by it.
+    fn put_aside(&mut self) -> io::Result<()> {
+        let next = self.beside("new");
+        match std::fs::remove_file(&next) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let (file, size) = append(&next, true)?;
+        // It is not when an earlier try came as far, or somebody took it away.
+        if is_there(&self.path) {
+            let numbered = |number: usize| self.beside(number);
+            let free = (1..KEPT).find(|number| !is_there(&numbered(*number)));
+            for number in (1..free.unwrap_or(KEPT)).rev() {
+                std::fs::rename(numbered(number), numbered(number + 1))?;
+            }
+            std::fs::rename(&self.path, numbered(1))?;
+        }
+        std::fs::rename(&next, &self.path)?;
+        (self.file, self.size) = (file, size);
+        Ok(())
+    }
+
+    fn beside(&self, end: impl std::fmt::Display) -> PathBuf {
+        let mut path = self.path.as_os_str().to_owned();
+        path.push(format!(".{end}"));
+        PathBuf::from(path)
     }
 }
 
-fn append(path: &Path) -> io::Result<(File, u64)> {
+/// Whether there is anything of this name; what cannot be told is taken for there.
+fn is_there(path: &Path) -> bool {
+    match std::fs::symlink_metadata(path) {
+        Ok(_) => true,
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+fn append(path: &Path, new: bool) -> io::Result<(File, u64)> {
     let mut options = OpenOptions::new();
-    let file = options.create(true).append(true).mode(0o600).open(path)?;
+    options
+        .create(!new)
+        .create_new(new)
+        .append(true)
+        .mode(0o600);
+    let file = options.open(path)?;
     give_to_owner(&file, path)?;
     let size = file.metadata()?.len();
     Ok((file, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn read(path: &Path) -> String {
+        fs::read_to_string(path).expect("there")
+    }
+
+    #[test]
+    fn what_keeps_a_file_from_being_put_aside_costs_no_line() {
+        let last = format!("audit.log.{KEPT}");
+        for obstacle in ["audit.log.new", last.as_str()] {
+            let dir = tempfile::tempdir().expect("a folder");
+            let path = dir.path().join("audit.log");
+            let aside = |number: usize| dir.path().join(format!("audit.log.{number}"));
+            for number in 1..KEPT {
+                fs::write(aside(number), number.to_string()).expect("written");
+            }
+            let obstacle = dir.path().join(obstacle);
+            fs::create_dir_all(obstacle.join("full")).expect("made");
+            let mut log = Log::open(&path).expect("opened");
+            log.set_size(ROTATE_AT);
+            log.write(None, b"one\n");
+            log.write(None, b"two\n");
+            assert_eq!(read(&path), "one\ntwo\n", "{}", obstacle.display());
+            fs::remove_dir_all(&obstacle).expect("removed");
+            log.write(None, b"three\n");
+            assert_eq!(read(&path), "three\n");
+            assert_eq!(read(&aside(1)), "one\ntwo\n");
+            for number in 1..KEPT {
+                assert_eq!(read(&aside(number + 1)), number.to_string());
+            }
+            let files = fs::read_dir(dir.path()).expect("read").count();
+            assert_eq!(files, KEPT + 1);
+        }
+    }
+
+    #[test]
+    fn files_move_no_further_than_they_must() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("audit.log");
+        let aside = |number: usize| dir.path().join(format!("audit.log.{number}"));
+        fs::write(aside(3), "old").expect("written");
+        let mut log = Log::open(&path).expect("opened");
+        log.write(None, b"one\n");
+        // So far came a rotation that was cut short.
+        fs::rename(&path, aside(1)).expect("renamed");
+        for (line, first, second) in [
+            ("two\n", "one\n", None),
+            ("three\n", "two\n", Some("one\n")),
+        ] {
+            log.set_size(ROTATE_AT);
+            log.write(None, line.as_bytes());
+            assert_eq!(read(&path), line);
+            assert_eq!(read(&aside(1)), first);
+            let found = fs::read_to_string(aside(2)).ok();
+            assert_eq!(found.as_deref(), second);
+            assert_eq!(read(&aside(3)), "old");
+        }
+    }
 }

@@ -112,14 +112,18 @@ fn has_ended(metadata: &Value, now: DateTime<Utc>) -> bool {
     held.is_none_or(Vec::is_empty) && end.is_some_and(|end| end.with_timezone(&Utc) + AFTER <= now)
 }
 
-/// Whether the server last heard of an event too long ago. Only times that it wrote itself count.
+/// Whether the server last heard of an event too long ago. Only times that it wrote itself count: no write gets a
+/// later one (`managed::track`), and one that lies ahead all the same is of a store from before that was so.
 fn is_over(metadata: &Value, now: DateTime<Utc>) -> bool {
-    let entries = metadata["managedFields"].as_array();
-    let times = entries.into_iter().flatten().map(|entry| &entry["time"]);
-    let last = times
-        .chain([&metadata["creationTimestamp"]])
-        .filter_map(|time| DateTime::parse_from_rfc3339(time.as_str()?).ok())
-        .map(|time| time.with_timezone(&Utc))
+    let read = |time: &Value| {
+        let time = DateTime::parse_from_rfc3339(time.as_str()?).ok()?;
+        Some(time.with_timezone(&Utc))
+    };
+    let entries = metadata["managedFields"].as_array().into_iter().flatten();
+    let written = entries.filter_map(|entry| read(&entry["time"]));
+    let last = written
+        .filter(|time| *time <= now)
+        .chain(read(&metadata["creationTimestamp"]))
         .max();
     last.is_some_and(|last| last + TTL <= now)
 }
@@ -127,6 +131,8 @@ fn is_over(metadata: &Value, now: DateTime<Utc>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::registry::testing::Rig;
+    use crate::apiserver::request::PatchKind;
     use serde_json::json;
 
     #[test]
@@ -156,5 +162,44 @@ mod tests {
         assert!(is_over(&event(early, early), now));
         assert!(!is_over(&event(early, late), now));
         assert!(!is_over(&json!({}), now));
+        // Of a time to come nobody has heard; an event that is new is not over for it.
+        let far = "2999-01-01T00:00:00Z";
+        assert!(is_over(&event(early, far), now));
+        assert!(!is_over(&event(late, far), now));
+    }
+
+    #[tokio::test]
+    async fn no_writer_says_when_an_event_ends() {
+        let rig = Rig::new().await;
+        let claimed = json!([{"apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:action": {}},
+            "manager": "towline-agent", "operation": "Update", "time": "2999-01-01T00:00:00Z"}]);
+        let event = |name: &str, claimed: &Value| {
+            json!({"metadata": {"name": name, "namespace": "ns", "managedFields": claimed},
+                "involvedObject": {"namespace": "ns"}, "message": name})
+        };
+        let (all, changed) = ("v1/ns:events", "v1/ns:events/changed");
+        let made = rig.create(all, event("made", &claimed)).await;
+        let by_put = rig.update("v1/ns:events/put", event("put", &claimed)).await;
+        rig.create(all, event("changed", &Value::Null)).await;
+        let put = rig.update(changed, event("changed", &claimed)).await;
+        let patch = json!({"metadata": {"managedFields": claimed}, "message": "again"});
+        rig.patch(changed, PatchKind::Merge, patch)
+            .await
+            .expect("patched");
+        let patched = rig.get(changed).await.expect("there");
+        let later = rig.registry.clock().now() + TTL;
+        for event in [
+            made,
+            by_put.expect("made by a PUT"),
+            put.expect("changed"),
+            patched,
+        ] {
+            let text = event.to_string();
+            assert!(
+                text.contains("towline-agent") && !text.contains("2999-01-01T"),
+                "{text}"
+            );
+            assert!(is_over(&event["metadata"], later), "{text}");
+        }
     }
 }

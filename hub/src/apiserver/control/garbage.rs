@@ -106,7 +106,7 @@ impl Collector {
     async fn round(&self, queue: &Queue<Node>) -> bool {
         let mut changes = self.registry.scheme().changes();
         changes.borrow_and_update();
-        let Some(mut news) = self.begin(queue) else {
+        let Some(mut news) = self.begin(|node| queue.add_after(node, AFTER)) else {
             yield_now().await;
             return true;
         };
@@ -123,9 +123,10 @@ impl Collector {
         }
     }
 
-    /// Reads every kind and follows it; `None` if history was missed meanwhile.
-    fn begin(&self, queue: &Queue<Node>) -> Option<SelectAll<BoxStream<'static, News>>> {
+    /// Reads every kind and follows it, and has what was found looked at; `None` if history was missed meanwhile.
+    fn begin(&self, look_at: impl FnMut(Node)) -> Option<SelectAll<BoxStream<'static, News>>> {
         let mut graph = Graph::default();
+        let mut found = Vec::new();
         let mut all = SelectAll::new();
         let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
         for resource in self.registry.scheme().all() {
@@ -140,11 +141,14 @@ impl Collector {
             // What has no owner, and does not go, is nothing to a graph that is empty.
             let concerned = |stored: &&Arc<Stored>| stored.owned() || stored.deleting();
             for stored in snapshot.table.iter().filter(concerned) {
-                see(&mut graph, &kind, stored, queue);
+                found.extend(see(&mut graph, &kind, stored));
             }
             all.push(events(kind, watcher));
         }
+        // The graph comes first: to whoever looks before it is whole, an owner seems to own nothing, and is let go
+        // without what it was to leave behind or to wait for.
         *self.graph() = graph;
+        found.into_iter().for_each(look_at);
         Some(all)
     }
 
@@ -154,7 +158,9 @@ impl Collector {
         }
         let mut graph = self.graph();
         if event.kind != Kind::Deleted {
-            see(&mut graph, kind, &event.object, queue);
+            if let Some(node) = see(&mut graph, kind, &event.object) {
+                queue.add_after(node, AFTER);
+            }
             return;
         }
         graph.remove(&Node::of(kind, &event.object));
@@ -256,6 +262,7 @@ impl Collector {
 
     /// Everything that is owned loses its owner, who then goes.
     async fn orphan(&self, resource: &Arc<Resource>, stored: &Stored) -> Result<bool, ApiError> {
+        let gone = BTreeSet::from([stored.uid().to_owned()]);
         for node in self.owned_by(stored.uid()) {
             let Some(dependent) = self.stored(&node) else {
                 continue;
@@ -263,7 +270,6 @@ impl Collector {
             let Some(kind) = self.resource(&node.kind) else {
                 continue;
             };
-            let gone = [stored.uid().to_owned()];
             self.drop_owners(&kind, &dependent, &gone).await?;
         }
         self.drop_finalizer(resource, stored, ORPHAN).await?;
@@ -339,13 +345,9 @@ impl Collector {
         &self,
         resource: &Arc<Resource>,
         stored: &Stored,
-        gone: &[String],
+        gone: &BTreeSet<String>,
     ) -> Result<(), ApiError> {
-        let rest: Vec<Value> = stored
-            .owners()
-            .into_iter()
-            .filter(|owner| !gone.iter().any(|uid| owner["uid"] == uid.as_str()))
-            .collect();
+        let rest = decide::without(stored.owners(), gone);
         self.patch(resource, stored, "ownerReferences", &rest).await
     }
 
@@ -401,7 +403,8 @@ impl Collector {
     }
 }
 
-fn see(graph: &mut Graph, kind: &Arc<str>, stored: &Stored, queue: &Queue<Node>) {
+/// Notes an object, and says where it is if it has to be looked at.
+fn see(graph: &mut Graph, kind: &Arc<str>, stored: &Stored) -> Option<Node> {
     let node = Node::of(kind, stored);
     let owners: Vec<String> = if stored.owned() {
         let owners = owners(stored).into_iter();
@@ -409,10 +412,10 @@ fn see(graph: &mut Graph, kind: &Arc<str>, stored: &Stored, queue: &Queue<Node>)
     } else {
         Vec::new()
     };
-    if !owners.is_empty() || stored.deleting() {
-        queue.add_after(node.clone(), AFTER);
-    }
+    let concerned = !owners.is_empty() || stored.deleting();
+    let found = concerned.then(|| node.clone());
     graph.put(node, owners);
+    found
 }
 
 fn context_at(resource: Arc<Resource>, stored: &Stored) -> crate::apiserver::request::Context {

@@ -5,9 +5,9 @@ use crate::apiserver::caller::{Caller, MASTERS};
 use crate::apiserver::error::ApiError;
 use crate::apiserver::request::RequestInfo;
 use crate::apiserver::store::{Kind, Scope, Store, Stored, Watcher};
-use crate::budget::Ledger;
+use crate::budget::{Ledger, State as Progress};
 use serde::Deserialize;
-use std::borrow::Cow;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -126,27 +126,82 @@ impl Drop for UnderWay {
 }
 
 fn put(ledger: &mut Ledger, stored: &Stored) {
+    if let Some((user, state)) = read(&stored.json()) {
+        ledger.put(stored.name(), &user, state);
+    }
+}
+
+/// Who made a request, and how far it has come.
+fn read(json: &[u8]) -> Option<(String, Progress)> {
     #[derive(Deserialize)]
-    struct Request<'a> {
-        #[serde(borrow, default)]
-        spec: Spec<'a>,
-        #[serde(borrow, default)]
-        status: Status<'a>,
+    struct Request {
+        #[serde(default)]
+        spec: Spec,
+        #[serde(default)]
+        status: Status,
     }
     #[derive(Default, Deserialize)]
-    struct Spec<'a> {
-        #[serde(borrow, default)]
-        username: Cow<'a, str>,
+    struct Spec {
+        #[serde(default)]
+        username: String,
     }
     #[derive(Default, Deserialize)]
-    struct Status<'a> {
-        #[serde(borrow, default)]
-        certificate: Cow<'a, str>,
+    struct Status {
+        #[serde(default)]
+        certificate: String,
+        /// As they are: one that cannot be read must not keep a request from being counted.
+        #[serde(default)]
+        conditions: Value,
     }
-    let json = stored.json();
-    let Ok(request) = serde_json::from_slice::<Request<'_>>(&json) else {
-        return;
+    let Request { spec, status } = serde_json::from_slice(json).ok()?;
+    let mut conditions = status.conditions.as_array().into_iter().flatten();
+    let state = if !status.certificate.is_empty() {
+        Progress::Issued
+    } else if conditions.any(|it| it["type"] == "Denied" || it["type"] == "Failed") {
+        Progress::Refused
+    } else {
+        Progress::Waiting
     };
-    let issued = !request.status.certificate.is_empty();
-    ledger.put(stored.name(), &request.spec.username, issued);
+    Some((spec.username, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_request_waits_until_it_is_refused_or_signed() {
+        let condition = |type_: &str| json!([7, {"type": type_, "status": "True"}]);
+        let cases = [
+            (json!({}), Progress::Waiting),
+            (json!({"conditions": null}), Progress::Waiting),
+            (
+                json!({"conditions": condition("Approved")}),
+                Progress::Waiting,
+            ),
+            (
+                json!({"conditions": condition("Denied")}),
+                Progress::Refused,
+            ),
+            (
+                json!({"conditions": condition("Failed")}),
+                Progress::Refused,
+            ),
+            (
+                json!({"conditions": condition("Approved"), "certificate": "eA=="}),
+                Progress::Issued,
+            ),
+        ];
+        for (status, want) in cases {
+            let request = json!({"spec": {"username": "bob"}, "status": status}).to_string();
+            let found = read(request.as_bytes());
+            assert_eq!(found, Some(("bob".to_owned(), want)), "{request}");
+        }
+        let new = json!({"spec": {"username": "bob"}}).to_string();
+        assert_eq!(
+            read(new.as_bytes()),
+            Some(("bob".to_owned(), Progress::Waiting))
+        );
+    }
 }

@@ -209,11 +209,6 @@ impl Authorities {
         self.verifier.root_hint_subjects()
     }
 
-    /// Whether another authority waits to sign.
-    pub fn has_next(&self) -> bool {
-        self.next_key_pem.is_some()
-    }
-
     /// Every trusted certificate as PEM.
     pub fn bundle(&self) -> String {
         let pems = self.trusted.iter().map(|der| pem("CERTIFICATE", der));
@@ -256,9 +251,22 @@ impl Authorities {
         verified.map(|_| ())
     }
 
-    /// Takes the next step of a replacement, in the files of `folder`.
-    pub fn advance(folder: &Path, now: DateTime<Utc>) -> Result<Step, Error> {
+    /// The next step of a replacement; the first one while none is under way.
+    pub fn next_step(&self) -> Step {
+        match (self.trusted.as_slice(), &self.next_key_pem) {
+            ([_, _, ..], Some(_)) => Step::Promoted,
+            ([_, _, ..], None) => Step::Finished,
+            _ => Step::Introduced,
+        }
+    }
+
+    /// Takes a step of a replacement, in the files of `folder`. Whoever asks has judged what it does to agents, so
+    /// another one that is next is not taken.
+    pub fn advance(folder: &Path, step: Step, now: DateTime<Utc>) -> Result<(), Error> {
         let authorities = Self::read(folder)?;
+        if authorities.next_step() != step {
+            return Err(Error::NotNext(folder.to_owned()));
+        }
         let bundle = |certificates: &[CertificateDer<'static>]| -> String {
             let pems = certificates.iter().map(|der| pem("CERTIFICATE", der));
             pems.collect()
@@ -279,19 +287,16 @@ impl Authorities {
                     doing: "remove",
                     path,
                     source,
-                })?;
-                Ok(Step::Promoted)
+                })
             }
             ([first, _, ..], None) => {
-                files::secret_file(&bundle_path, pem("CERTIFICATE", first).as_bytes())?;
-                Ok(Step::Finished)
+                files::secret_file(&bundle_path, pem("CERTIFICATE", first).as_bytes())
             }
             (trusted, _) => {
                 let (certificate, key) = make(now)?;
                 files::secret_file(&folder.join(NEXT_KEY), key.as_bytes())?;
                 let text = bundle(trusted) + &certificate;
-                files::secret_file(&bundle_path, text.as_bytes())?;
-                Ok(Step::Introduced)
+                files::secret_file(&bundle_path, text.as_bytes())
             }
         }
     }
@@ -395,7 +400,7 @@ mod tests {
         assert!(!taken(&none), "there is nothing to take");
         assert!(!taken(&later), "they are the same");
         for step in [Step::Introduced, Step::Promoted, Step::Finished] {
-            assert_eq!(Authorities::advance(&later, now).expect("a step"), step);
+            Authorities::advance(&later, step, now).expect("a step");
             assert!(taken(&later), "{step:?}");
             assert!(read(&backup) == read(&later), "{step:?}");
         }
@@ -408,13 +413,13 @@ mod tests {
         let now = at("2026-01-01T00:00:00Z");
         let path = |name| dir.path().join(name);
         let text = |name| std::fs::read_to_string(path(name)).expect("there");
-        let step = || Authorities::advance(dir.path(), now).expect("a step");
+        let step = |step| Authorities::advance(dir.path(), step, now).expect("a step");
         let first = Authorities::open(dir.path(), now).expect("made");
 
         // Of the first step only the next key was written.
         std::fs::write(path(NEXT_KEY), "lost with its certificate").expect("written");
         assert!(Authorities::read(dir.path()).expect("read").trusted() == first.trusted());
-        assert_eq!(step(), Step::Introduced);
+        step(Step::Introduced);
 
         // Of the second only the key, then all but the removal of the next key.
         let both = text(BUNDLE);
@@ -422,13 +427,13 @@ mod tests {
         std::fs::write(path(KEY), &next).expect("written");
         let half = Authorities::read(dir.path()).expect("read");
         assert!(half.trusted()[1] == first.trusted()[0], "the new one signs");
-        assert_eq!(step(), Step::Promoted);
+        step(Step::Promoted);
         let whole = Authorities::read(dir.path()).expect("read");
         assert!(half.trusted() == whole.trusted() && text(BUNDLE) != both);
         std::fs::write(path(NEXT_KEY), &next).expect("written");
-        assert_eq!(step(), Step::Promoted);
+        step(Step::Promoted);
         assert!(Authorities::read(dir.path()).expect("read") == whole);
-        assert_eq!(step(), Step::Finished);
+        step(Step::Finished);
     }
 
     #[test]
@@ -438,19 +443,41 @@ mod tests {
         let first = Authorities::open(dir.path(), now).expect("made");
         let old = first.trusted()[0].clone();
         let later = now + Duration::days(1);
-        let step = || Authorities::advance(dir.path(), later).expect("a step");
-        assert_eq!(step(), Step::Introduced);
+        let step = |step| Authorities::advance(dir.path(), step, later).expect("a step");
+        step(Step::Introduced);
         let both = Authorities::read(dir.path()).expect("read");
         assert_eq!((both.trusted().len(), &both.trusted()[0]), (2, &old));
-        assert_eq!(step(), Step::Promoted);
+        step(Step::Promoted);
         let promoted = Authorities::read(dir.path()).expect("read");
         assert_eq!(
             (promoted.trusted().len(), &promoted.trusted()[1]),
             (2, &old)
         );
-        assert_eq!(step(), Step::Finished);
+        step(Step::Finished);
         let finished = Authorities::read(dir.path()).expect("read");
         assert_eq!(finished.trusted().len(), 1);
         assert!(finished.trusted()[0] != old);
+    }
+
+    /// Two that replace an authority at once judge the same step; only one of them takes it.
+    #[test]
+    fn a_step_that_was_judged_is_taken_and_no_other() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let now = at("2026-01-01T00:00:00Z");
+        Authorities::open(dir.path(), now).expect("made");
+        let all = [Step::Introduced, Step::Promoted, Step::Finished];
+        for step in all {
+            let before = Authorities::read(dir.path()).expect("read");
+            assert_eq!(before.next_step(), step);
+            for other in all.into_iter().filter(|other| *other != step) {
+                let refused = Authorities::advance(dir.path(), other, now);
+                assert!(matches!(refused, Err(Error::NotNext(_))), "{refused:?}");
+            }
+            assert!(Authorities::read(dir.path()).expect("read") == before);
+            Authorities::advance(dir.path(), step, now).expect("a step");
+        }
+        let refused = Authorities::advance(dir.path(), Step::Promoted, now);
+        let said = refused.expect_err("it is over").to_string();
+        assert!(said.contains("ca status"), "{said}");
     }
 }

@@ -38,6 +38,12 @@ pub enum Error {
         /// Ours.
         us: u32,
     },
+    /// The step of a replacement that was asked for is not the next one.
+    #[error(
+        "the certificate authorities in {0} were changed by another command meanwhile, and nothing by this one; see \
+         `towline-hub ca status`, and run this again for the step that is next then"
+    )]
+    NotNext(PathBuf),
     /// A key or certificate could not be made.
     #[error("failed to make {0}")]
     Make(&'static str, #[source] rcgen::Error),

@@ -8,7 +8,7 @@ use super::files::{self, Error};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const FILE: &str = "revoked.json";
 /// Entries at most; past it the oldest give way, which end first.
@@ -62,16 +62,28 @@ pub struct Revoked {
 }
 
 impl Revoked {
+    /// Where it lies in a folder of keys.
+    pub fn place(folder: &Path) -> PathBuf {
+        folder.join(FILE)
+    }
+
     /// Reads the file of a folder of keys; without one, nothing is revoked.
     pub fn read(folder: &Path) -> Result<Self, Error> {
-        let path = folder.join(FILE);
+        Ok(Self::find(folder)?.unwrap_or_default())
+    }
+
+    /// The same, and `None` without a file. A list that has become empty keeps its file: where there is none,
+    /// nothing was ever revoked, or what was is not known any more.
+    pub fn find(folder: &Path) -> Result<Option<Self>, Error> {
+        let path = Self::place(folder);
         let Some(text) = files::read(&path)? else {
-            return Ok(Self::default());
+            return Ok(None);
         };
-        serde_json::from_str(&text).map_err(|_| Error::Content {
+        let read = serde_json::from_str(&text).map_err(|_| Error::Content {
             path,
             wanted: "a list of revoked certificates",
-        })
+        });
+        read.map(Some)
     }
 
     /// Changes the file of a folder of keys, which nobody else changes meanwhile; what it holds then.
@@ -82,7 +94,7 @@ impl Revoked {
         with(&mut after);
         if after != before {
             let text = serde_json::to_string_pretty(&after).unwrap_or_default();
-            files::secret_file(&folder.join(FILE), text.as_bytes())?;
+            files::secret_file(&Self::place(folder), text.as_bytes())?;
         }
         Ok(after)
     }
@@ -198,6 +210,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let now = at("2026-01-02T00:00:00Z");
         assert_eq!(Revoked::read(dir.path()).expect("none"), Revoked::default());
+        assert_eq!(Revoked::find(dir.path()).expect("none"), None);
         let add = |name: &str, until| {
             let whom = Whom::User(name.to_owned());
             let entry = Entry {
@@ -211,6 +224,10 @@ mod tests {
         let all = add("bob", None);
         assert_eq!(all.entries(), [entry(Whom::User("bob".to_owned()))]);
         assert_eq!(Revoked::read(dir.path()).expect("read"), all);
+        let bob = Whom::User("bob".to_owned());
+        Revoked::change(dir.path(), |all| assert!(all.remove(&bob))).expect("written");
+        let left = Revoked::find(dir.path()).expect("read");
+        assert_eq!(left, Some(Revoked::default()), "its file stays");
         std::fs::write(dir.path().join(FILE), "x").expect("written");
         assert!(Revoked::read(dir.path()).is_err());
     }

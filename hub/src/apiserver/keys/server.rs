@@ -11,6 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::sign::CertifiedKey;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -25,8 +26,9 @@ const BACKDATE: Duration = Duration::minutes(5);
 pub struct ServerCertificate {
     /// What TLS shows.
     pub key: Arc<CertifiedKey>,
-    /// Two thirds of its life are over.
-    pub renew_at: DateTime<Utc>,
+    /// While it is shown: from when it is valid until two thirds of its life are over. A clock that was put
+    /// back may be before that.
+    pub serves: Range<DateTime<Utc>>,
 }
 
 /// Says from when to when a certificate is valid.
@@ -39,8 +41,8 @@ pub(super) fn valid(params: &mut CertificateParams, from: DateTime<Utc>, until: 
     params.not_after = epoch + since_epoch(until);
 }
 
-/// The certificate on disk if it is of the authority that signs, has exactly these names, and two
-/// thirds of its life are not over; a new one otherwise.
+/// The certificate on disk if it is of the authority that signs, has exactly these names, is valid
+/// already, and two thirds of its life are not over; a new one otherwise.
 pub fn current(
     keys: &Keys,
     names: &BTreeSet<String>,
@@ -48,7 +50,7 @@ pub fn current(
     now: DateTime<Utc>,
 ) -> Result<ServerCertificate, Error> {
     if let Some(found) = read(keys, names)?
-        && found.renew_at > now
+        && found.serves.contains(&now)
     {
         return Ok(found);
     }
@@ -74,12 +76,12 @@ fn read(keys: &Keys, names: &BTreeSet<String>) -> Result<Option<ServerCertificat
     }
     Ok(certified(chain, &key).map(|key| ServerCertificate {
         key,
-        renew_at: renew_at(valid),
+        serves: serves(valid),
     }))
 }
 
-fn renew_at((from, until): (DateTime<Utc>, DateTime<Utc>)) -> DateTime<Utc> {
-    from + (until - from) * 2 / 3
+fn serves((from, until): (DateTime<Utc>, DateTime<Utc>)) -> Range<DateTime<Utc>> {
+    from..from + (until - from) * 2 / 3
 }
 
 fn certified(
@@ -164,12 +166,13 @@ fn make(
     let key = certified(chain, &key_pem).ok_or(Error::Key(WHAT))?;
     Ok(ServerCertificate {
         key,
-        renew_at: renew_at((from, until)),
+        serves: serves((from, until)),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::authority::{Authorities, Step};
     use super::*;
     use common::time::{Clock, SharedClock};
 
@@ -203,11 +206,27 @@ mod tests {
         assert!(other != first, "other names");
         let renewed = shown(&names(&["hub"]), now + Duration::days(61));
         assert!(renewed != other, "two thirds over");
-        for _ in 0..2 {
-            super::super::authority::Authorities::advance(keys.folder(), now).expect("a step");
+        for step in [Step::Introduced, Step::Promoted] {
+            Authorities::advance(keys.folder(), step, now).expect("a step");
         }
         assert!(keys.reload().expect("read"));
         let by_new = shown(&names(&["hub"]), now + Duration::days(61));
         assert!(by_new != renewed, "another authority");
+    }
+
+    #[test]
+    fn a_certificate_of_a_clock_that_was_put_back_is_made_anew() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let clock: SharedClock = Arc::new(Fixed);
+        let keys = Keys::open(dir.path(), &clock).expect("made");
+        let names = BTreeSet::from(["hub".to_owned()]);
+        let now = Fixed.now();
+        let at = |now| current(&keys, &names, Duration::days(90), now).expect("a certificate");
+        let ahead = at(now + Duration::days(1));
+        assert!(!ahead.serves.contains(&now));
+        let found = at(now);
+        assert!(found.key.cert != ahead.key.cert && found.serves.contains(&now));
+        let valid = common::tls::validity(&found.key.cert[0]).expect("read");
+        assert!(valid.0 <= now);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::fields;
 use super::set::Set;
-use chrono::DateTime;
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -148,6 +148,24 @@ impl Managed {
             managed.owned.insert(id, Owned { version, set });
         }
         Ok(managed)
+    }
+
+    /// Puts `now` in place of every later time, unless the object had that entry with that time: a time is when
+    /// this server wrote, and a writer that brings entries along does not say when that was. Events end by it.
+    pub(super) fn no_later_than(&mut self, now: DateTime<Utc>, known: impl FnOnce() -> Self) {
+        let times = self.times.iter();
+        let late = times.filter(|&(_, time)| seconds(Some(time)) > now.timestamp());
+        let late: Vec<Id> = late.map(|(id, _)| id.clone()).collect();
+        if late.is_empty() {
+            return;
+        }
+        let known = known().times;
+        let now = now.to_rfc3339_opts(SecondsFormat::Secs, true);
+        for id in late {
+            if known.get(&id) != self.times.get(&id) {
+                self.times.insert(id, now.clone());
+            }
+        }
     }
 
     /// Writes the entries into an object: appliers first, then by time, then by name.

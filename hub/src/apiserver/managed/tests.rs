@@ -304,6 +304,41 @@ fn the_annotation_of_client_side_apply_gives_way_to_kubectl() {
 }
 
 #[test]
+fn a_writer_claims_no_time_to_come() {
+    let claimed = |time: &str| {
+        json!([{"apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:immutable": {}},
+                "manager": "other", "operation": "Update", "time": time}])
+    };
+    let time = |world: &World| {
+        let all = world.object.as_ref().and_then(entries::of).cloned();
+        let all = all.as_ref().and_then(Value::as_array).cloned();
+        let mut all = all.into_iter().flatten();
+        let other = all.find(|entry| entry["manager"] == "other");
+        other.map(|entry| entry["time"].clone())
+    };
+    let far = "2999-01-01T00:00:00Z";
+    let mut made = config_map(json!({"a": "1"}));
+    made["metadata"]["managedFields"] = claimed(far);
+    let mut world = World::new("", "configmaps");
+    world.create("one", &made, 1);
+    assert_eq!(time(&world), Some(json!("2024-01-01T00:00:01Z")));
+    for (claim, when, kept) in [
+        (far, 2, "2024-01-01T00:00:02Z"),
+        ("2024-01-01T00:00:04Z", 3, "2024-01-01T00:00:03Z"),
+        ("2024-01-01T05:00:04+05:00", 4, "2024-01-01T05:00:04+05:00"),
+        ("2023-01-01T00:00:00Z", 5, "2023-01-01T00:00:00Z"),
+    ] {
+        let claim = claimed(claim);
+        world.update("one", |o| o["metadata"]["managedFields"] = claim, when);
+        assert_eq!(time(&world), Some(json!(kept)), "{when}");
+    }
+    // What was written before a clock was set back is no claim: that entry is as it was.
+    world.object = Some(made);
+    world.update("one", |o| o["data"]["a"] = json!("2"), 6);
+    assert_eq!(time(&world), Some(json!(far)));
+}
+
+#[test]
 fn times_alone_are_no_change() {
     let object = |time: &str, data: &str| json!({"metadata": {"managedFields": [{"manager": "a", "time": time}]}, "data": data});
     assert!(differ_in_times_only(&object("1", "x"), &object("2", "x")));

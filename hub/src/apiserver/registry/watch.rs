@@ -19,6 +19,8 @@ use tokio::time::Instant;
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 /// Watches without a deadline of their own end between these.
 const DEADLINE: std::ops::Range<u64> = 1800..3600;
+/// No watch lasts longer, whatever it asks for: clients begin another one, and no sum with an `Instant` overflows.
+const LONGEST: u64 = 24 * 3600;
 /// Between two bookmarks, each time anew: watches that began at once must not be told at once for ever.
 const BOOKMARK_EVERY: std::ops::RangeInclusive<f64> = 45.0..=60.0;
 /// A last bookmark comes so long before the deadline.
@@ -80,12 +82,8 @@ impl Registry {
         } else {
             VecDeque::new()
         };
-        let seconds = options
-            .timeout_seconds
-            .and_then(|seconds| u64::try_from(seconds).ok())
-            .filter(|seconds| *seconds > 0)
-            .unwrap_or_else(|| self.draws().draw(|rng| rng.random_range(DEADLINE)));
-        let deadline = Instant::now() + Duration::from_secs(seconds);
+        let drawn = || self.draws().draw(|rng| rng.random_range(DEADLINE));
+        let deadline = Instant::now() + lasts(options.timeout_seconds, drawn);
         // Who asks from the beginning, in the old way, is told where it ends as well.
         let in_old_way = options.send_initial_events.is_none()
             && options.resource_version_match.is_empty()
@@ -132,6 +130,14 @@ fn refused(error: &ApiError) -> WatchStream {
         object: encode(&error.to_status()),
     };
     Box::pin(stream::iter([frame]))
+}
+
+/// How long a watch may go on, by what it asks for; nothing, and less than nothing, leave it to the server.
+fn lasts(asked: Option<i64>, drawn: impl FnOnce() -> u64) -> Duration {
+    let asked = asked
+        .and_then(|seconds| u64::try_from(seconds).ok())
+        .filter(|seconds| *seconds > 0);
+    Duration::from_secs(asked.unwrap_or_else(drawn).min(LONGEST))
 }
 
 /// Within a minute from now, or shortly before the end.
@@ -244,6 +250,30 @@ impl Watching {
         WatchFrame {
             kind: FrameKind::Bookmark,
             object: encode(&object),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_lasts_as_long_as_asked_and_no_longer_than_a_day() {
+        for (asked, seconds) in [
+            (None, 1800),
+            (Some(i64::MIN), 1800),
+            (Some(0), 1800),
+            (Some(1), 1),
+            (Some(7200), 7200),
+            (Some(86_400), 86_400),
+            (Some(86_401), 86_400),
+            (Some(i64::MAX), 86_400),
+        ] {
+            let lasts = lasts(asked, || 1800);
+            assert_eq!(lasts, Duration::from_secs(seconds), "{asked:?}");
+            // What the deadline is made of must not run over.
+            assert!(Instant::now().checked_add(lasts).is_some(), "{asked:?}");
         }
     }
 }

@@ -152,6 +152,15 @@ impl Keyring {
         Ok(there)
     }
 
+    /// Makes these keys the own file of a data directory, in place of a link or of fewer of them; durable when
+    /// this returns.
+    pub fn put_into(&self, data_dir: &Path) -> Result<(), Error> {
+        if let Some(there) = Self::read(&Self::place(data_dir))? {
+            there.ids().into_iter().try_for_each(|id| self.has(id))?;
+        }
+        self.write(&data_dir.join(FILE))
+    }
+
     /// Reads a file of keys; `None` when there is none.
     pub fn read(file: &Path) -> Result<Option<Self>, Error> {
         let text = match fs::read_to_string(file) {
@@ -337,5 +346,16 @@ mod tests {
         let refused = Keyring::settle(&data, Some(&others));
         assert!(matches!(refused, Err(Error::Unknown { .. })), "{refused:?}");
         assert_eq!(Keyring::place(&data), apart);
+        let others = Keyring::read(&others).expect("read").expect("there");
+        let refused = others.put_into(&data);
+        assert!(matches!(refused, Err(Error::Unknown { .. })), "{refused:?}");
+        // A copy takes the place of the link.
+        moved.put_into(&data).expect("copied");
+        assert_eq!(Keyring::place(&data), own);
+        fs::remove_file(&apart).expect("removed");
+        let copied = Keyring::read(&own).expect("read").expect("there");
+        assert_eq!(copied.ids(), first.ids());
+        let mode = fs::symlink_metadata(&own).expect("there").permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
     }
 }

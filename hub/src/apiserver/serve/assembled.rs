@@ -175,7 +175,7 @@ impl Assembled {
             life,
             clock: clock.clone(),
             shown,
-            renew_at: certificate.renew_at,
+            serves: certificate.serves,
             changed,
             readable,
         };

@@ -2,9 +2,11 @@
 
 use crate::apiserver::http::server::Tls;
 use crate::apiserver::keys::{self, Keys, server};
+use chrono::{DateTime, Utc};
 use common::admin::Check;
 use common::time::SharedClock;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -20,7 +22,8 @@ pub(super) struct Upkeep {
     pub(super) life: chrono::Duration,
     pub(super) clock: SharedClock,
     pub(super) shown: Tls,
-    pub(super) renew_at: chrono::DateTime<chrono::Utc>,
+    /// While the certificate that is shown may be.
+    pub(super) serves: Range<DateTime<Utc>>,
     pub(super) changed: common::signal::Sender<u64>,
     /// Whether the next start can read the keys.
     pub(super) readable: Check,
@@ -52,24 +55,31 @@ impl Upkeep {
                 }
             };
             let now = self.clock.now();
-            if !replaced && now < self.renew_at {
+            if !replaced && self.serves.contains(&now) {
                 continue;
             }
-            match server::current(&self.keys, &self.names, self.life, now) {
-                Ok(certificate) => {
-                    self.renew_at = certificate.renew_at;
-                    let authorities = self.keys.authorities();
-                    if let Err(error) = self.shown.set(certificate.key, authorities.names()) {
-                        tracing::error!(%error, "failed to set up TLS anew");
-                    }
-                    tracing::info!(until_renewal = %(self.renew_at - now), "the server's certificate was renewed");
-                }
-                Err(error) => {
-                    tracing::error!(error = %common::errors::chain(&error), "failed to renew the server's certificate");
-                }
-            }
+            self.renew(now);
             if replaced {
                 self.changed.send_modify(|version| *version += 1);
+            }
+        }
+    }
+
+    /// Shows the certificate that fits now. When there is none, the next look tries again: the one that is shown
+    /// may be of an authority that is no more.
+    fn renew(&mut self, now: DateTime<Utc>) {
+        match server::current(&self.keys, &self.names, self.life, now) {
+            Ok(certificate) => {
+                self.serves = certificate.serves;
+                let authorities = self.keys.authorities();
+                if let Err(error) = self.shown.set(certificate.key, authorities.names()) {
+                    tracing::error!(%error, "failed to set up TLS anew");
+                }
+                tracing::info!(until_renewal = %(self.serves.end - now), "the server's certificate was renewed");
+            }
+            Err(error) => {
+                self.serves = now..now;
+                tracing::error!(error = %common::errors::chain(&error), "failed to renew the server's certificate");
             }
         }
     }
@@ -86,5 +96,49 @@ impl Upkeep {
         }
         self.readable
             .fail(format!("the next start will fail: {error}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::admin::AdminState;
+    use common::time::{Clock as _, SystemClock};
+    use std::fs;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_certificate_that_could_not_be_made_is_tried_again() {
+        common::tls::install_provider();
+        let dir = tempfile::tempdir().expect("a folder");
+        let clock: SharedClock = Arc::new(SystemClock);
+        let keys = Keys::open(dir.path(), &clock).expect("made");
+        let (names, life) = (
+            BTreeSet::from(["hub".to_owned()]),
+            chrono::Duration::days(90),
+        );
+        let now = SystemClock.now();
+        let first = server::current(&keys, &names, life, now).expect("made");
+        let shown = Tls::new(first.key, keys.authorities().names()).expect("TLS");
+        let (changed, _authorities) = common::signal::channel(0);
+        let mut upkeep = Upkeep {
+            keys: keys.clone(),
+            names,
+            life,
+            clock,
+            shown,
+            serves: first.serves,
+            changed,
+            readable: AdminState::default().readiness.add("keys"),
+        };
+        assert!(upkeep.serves.contains(&now));
+        let file = keys.folder().join(server::CERTIFICATE);
+        fs::remove_file(&file).expect("removed");
+        fs::create_dir(&file).expect("in its place");
+        upkeep.renew(now);
+        assert!(!upkeep.serves.contains(&now), "the next look tries again");
+        fs::remove_dir(&file).expect("removed");
+        upkeep.renew(now);
+        assert!(upkeep.serves.contains(&now));
     }
 }

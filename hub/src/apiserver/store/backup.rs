@@ -3,6 +3,7 @@
 use super::directory::UNFINISHED;
 use super::disk::{Content, Edit, Restoring, check, copy, read_copy, sync_dir_of};
 use super::error::OpenError;
+use super::key_file::KeyFile;
 use super::{DATABASE, Store, directory};
 use crate::apiserver::files::give_to_owner;
 use crate::apiserver::sealing::Keyring;
@@ -100,7 +101,7 @@ pub struct Restore<'a> {
     /// A directory that had no store before.
     pub dir: &'a Path,
     /// The file of keys by which the backup is encrypted, and what is made of it; the one in `dir` unless
-    /// named.
+    /// named. One that is named is linked to, or copied where it lies in a data directory itself.
     pub key_file: Option<&'a Path>,
     /// The time of day.
     pub now: DateTime<Utc>,
@@ -124,7 +125,12 @@ pub fn restore<T, E: From<OpenError>>(
         attach(backup, dir, UNFINISHED, &[])?;
     }
     let seconds = u64::try_from(what.now.timestamp()).unwrap_or_default();
-    let key_file = Keyring::settle(dir, what.key_file).map_err(OpenError::from)?;
+    let named = what.key_file.map(|named| KeyFile::of(named, dir));
+    let (key_file, copied) = match named {
+        Some(KeyFile::Copied(file)) => (file, true),
+        Some(KeyFile::Linked(file)) => (linked(dir, Some(&file))?, false),
+        Some(KeyFile::Own) | None => (linked(dir, None)?, false),
+    };
     let restoring = Restoring {
         backup,
         target: &database,
@@ -144,6 +150,10 @@ pub fn restore<T, E: From<OpenError>>(
             Ok((open.revision, told))
         },
         |ring, files, told| {
+            if copied {
+                // It opens the backup. What follows is encrypted by it.
+                ring.put_into(dir).map_err(OpenError::from)?;
+            }
             for (path, content) in files {
                 attach(backup, dir, &path, &sealed(ring, &path, content)?)?;
             }
@@ -158,6 +168,10 @@ pub fn restore<T, E: From<OpenError>>(
     })?;
     sync_dir_of(&unfinished)?;
     Ok(restored)
+}
+
+fn linked(dir: &Path, key_file: Option<&Path>) -> Result<PathBuf, OpenError> {
+    Ok(Keyring::settle(dir, key_file)?)
 }
 
 /// A file of keys as it lies on disk: encrypted by the first key.

@@ -12,6 +12,8 @@ use std::path::Path;
 
 /// Held by the process that serves a data directory.
 const LOCK: &str = "lock";
+/// Held by a command that replaces keys.
+const REPLACING: &str = "replacing.lock";
 /// There while a restore is not whole: a hub that began on what one leaves that fails would be a new one.
 pub(super) const UNFINISHED: &str = "restore.unfinished";
 /// What a hub has there, or is given before its start: a directory with one of these is a hub's.
@@ -102,60 +104,82 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
 
 /// Held while the file lives; the system lets go of it when the process ends, however it ends.
 pub(super) fn lock(dir: &Path) -> Result<File, OpenError> {
-    let path = dir.join(LOCK);
+    take(&dir.join(LOCK))?.map_err(|holder| locked(dir, holder))
+}
+
+/// The same for a command that replaces keys: each reads what is there before it writes, and two at once would
+/// take each other's keys away. A hub that serves the directory does not hold it.
+pub fn lock_keys(dir: &Path) -> Result<File, OpenError> {
+    let held = take(&dir.join(REPLACING))?;
+    held.map_err(|holder| OpenError::Replacing {
+        dir: dir.to_owned(),
+        holder: holder.map_or_else(String::new, |process| format!(", process {process}")),
+    })
+}
+
+fn locked(dir: &Path, holder: Option<String>) -> OpenError {
+    OpenError::Locked {
+        dir: dir.to_owned(),
+        holder: holder.map_or_else(String::new, |process| format!(" by process {process}")),
+    }
+}
+
+/// A lock of this process, or who has it as far as that is known.
+fn take(path: &Path) -> Result<Result<File, Option<String>>, OpenError> {
     let io = |source| OpenError::Io {
         action: "lock",
-        path: path.clone(),
+        path: path.to_owned(),
         source,
     };
     let mut options = fs::OpenOptions::new();
     options.read(true).write(true).create(true).mode(0o600);
-    let mut file = options.open(&path).map_err(io)?;
-    give_to_owner(&file, &path).map_err(io)?;
+    let mut file = options.open(path).map_err(io)?;
+    give_to_owner(&file, path).map_err(io)?;
     match file.try_lock() {
         Ok(()) => {
             file.set_len(0).map_err(io)?;
             write!(file, "{}", std::process::id()).map_err(io)?;
-            Ok(file)
+            Ok(Ok(file))
         }
-        Err(fs::TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            let known = file.read_to_string(&mut holder).is_ok() && !holder.is_empty();
-            Err(OpenError::Locked {
-                dir: dir.to_owned(),
-                holder: if known {
-                    format!(" by process {holder}")
-                } else {
-                    String::new()
-                },
-            })
-        }
+        Err(fs::TryLockError::WouldBlock) => Ok(Err(holder(&mut file))),
         Err(fs::TryLockError::Error(source)) => Err(io(source)),
     }
 }
 
-/// Whether a restore into the directory failed or was killed, and left no store.
-pub fn is_half_restored(dir: &Path) -> bool {
-    dir.join(UNFINISHED).exists() && !dir.join(super::DATABASE).exists()
+/// The process that has a lock, as it wrote it down.
+fn holder(file: &mut File) -> Option<String> {
+    let mut holder = String::new();
+    let known = file.read_to_string(&mut holder).is_ok() && !holder.is_empty();
+    known.then_some(holder)
 }
 
-/// Whether a process serves the directory; nothing is made or held for the answer.
-pub fn is_served(dir: &Path) -> Result<bool, OpenError> {
+/// Keeps processes from serving the directory while the file lives, and refuses if one does. Nothing is made for
+/// that: one that was never served has no file to hold.
+pub fn keep_unserved(dir: &Path) -> Result<Option<File>, OpenError> {
     let path = dir.join(LOCK);
     let io = |source| OpenError::Io {
         action: "look at",
         path: path.clone(),
         source,
     };
-    let file = match File::open(&path) {
+    let mut file = match File::open(&path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io(error)),
     };
     match file.try_lock_shared() {
-        Ok(()) => Ok(false),
-        Err(fs::TryLockError::WouldBlock) => Ok(true),
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => Err(locked(dir, holder(&mut file))),
         Err(fs::TryLockError::Error(source)) => Err(io(source)),
+    }
+}
+
+/// Whether a process serves the directory; nothing is made or held for the answer.
+pub fn is_served(dir: &Path) -> Result<bool, OpenError> {
+    match keep_unserved(dir) {
+        Ok(_) => Ok(false),
+        Err(OpenError::Locked { .. }) => Ok(true),
+        Err(error) => Err(error),
     }
 }
 
@@ -206,5 +230,22 @@ mod tests {
         assert!(is_served(dir.path()).expect("looked"));
         drop(held);
         assert!(!is_served(dir.path()).expect("looked"));
+        let kept = keep_unserved(dir.path()).expect("looked");
+        assert!(matches!(lock(dir.path()), Err(OpenError::Locked { .. })));
+        drop(kept);
+        lock(dir.path()).expect("locked");
+    }
+
+    #[test]
+    fn one_command_at_a_time_replaces_keys_beside_a_hub_that_runs() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let _hub = lock(dir.path()).expect("locked");
+        let held = lock_keys(dir.path()).expect("locked");
+        assert_eq!(mode_of(&dir.path().join(REPLACING)), 0o600);
+        let said = lock_keys(dir.path()).expect_err("held").to_string();
+        let process = format!("another command, process {};", std::process::id());
+        assert!(said.contains(&process), "{said}");
+        drop(held);
+        lock_keys(dir.path()).expect("locked");
     }
 }

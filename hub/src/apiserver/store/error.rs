@@ -1,5 +1,6 @@
 //! What can go wrong with the store: one enum for writes, one for files, one for history.
 
+use super::absent::NoDatabase;
 use super::key::Key;
 use crate::apiserver::sealing;
 use std::path::PathBuf;
@@ -61,6 +62,20 @@ pub enum Error {
 /// Why a store could not be opened, copied or restored.
 #[derive(Debug, Error)]
 pub enum OpenError {
+    /// There is none, and none is made.
+    #[error(transparent)]
+    NoDatabase(#[from] NoDatabase),
+    /// Another command replaces keys.
+    #[error(
+        "keys in {} are being replaced by another command{holder}; run this again when that has ended",
+        dir.display()
+    )]
+    Replacing {
+        /// The data directory.
+        dir: PathBuf,
+        /// `, process 123`, where that is known.
+        holder: String,
+    },
     /// Another process has it open.
     #[error("{} is in use{holder}; only one process can serve a data directory", dir.display())]
     Locked {

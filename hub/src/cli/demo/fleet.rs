@@ -231,6 +231,7 @@ impl Member {
             certificate_lifetime: chrono::Duration::days(90),
             strangers_of_address: STRANGERS_OF_ADDRESS,
             busy: None,
+            new_database: false,
             address: String::new(),
             key_file: None,
             audit_log: None,

@@ -46,8 +46,8 @@ pub(super) enum Standing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fate {
     Stays,
-    /// It stays, without these owners.
-    Loses(Vec<String>),
+    /// It stays, without the owners of these uids.
+    Loses(BTreeSet<String>),
     Goes(Propagation),
 }
 
@@ -64,7 +64,7 @@ pub(super) fn fate(
         return Fate::Stays;
     }
     if any(Standing::Solid) {
-        let gone: Vec<String> = of
+        let gone: BTreeSet<String> = of
             .iter()
             .filter(|(_, standing)| *standing != Standing::Solid)
             .map(|(owner, _)| owner.uid.clone())
@@ -79,6 +79,12 @@ pub(super) fn fate(
         return Fate::Goes(Propagation::Foreground);
     }
     Fate::Goes(below())
+}
+
+/// Entries of `metadata.ownerReferences` without those of the uids that are `gone`.
+pub(super) fn without(owners: Vec<Value>, gone: &BTreeSet<String>) -> Vec<Value> {
+    let stays = |owner: &Value| !gone.contains(text(owner, &["uid"]));
+    owners.into_iter().filter(stays).collect()
 }
 
 /// Of what `owner` waits for itself, something that waits, perhaps through others, for `owner`. What an
@@ -132,6 +138,27 @@ mod tests {
         let one = [Owner::read(&serde_json::json!({"uid": "0"}))];
         let orphaned = fate(&one, |_| Absent, false, || Propagation::Orphan);
         assert_eq!(orphaned, Fate::Goes(Propagation::Orphan));
+    }
+
+    /// So many fit into one object: to compare each with each takes 2,500 million comparisons.
+    #[test]
+    fn of_many_owners_those_that_are_gone_are_dropped() {
+        let all: Vec<Value> = (0..50_000)
+            .map(|index| serde_json::json!({"uid": index.to_string()}))
+            .collect();
+        let owners: Vec<Owner> = all.iter().map(Owner::read).collect();
+        let standing = |owner: &Owner| match owner.uid.as_str() {
+            "7" => Standing::Solid,
+            _ => Standing::Absent,
+        };
+        let uids = owners.iter().map(|owner| owner.uid.clone());
+        let gone: BTreeSet<String> = uids.filter(|uid| uid != "7").collect();
+        let fate = fate(&owners, standing, false, || Propagation::Background);
+        assert!(fate == Fate::Loses(gone.clone()));
+        assert_eq!(without(all, &gone), [serde_json::json!({"uid": "7"})]);
+        // An entry without a uid stays.
+        let odd = vec![serde_json::json!({}), serde_json::json!({"uid": 7})];
+        assert_eq!(without(odd.clone(), &gone), odd);
     }
 
     #[test]

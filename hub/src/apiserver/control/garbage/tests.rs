@@ -1,10 +1,11 @@
 //! Owners and what they own, over a store.
 
-use super::{AFTER, controller};
+use super::{AFTER, Collector, controller};
 use crate::apiserver::control::testing::start;
 use crate::apiserver::registry::testing::Rig;
 use common::signal;
 use serde_json::{Value, json};
+use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -77,6 +78,33 @@ async fn nobody_waits_for_who_was_busy_and_ended() {
     let task = start(&rig, controller(&rig.registry, Some(busy)));
     until(&rig, "b", |object| object.is_none()).await;
     task.abort();
+}
+
+#[tokio::test]
+async fn nothing_is_looked_at_before_all_was_read() {
+    let rig = Rig::new().await;
+    let maps = "v1/ns:configmaps";
+    let a = rig.create(maps, json!({"metadata": {"name": "a"}})).await;
+    rig.create(maps, owned("b", &a, true)).await;
+    rig.delete(
+        "v1/ns:configmaps/a",
+        json!({"propagationPolicy": "Foreground"}),
+    )
+    .await
+    .expect("marked");
+    let collector = Collector {
+        registry: rig.registry.clone(),
+        graph: Mutex::default(),
+    };
+    let uid = a["metadata"]["uid"].as_str().expect("a uid");
+    let mut looked_at = Vec::new();
+    let news = collector.begin(|node| {
+        let owned = collector.owned_by(uid);
+        looked_at.push((node.key.to_string(), owned.len()));
+    });
+    assert!(news.is_some());
+    let expected = ["a", "b"].map(|name| (format!("ns/{name}"), 1));
+    assert_eq!(looked_at, expected);
 }
 
 #[tokio::test]

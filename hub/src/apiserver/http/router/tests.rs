@@ -40,6 +40,7 @@ impl Rig {
             audit_log: None,
             strangers_of_address: 50,
             busy: None,
+            new_database: false,
         };
         let env = common::env::Env::system();
         let running = Running::begin(options, AdminState::default(), env).await;

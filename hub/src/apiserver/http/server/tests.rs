@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::apiserver::caller::MASTERS;
-use crate::apiserver::keys::authority::Authorities;
+use crate::apiserver::keys::authority::{Authorities, Step};
 use crate::apiserver::keys::client;
 use crate::apiserver::keys::revoked::{Entry, Revoked, Whom};
 use crate::apiserver::serve::{Options, Running};
@@ -69,6 +69,7 @@ impl Rig {
             audit_log: None,
             strangers_of_address,
             busy: None,
+            new_database: false,
         };
         let clock = Arc::new(Forward::default());
         let env = common::env::Env::seeded(clock.clone(), 1);
@@ -216,8 +217,8 @@ async fn a_kept_connection_is_worth_nothing_after_its_authority_is_withdrawn() {
     let open = old.ask(&watch(), None).await;
     assert_eq!(kept.code(MAPS).await, 200);
     let folder = rig.running.keys.folder().to_owned();
-    for _ in 0..3 {
-        Authorities::advance(&folder, rig.clock.now()).expect("a step");
+    for step in [Step::Introduced, Step::Promoted, Step::Finished] {
+        Authorities::advance(&folder, step, rig.clock.now()).expect("a step");
     }
     ends(open).await;
     assert_eq!(old.code(MAPS).await, 401, "the connection of the watch");
@@ -520,7 +521,7 @@ async fn clients_are_told_whose_certificates_are_taken() {
     assert_eq!(first.len(), 1);
     assert_eq!(told().await, first);
     // A second authority is named as soon as it is trusted.
-    Authorities::advance(&folder, rig.clock.now()).expect("a step");
+    Authorities::advance(&folder, Step::Introduced, rig.clock.now()).expect("a step");
     let both = names(&Authorities::read(&folder).expect("there"));
     assert_eq!(both.len(), 2);
     let until = async {

@@ -3,7 +3,7 @@
 use super::super::error::OpenError;
 use super::super::feed::Kind;
 use super::super::stored::Stored;
-use super::super::{DATABASE, directory};
+use super::super::{DATABASE, Make, absent, directory};
 use super::load::Loaded;
 use super::sealed::{self, Column};
 use super::{Batch, Checkpoint, Disk, Op, schema};
@@ -47,11 +47,16 @@ pub(super) fn revision(number: i64) -> u64 {
 }
 
 impl Sqlite {
-    /// The database of a data directory, which is made if need be and is nobody else's from then on. What
-    /// encrypts it is in a file of its own, in the directory unless `key_file` names one.
-    pub(in super::super) fn open(dir: &Path, key_file: Option<&Path>) -> Result<Self, OpenError> {
+    /// The database of a data directory, which is made if need be and `make` allows it, and is nobody else's
+    /// from then on. What encrypts it is in a file of its own, in the directory unless `key_file` names one.
+    pub(in super::super) fn open(
+        dir: &Path,
+        key_file: Option<&Path>,
+        make: Make,
+    ) -> Result<Self, OpenError> {
         directory::open(dir)?;
         let lock = directory::lock(dir)?;
+        absent::check_file(dir, make)?;
         let file = dir.join(DATABASE);
         let key_file = Keyring::settle(dir, key_file)?;
         let mut connection = schema::open(&file)?;

@@ -5,7 +5,7 @@ use super::super::inbox::{Inbox, Job, Taken};
 use super::super::key::Key;
 use super::super::stored::Draft;
 use super::super::writer::Writer;
-use super::super::{Class, DATABASE, Expect, Health, Options};
+use super::super::{Class, DATABASE, Expect, Health, Make, Options};
 use super::*;
 use crate::apiserver::sealing;
 use common::signal;
@@ -164,7 +164,7 @@ impl World {
     /// Opens both disks, on which the same has to be.
     fn open(&mut self) {
         assert!(self.writers.is_empty());
-        let disk = Sqlite::open(self.dir.path(), None).expect("opens");
+        let disk = Sqlite::open(self.dir.path(), None, Make::Always).expect("opens");
         let marks = self.marks.clone();
         let disks: [Box<dyn Disk>; 2] = [
             Box::new(Noted { disk, marks }),

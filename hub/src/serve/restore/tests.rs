@@ -1,0 +1,149 @@
+//! What a restore takes over from the hub before, and what of it the restored one still needs.
+
+use super::*;
+use crate::apiserver::backup::attachments;
+use crate::apiserver::keys::Keys;
+use crate::apiserver::keys::revoked::Entry;
+use crate::apiserver::store::{Change, Class, Expect, Write};
+use common::time::SystemClock;
+use std::fs;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// A hub that is stopped in `old`, by which user `lost` was revoked, and its backup, below a folder.
+struct Rig {
+    root: TempDir,
+    clock: SharedClock,
+}
+
+impl Rig {
+    async fn new() -> Self {
+        let rig = Self {
+            root: tempfile::tempdir().expect("a folder"),
+            clock: Arc::new(SystemClock),
+        };
+        let old = rig.at("old");
+        let store = Store::open(&old, Options::default()).expect("opens");
+        Keys::open(&old, &rig.clock).expect("made");
+        let lost = Entry {
+            whom: Whom::User("lost".to_owned()),
+            begun_by: None,
+            until: None,
+        };
+        let now = rig.clock.now();
+        Revoked::change(&old.join(FOLDER), |revoked| revoked.add(lost, now)).expect("written");
+        let m1 = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": "m1", "annotations": {REGISTRATION_ID: "1"}}});
+        let write = Write {
+            resource: CLUSTERS.into(),
+            key: Key::cluster("m1"),
+            expect: Expect::Absent,
+            change: Change::Put(m1),
+            class: Class::Durable,
+        };
+        store.commit(write).await.expect("made");
+        let files = attachments(&old, store.keyring()).expect("read");
+        store
+            .backup(&rig.at("backup"), files)
+            .await
+            .expect("a backup");
+        store.close().await;
+        rig
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// Restores into `new`, by this key.
+    async fn restore(&self, key: &str, previous: bool) -> anyhow::Result<String> {
+        let args = RestoreArgs {
+            data_dir: self.at("new"),
+            encryption_key_file: Some(self.at(key)),
+            previous: previous.then(|| self.at("old")),
+            confirm_all: !previous,
+            file: self.at("backup"),
+        };
+        restore(args, &self.clock).await
+    }
+
+    /// Who is revoked in `new`.
+    fn revoked(&self) -> Vec<Whom> {
+        let read = Revoked::read(&self.at("new/pki")).expect("read");
+        read.entries().iter().map(|it| it.whom.clone()).collect()
+    }
+}
+
+#[tokio::test]
+async fn what_was_revoked_stays_where_the_list_of_the_previous_hub_is_gone() {
+    let lost = [Whom::User("lost".to_owned())];
+    for gone in ["old/pki", "old/pki/revoked.json"] {
+        let rig = Rig::new().await;
+        let path = rig.at(gone);
+        match path.is_dir() {
+            true => fs::remove_dir_all(path).expect("removed"),
+            false => fs::remove_file(path).expect("removed"),
+        }
+        let said = rig.restore("old/encryption.key", true).await;
+        let said = said.expect("restored");
+        assert_eq!(rig.revoked(), lost, "{gone}");
+        assert!(
+            said.contains("There is no") && said.contains("pki/revoked.json"),
+            "{said}"
+        );
+    }
+    // One that is there counts, also when the last entry was taken off since.
+    let rig = Rig::new().await;
+    Revoked::change(&rig.at("old/pki"), |revoked| {
+        assert!(revoked.remove(&lost[0]));
+    })
+    .expect("written");
+    let said = rig.restore("old/encryption.key", true).await;
+    let said = said.expect("restored");
+    assert!(rig.revoked().is_empty());
+    assert!(!said.contains("There is no"), "{said}");
+}
+
+#[tokio::test]
+async fn a_previous_hub_that_runs_or_is_empty_is_not_compared_with() {
+    let rig = Rig::new().await;
+    let runs = Store::open(&rig.at("old"), Options::default()).expect("opens");
+    let refused = rig.restore("old/encryption.key", true).await;
+    let said = common::errors::chain(refused.expect_err("refused").as_ref()).to_string();
+    assert!(
+        said.contains("a hub runs on") && said.contains("stop it"),
+        "{said}"
+    );
+    runs.close().await;
+    fs::write(rig.at("old/hub.db"), "").expect("written");
+    let refused = rig.restore("old/encryption.key", true).await;
+    let said = common::errors::chain(refused.expect_err("refused").as_ref()).to_string();
+    assert!(said.contains("is empty"), "{said}");
+    assert!(!rig.at("new/hub.db").exists());
+}
+
+#[tokio::test]
+async fn a_key_in_a_data_directory_is_not_lost_with_it() {
+    let rig = Rig::new().await;
+    let said = rig.restore("old/encryption.key", true).await;
+    let said = said.expect("restored");
+    assert!(said.contains("is a copy of"), "{said}");
+    fs::remove_dir_all(rig.at("old")).expect("removed");
+    // And in the place of the old one.
+    fs::rename(rig.at("new"), rig.at("old")).expect("moved");
+    let store = Store::open(&rig.at("old"), Options::default()).expect("opens");
+    assert!(store.get(CLUSTERS, &Key::cluster("m1")).is_some());
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_key_that_lies_apart_stays_there_and_is_named() {
+    let rig = Rig::new().await;
+    fs::create_dir(rig.at("apart")).expect("made");
+    fs::copy(rig.at("old/encryption.key"), rig.at("apart/key")).expect("copied");
+    let said = rig.restore("apart/key", false).await.expect("restored");
+    let place = format!("stays in {}", rig.at("apart/key").display());
+    assert!(said.contains(&place), "{said}");
+    assert!(rig.at("new/encryption.key").is_symlink());
+    assert_eq!(Keyring::place(&rig.at("new")), rig.at("apart/key"));
+}
