@@ -7,14 +7,22 @@ use common::identity::{AGENTS_GROUP, BOOTSTRAP_GROUP, CLUSTER_GROUP_PREFIX};
 use std::collections::HashMap;
 
 /// What an agent may have.
-const OF_AGENT: Budget = Budget { open: 20, all: 20 };
-/// What a token may have: many members may register by one at once, and some thousand in an hour.
+const OF_AGENT: Budget = Budget {
+    waiting: 20,
+    open: 20,
+    all: 20,
+};
+/// What a token may have: many members may register by one at once, and some thousand in an hour. A few of them that ask
+/// again and again for what they do not get, each refusal being kept for an hour, must not shut out the others; and
+/// whoever stole one is to get no further than that.
 const OF_TOKEN: Budget = Budget {
-    open: 200,
+    waiting: 200,
+    open: 1_000,
     all: 5_000,
 };
 /// What anybody else may have.
 const OF_OTHER: Budget = Budget {
+    waiting: 100,
     open: 100,
     all: 500,
 };
@@ -22,13 +30,37 @@ const OF_OTHER: Budget = Budget {
 const IN_ALL: usize = 20_000;
 const FEW: usize = 2;
 
-/// How many of one requester.
+/// How far a request has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Nobody has decided, or it is approved and not signed yet.
+    Waiting,
+    /// Denied, or failed.
+    Refused,
+    /// Signed.
+    Issued,
+}
+
+/// How many of one requester.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Budget {
-    /// Without a certificate yet: waiting, denied or failed.
+    /// That wait.
+    waiting: usize,
+    /// Without a certificate: those, and those that were refused.
     open: usize,
     /// With those that were signed.
     all: usize,
+}
+
+impl Budget {
+    /// What one request takes of it.
+    fn of(state: State) -> Self {
+        Self {
+            waiting: usize::from(state == State::Waiting),
+            open: usize::from(state != State::Issued),
+            all: 1,
+        }
+    }
 }
 
 /// Who has how many.
@@ -41,23 +73,24 @@ pub(crate) struct Ledger {
 #[derive(Debug)]
 struct Request {
     user: String,
-    issued: bool,
+    state: State,
 }
 
 impl Ledger {
     /// Takes a request in, as it is now.
-    pub(crate) fn put(&mut self, name: &str, user: &str, issued: bool) {
+    pub(crate) fn put(&mut self, name: &str, user: &str, state: State) {
         self.remove(name);
         let request = Request {
             user: user.to_owned(),
-            issued,
+            state,
         };
-        let has = self
-            .requesters
-            .entry(user.to_owned())
-            .or_insert(Budget { open: 0, all: 0 });
-        has.all += 1;
-        has.open += usize::from(!issued);
+        let (has, one) = (
+            self.requesters.entry(user.to_owned()).or_default(),
+            Budget::of(state),
+        );
+        has.waiting += one.waiting;
+        has.open += one.open;
+        has.all += one.all;
         self.requests.insert(name.to_owned(), request);
     }
 
@@ -67,8 +100,10 @@ impl Ledger {
             return;
         };
         if let Some(has) = self.requesters.get_mut(&gone.user) {
-            has.all -= 1;
-            has.open -= usize::from(!gone.issued);
+            let one = Budget::of(gone.state);
+            has.waiting -= one.waiting;
+            has.open -= one.open;
+            has.all -= one.all;
             if has.all == 0 {
                 self.requesters.remove(&gone.user);
             }
@@ -82,10 +117,10 @@ impl Ledger {
 
     /// Whether a requester may have one more beside those that are counted and so many under way.
     pub(crate) fn allows(&self, user: &str, groups: &[String], under_way: usize) -> bool {
-        let none = Budget { open: 0, all: 0 };
-        let has = self.requesters.get(user).copied().unwrap_or(none);
+        let has = self.requesters.get(user).copied().unwrap_or_default();
         let may = budget(groups);
-        has.open + under_way < may.open
+        has.waiting + under_way < may.waiting
+            && has.open + under_way < may.open
             && has.all + under_way < may.all
             && (self.requests.len() < IN_ALL || has.all + under_way < FEW)
     }
@@ -117,22 +152,23 @@ mod tests {
         let others = groups(&["devs"]);
         for n in 0..OF_AGENT.all {
             assert!(ledger.allows("m1", &agent, 0), "{n}");
-            ledger.put(&format!("r{n}"), "m1", n % 2 == 0);
+            let state = [State::Issued, State::Refused, State::Waiting][n % 3];
+            ledger.put(&format!("r{n}"), "m1", state);
         }
         assert!(!ledger.allows("m1", &agent, 0));
         assert!(ledger.allows("m2", &agent, 0) && !ledger.allows("m2", &agent, OF_AGENT.all));
-        ledger.put("r0", "m1", true);
+        ledger.put("r0", "m1", State::Issued);
         assert!(!ledger.allows("m1", &agent, 0), "counted once");
         ledger.remove("r0");
         ledger.remove("r0");
         assert!(ledger.allows("m1", &agent, 0));
         // Of a token those that wait are few, those that were signed as many as members join.
-        for n in 0..OF_TOKEN.open {
-            ledger.put(&format!("t{n}"), "token", false);
+        for n in 0..OF_TOKEN.waiting {
+            ledger.put(&format!("t{n}"), "token", State::Waiting);
         }
         assert!(!ledger.allows("token", &token, 0));
-        for n in 0..OF_TOKEN.open {
-            ledger.put(&format!("t{n}"), "token", true);
+        for n in 0..OF_TOKEN.waiting {
+            ledger.put(&format!("t{n}"), "token", State::Issued);
         }
         assert!(ledger.allows("token", &token, 0));
         assert!(ledger.allows("bob", &others, OF_OTHER.open - 1));
@@ -143,11 +179,31 @@ mod tests {
         assert!(!ledger.requesters.contains_key("m1"));
     }
 
+    /// What some members were refused, again and again, shuts the others of their token out only when it is a flood.
+    #[test]
+    fn refusals_by_a_token_leave_room_for_others_and_end_all_the_same() {
+        let (token, other) = (groups(&[BOOTSTRAP_GROUP]), groups(&["devs"]));
+        let mut ledger = Ledger::default();
+        for n in 0..OF_TOKEN.open {
+            assert!(ledger.allows("token", &token, 0), "{n}");
+            ledger.put(&format!("t{n}"), "token", State::Waiting);
+            ledger.put(&format!("t{n}"), "token", State::Refused);
+        }
+        assert!(!ledger.allows("token", &token, 0));
+        ledger.remove("t0");
+        assert!(ledger.allows("token", &token, 0) && !ledger.allows("token", &token, 1));
+        for n in 0..OF_OTHER.open {
+            assert!(ledger.allows("bob", &other, 0), "{n}");
+            ledger.put(&format!("b{n}"), "bob", State::Refused);
+        }
+        assert!(!ledger.allows("bob", &other, 0));
+    }
+
     #[test]
     fn when_all_have_too_many_who_has_none_still_gets_in() {
         let mut ledger = Ledger::default();
         for n in 0..IN_ALL {
-            ledger.put(&format!("r{n}"), &format!("u{}", n % 4_000), true);
+            ledger.put(&format!("r{n}"), &format!("u{}", n % 4_000), State::Issued);
         }
         let agent = groups(&[AGENTS_GROUP]);
         assert!(!ledger.allows("u1", &agent, 0), "it has five");

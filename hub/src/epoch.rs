@@ -3,11 +3,16 @@
 //! A watch is authorized once, when it starts; it outlives the binding that allowed it. A CRD whose spec
 //! changes is served by a new handler, and the watches of the old one end within about two seconds.
 //! So after a registration's rights are taken away, and before anything is written that its agent must
-//! not see, the hub raises the epoch and waits until a watch of its own has ended.
+//! not see, the hub raises the epoch and waits until a watch of its own has ended. It ends everybody's watches, each of
+//! which is opened again: those who need that at about the same time share one ([`Rounds`]).
 //!
 //! The epoch is the last line of the schema's title, which `kubectl explain` does not print: text that
 //! means nothing to anyone, that survives `kubectl apply` of the same CRD only because [`carry`] puts it
 //! back. Hubs of before kept it behind the description; it is taken from there when it rises.
+
+mod rounds;
+
+pub use rounds::Rounds;
 
 use common::identity::AgentSubject;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -19,6 +24,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams, WatchEvent, 
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Error as KubeError};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -57,11 +63,19 @@ pub enum Error {
     /// The rights did not go.
     #[error("failed to see the rights of {0:?} end")]
     StillAllowed(String),
+    /// What was done for several together failed.
+    #[error(transparent)]
+    Together(Arc<Error>),
 }
 
 /// Raises the epoch and waits until the Work watches that were open have ended.
 pub async fn bump_and_wait(client: &Client) -> Result<(), Error> {
     sleep(AUTHORIZER_LAG).await;
+    close(client, || {}).await
+}
+
+/// Closes every watch that is open when this `begins`; authorizers must know by then whose rights are gone.
+async fn close(client: &Client, begins: impl FnOnce()) -> Result<(), Error> {
     let works = ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk("work.karmada.io", "v1alpha1", "Work"),
         "works",
@@ -82,6 +96,7 @@ pub async fn bump_and_wait(client: &Client) -> Result<(), Error> {
             Err(source) => return Err(request("open a watch on Works")(source)),
         }
     };
+    begins();
     raise(client).await?;
     let mut probe = probe.boxed();
     loop {

@@ -3,7 +3,7 @@
 //! Pure: from a [`Snapshot`] of a hub and from [`Change`]s it says which clusters each template would come to be in,
 //! with how many replicas, and what would differ there. It decides nothing by itself: `settle` carries out, in memory,
 //! what the hub's own controllers decide, on `state`, until nothing is left to do; `copies` renders what members get of
-//! it, before and after, and this file compares.
+//! it, before and after, `member` compares that for one of them, and `told` for all.
 //!
 //! Changes are carried out one after another, as `kubectl apply` sends them. Where they would end otherwise all at once,
 //! where the UID that a new template will get settles a tie, and where it matters whether a template was edited while
@@ -11,6 +11,7 @@
 
 mod copies;
 mod difference;
+mod member;
 mod settle;
 mod state;
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod tests;
 
 use super::events::Events;
 use super::registration;
+use crate::epoch::{self, Rounds};
 use crate::world::{self, Told, World};
 use common::controller::{Controller, Failure, Reconcile, Requeue};
 use common::names::{ClusterName, EXECUTION_PREFIX};
@@ -67,7 +68,7 @@ pub enum Error {
     Condition(Box<registration::Error>),
     /// Open watches did not end.
     #[error(transparent)]
-    Epoch(#[from] crate::epoch::Error),
+    Epoch(#[from] epoch::Error),
 }
 
 impl Error {
@@ -123,6 +124,8 @@ pub struct Clusters {
     options: decide::Options,
     leaving: leaving::Leaving,
     held: held::Held,
+    /// Clusters that go together end watches together.
+    watches: Rounds,
 }
 
 impl Clusters {
@@ -141,6 +144,7 @@ impl Clusters {
             options,
             leaving: leaving::Leaving::default(),
             held: held::Held::of(world),
+            watches: Rounds::default(),
         });
         let queue = controller.queue();
         world.clusters.listen(move |told| {
@@ -200,14 +204,14 @@ impl Reconcile for Clusters {
         let now = self.clock.now();
         let decision = decide::decide(now, self.options, &observed);
         debug_assert_eq!(check::check(&observed, &decision), Vec::<&str>::new());
-        apply::apply(
-            &self.client,
-            &self.events,
+        let target = apply::Target {
+            client: &self.client,
             now,
-            &observed,
-            &decision.effects,
-        )
-        .await?;
+            events: &self.events,
+            watches: &self.watches,
+            observed: &observed,
+        };
+        target.apply_all(&decision.effects).await?;
         Ok(decision.requeue)
     }
 }

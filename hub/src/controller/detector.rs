@@ -1,10 +1,10 @@
 //! Gives every template that a policy selects its binding, and takes it away again.
 //!
 //! `skip` says what is never propagated, `choose` which policy holds a template, `claim` how a template shows it,
-//! `content` what its binding says, and `decide` puts them together for one template, all pure. `wake` finds the
-//! templates that a policy may concern, `policies` looks after what a policy itself carries (`marks`). A template is
-//! woken by its own changes, by those of policies that may select it, of overrides that these wait for, of its
-//! binding, and of bindings that it follows.
+//! `content` what its binding says, and `decide` puts them together for one template, all pure. `keep` has a binding say
+//! that objects stay before it goes. `wake` finds the templates that a policy may concern, `policies` looks after what
+//! a policy itself carries (`marks`). A template is woken by its own changes, by those of policies that may select it,
+//! of overrides that these wait for, of its binding, and of bindings that it follows.
 
 mod apply;
 pub mod choose;
@@ -13,6 +13,7 @@ mod contenders;
 pub mod content;
 pub mod decide;
 mod holdings;
+pub mod keep;
 pub mod marks;
 mod observe;
 pub mod policies;
@@ -80,8 +81,31 @@ impl Detector {
         chance: &Chance,
         world: &World,
     ) -> Controller<Arc<Self>> {
+        let detector = Self::new(
+            client,
+            (bindings, placing),
+            skips,
+            (holdings, unsettled),
+            chance,
+            world,
+        );
+        let controller = Controller::new(Arc::clone(&detector));
+        let queue = controller.queue();
+        detector.listen(&queue);
+        controller
+    }
+
+    /// The same, with its indexes, woken by nobody.
+    fn new(
+        client: Client,
+        (bindings, placing): (Bindings, Placing),
+        skips: Skips,
+        (holdings, unsettled): (Holdings, Unsettled),
+        chance: &Chance,
+        world: &World,
+    ) -> Arc<Self> {
         let views = &world.propagation;
-        let detector = Arc::new(Self {
+        Arc::new(Self {
             client,
             world: world.clone(),
             bindings,
@@ -100,11 +124,7 @@ impl Detector {
                 .bindings
                 .index(|_, held| sought::keys_of_binding(&held.binding).into_iter().collect()),
             required: views.bindings.index(|_, held| required_by(&held.binding)),
-        });
-        let controller = Controller::new(Arc::clone(&detector));
-        let queue = controller.queue();
-        detector.listen(&queue);
-        controller
+        })
     }
 
     fn listen(self: &Arc<Self>, queue: &Queue<TemplateName>) {
@@ -331,18 +351,11 @@ impl Detector {
             namespace,
             name: name.name.to_string(),
         };
-        let views = &self.world.propagation;
-        let policies = match name.namespace {
-            Some(_) => &views.policies,
-            None => &views.cluster_policies,
-        };
-        let mut waiting = Vec::new();
-        policies.for_each(|_, held| {
-            let policy = held.record.as_ref().map(|it| Arc::clone(&it.policy));
-            waiting.extend(policy.filter(|it| wake::overrides_of(it).contains(&name)));
-        });
-        for policy in waiting {
-            self.wake(&wake::woken(None, Some(&policy)), queue, haste);
+        let policies = self.policies_beside(name.namespace.as_deref());
+        for policy in &policies {
+            if wake::overrides_of(policy).contains(&name) {
+                self.wake(&wake::woken(None, Some(policy)), queue, haste);
+            }
         }
     }
 
@@ -411,7 +424,7 @@ impl Detector {
             None => lock(&self.told).remove(key),
         };
         let replaced = matches!(decision.binding, Some(Write::Replace(_)));
-        if replaced || decision.problem.is_some() {
+        if replaced || decision.goes_on || decision.problem.is_some() {
             self.note_edit(key, edited);
         }
         Ok(self.again(key, decision.problem.as_ref()))

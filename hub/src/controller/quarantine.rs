@@ -8,6 +8,8 @@
 //! it; removing it (`kubectl annotate cluster NAME towline.dev/quarantined-since-`) gives the rights back.
 
 mod ledger;
+#[cfg(test)]
+mod tests;
 
 pub use ledger::Budget;
 
@@ -112,11 +114,11 @@ impl Quarantine {
         world.clusters.listen(move |told| {
             let Told::Changed(change) = told else { return };
             let name = &change.name.name;
-            if change.new.is_none() {
+            // Whoever is let in again begins anew. What the condition says is no reason: an agent can write it.
+            if change.new.is_none() || is_turned(change) {
                 locked(&tally).ledger.forget(name);
-            } else if is_unsettled(change) {
-                // Whoever is let in again begins anew.
-                locked(&tally).ledger.forget(name);
+            }
+            if is_unsettled(change) {
                 queue.add(Arc::clone(name));
             }
             if let Some((_, bytes)) = agents_write(told, |cluster: &Cluster| &cluster.writers) {
@@ -288,13 +290,21 @@ fn locked(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether the annotation of a Cluster came or went: the hub withholds the rights now, or gives them back.
+fn is_turned(change: &Change<Cluster>) -> bool {
+    let was = change.before().is_some_and(|cluster| cluster.withheld);
+    change
+        .after()
+        .is_some_and(|cluster| cluster.withheld != was)
+}
+
 /// Whether the annotation of a Cluster came, went, or is not what its condition says.
 fn is_unsettled(change: &Change<Cluster>) -> bool {
-    let was = change.before().is_some_and(|cluster| cluster.withheld);
-    change.after().is_some_and(|cluster| {
+    let differs = change.after().is_some_and(|cluster| {
         let shown = cluster.lifecycle.quarantined == Some(Status::True);
-        cluster.withheld != was || cluster.withheld != shown
-    })
+        cluster.withheld != shown
+    });
+    differs || is_turned(change)
 }
 
 /// A write of an agent, with the size of the whole object: that is what the store keeps of it. A list does not tell

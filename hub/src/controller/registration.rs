@@ -7,6 +7,7 @@
 
 pub(crate) use observe::clusters;
 
+mod alive;
 mod apply;
 #[cfg(test)]
 mod beyond;
@@ -18,9 +19,10 @@ mod observe;
 mod tests;
 
 use crate::approver::{Denial, Verdict};
-use crate::budget::Ledger;
+use crate::budget::{Ledger, State};
 use crate::world::{Index, World};
 use crate::{epoch, permissions};
+use alive::Silent;
 use claims::{Claim, Claims};
 use common::controller::{Controller, Failure, Reconcile, Requeue};
 use common::denial::DenialReason;
@@ -114,6 +116,7 @@ pub struct Registrar {
     /// Names of Clusters by their id.
     ids: Index<Box<str>>,
     claims: Claims,
+    silent: Silent,
     /// The requests of ours that were seen, by who made them.
     ledger: Mutex<Ledger>,
 }
@@ -133,6 +136,7 @@ impl Registrar {
             admitting,
             ids,
             claims: Claims::default(),
+            silent: Silent::default(),
             ledger: Mutex::default(),
         }
     }
@@ -157,11 +161,15 @@ impl Registrar {
     fn is_within_budget(&self, name: &str, csr: &CertificateSigningRequest) -> bool {
         let user = csr.spec.username.as_deref().unwrap_or_default();
         let groups = csr.spec.groups.as_deref().unwrap_or_default();
-        let issued = matches!(observe::progress(csr), Progress::Issued(_));
+        let state = match observe::progress(csr) {
+            Progress::Pending | Progress::Approved => State::Waiting,
+            Progress::Refused => State::Refused,
+            Progress::Issued(_) => State::Issued,
+        };
         let mut ledger = self.ledger();
         let within = ledger.has(name) || ledger.allows(user, groups, 0);
         if within {
-            ledger.put(name, user, issued);
+            ledger.put(name, user, state);
         }
         within
     }
@@ -235,7 +243,8 @@ impl Reconcile for Registrar {
                 Verdict::Renewal(subject) => self.claims.of(&subject.cluster, false).await,
                 Verdict::Deny(_) => Claim::default(),
             };
-            let observed = observe::observe(&self.client, &self.ids, &csr, granted).await?;
+            let (ids, silent) = (&self.ids, &self.silent);
+            let observed = observe::observe(&self.client, ids, silent, &csr, granted).await?;
             let step = decide(self.clock.now(), &observed);
             match &step {
                 Step::Done => return Ok(Requeue::Never),

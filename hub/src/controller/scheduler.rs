@@ -1,20 +1,21 @@
 //! Places bindings: asks [`crate::scheduler`] where each goes, and writes down what it says.
 //!
 //! A binding is looked at when its spec changes, when a cluster where it is changes in what filters look at, when one
-//! comes that it would go to, and, if that is what it waits for, when a cluster has room.
+//! comes that it would go to, and, if it could not be placed, by the rules of `waiting`.
 //! [`crate::scheduler::needed`] says whether that moves it.
 
 pub(crate) mod decide;
 mod placing;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub use decide::Said;
 pub use placing::Placing;
 
 use super::bindings::{Bindings, Error, about, about_template_of};
 use crate::propagation::{self, Notice};
-use crate::scheduler::{self, WaitsFor, from_api};
+use crate::scheduler::{self, from_api};
 use crate::world::{Binding, Change, Cluster, Index, ObjectName, SharedPlacement, World};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::labels::{CLUSTER_POLICY_PERMANENT_ID, MANAGED_BINDING, POLICY_PERMANENT_ID};
@@ -23,9 +24,11 @@ use common::queue::{Priority, Queue};
 use common::time::SharedClock;
 use decide::{Decision, Seen, decide};
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::time::Instant;
+use waiting::Waiting;
 
 /// The scheduler of this hub, as policies name it.
 pub const NAME: &str = common::api::policy::DEFAULT_SCHEDULER;
@@ -40,8 +43,9 @@ pub struct Scheduler {
     placed: Index<Arc<str>>,
     /// Bindings by what says where they go.
     placements: Index<Arc<SharedPlacement>>,
-    /// Bindings that could not be placed, and what they wait for.
-    waiting: Mutex<BTreeMap<ObjectName, WaitsFor>>,
+    /// Bindings that could not be placed.
+    waiting: Mutex<Waiting>,
+    queue: Queue<ObjectName>,
 }
 
 impl Scheduler {
@@ -52,6 +56,15 @@ impl Scheduler {
         clock: SharedClock,
         world: &World,
     ) -> Controller<Arc<Self>> {
+        Self::wired(bindings, placing, clock, world).1
+    }
+
+    fn wired(
+        bindings: Bindings,
+        placing: Placing,
+        clock: SharedClock,
+        world: &World,
+    ) -> (Arc<Self>, Controller<Arc<Self>>) {
         let views = &world.propagation;
         let (placed, placements) = (Index::default(), Index::default());
         for view in [&views.bindings, &views.cluster_bindings] {
@@ -71,23 +84,23 @@ impl Scheduler {
             placed,
             placements,
             waiting: Mutex::default(),
+            queue: Queue::new(),
         });
-        let controller = Controller::new(Arc::clone(&scheduler));
-        scheduler.placing.scheduled_by(controller.queue());
+        let queue = scheduler.queue.clone();
+        let controller = Controller::over(queue.clone(), Arc::clone(&scheduler));
+        scheduler.placing.scheduled_by(queue);
         for view in [&views.bindings, &views.cluster_bindings] {
-            let (me, queue) = (Arc::clone(&scheduler), controller.queue());
-            view.on_change(move |change| {
-                me.binding_changed(change, &queue);
-            });
+            let me = Arc::clone(&scheduler);
+            view.on_change(move |change| me.binding_changed(change));
         }
-        let (me, queue) = (scheduler, controller.queue());
-        world.clusters.on_change(move |change| {
-            me.cluster_changed(change, &queue);
-        });
-        controller
+        let me = Arc::clone(&scheduler);
+        world
+            .clusters
+            .on_change(move |change| me.cluster_changed(change));
+        (scheduler, controller)
     }
 
-    fn binding_changed(&self, change: &Change<Binding>, queue: &Queue<ObjectName>) {
+    fn binding_changed(&self, change: &Change<Binding>) {
         let Some(new) = change.after() else {
             self.forget(&change.name);
             return;
@@ -99,6 +112,7 @@ impl Scheduler {
         if old.is_some_and(same) {
             return;
         }
+        lock(&self.waiting).changed(&change.name);
         // Where it was written with its placement is told with what members say of that.
         let now = self.clock.now();
         let is_told = self.placing.said(now, &change.name, new).is_some();
@@ -109,53 +123,55 @@ impl Scheduler {
                 Priority::Normal
             };
             let rank = from_api::priority(&new.binding.spec);
-            queue.add_ranked(change.name.clone(), priority, rank);
+            self.queue.add_ranked(change.name.clone(), priority, rank);
         }
     }
 
-    fn cluster_changed(&self, change: &Change<Cluster>, queue: &Queue<ObjectName>) {
+    fn cluster_changed(&self, change: &Change<Cluster>) {
         let (old, new) = (change.before(), change.after());
         let (old, new) = (
-            old.and_then(|it| it.placing.as_ref()),
-            new.and_then(|it| it.placing.as_ref()),
+            old.and_then(|it| it.placing.as_deref()),
+            new.and_then(|it| it.placing.as_deref()),
         );
         if old == new {
             return;
         }
-        let looks = |cluster: Option<&Arc<scheduler::Cluster>>| {
-            cluster.map(|it| (Arc::clone(&it.shape), it.leaving))
+        let looks = |cluster: &scheduler::Cluster| (Arc::clone(&cluster.shape), cluster.leaving);
+        let now = Instant::now();
+        let woken = match (old, new) {
+            (Some(old), Some(new)) if looks(old) == looks(new) => {
+                lock(&self.waiting).has_other_room(old, new, now)
+            }
+            _ => {
+                self.wake(&change.name.name, old, new);
+                lock(&self.waiting).looks_other(old, new, now)
+            }
         };
-        if looks(old) != looks(new) {
-            self.wake(&change.name.name, old, new, queue);
-            return;
+        for (name, at) in woken {
+            self.queue.add_at(name, at, Priority::Backlog);
         }
-        let waiting = lock(&self.waiting);
-        let for_room = waiting.iter().filter(|(_, it)| **it == WaitsFor::Capacity);
-        for_room.for_each(|(name, _)| queue.add_with(name.clone(), Priority::Backlog));
     }
 
-    /// What is placed on a cluster, what waits, and what would go there now if it could.
+    /// What is placed on a cluster, and what would go there now if it could.
     fn wake(
         &self,
         name: &Arc<str>,
-        old: Option<&Arc<scheduler::Cluster>>,
-        new: Option<&Arc<scheduler::Cluster>>,
-        queue: &Queue<ObjectName>,
+        old: Option<&scheduler::Cluster>,
+        new: Option<&scheduler::Cluster>,
     ) {
         let mut woken: BTreeSet<ObjectName> = self.placed.names(name).into_iter().collect();
-        woken.extend(lock(&self.waiting).keys().cloned());
-        if let Some(cluster) = new.filter(|new| new.may_gain_over(old.map(|old| &**old))) {
+        if let Some(cluster) = new.filter(|new| new.may_gain_over(old)) {
             let placements = self.placements.keys().into_iter();
             let concerned = placements.filter(|it| it.rules.concern(cluster, None));
             woken.extend(concerned.flat_map(|it| self.placements.names(&it)));
         }
         for name in woken {
-            queue.add_with(name, Priority::Backlog);
+            self.queue.add_with(name, Priority::Backlog);
         }
     }
 
     fn forget(&self, name: &ObjectName) {
-        lock(&self.waiting).remove(name);
+        lock(&self.waiting).forget(name);
         self.placing.forget(name);
     }
 }
@@ -184,11 +200,25 @@ impl Reconcile for Scheduler {
     }
 
     async fn reconcile(&self, key: &ObjectName) -> Result<Requeue, Error> {
+        let is_news = lock(&self.waiting).begin(key);
+        let done = self.place(key, is_news).await;
+        if done.is_err() {
+            // What was to be said was not.
+            lock(&self.waiting).changed(key);
+        }
+        done
+    }
+}
+
+impl Scheduler {
+    /// `is_news` says whether it is looked at for something else than room.
+    async fn place(&self, key: &ObjectName, is_news: bool) -> Result<Requeue, Error> {
         let Some(held) = self.world.propagation.binding(key) else {
             self.forget(key);
             return Ok(Requeue::Never);
         };
         if !is_ours(&held.binding) {
+            lock(&self.waiting).forget(key);
             return Ok(Requeue::Never);
         }
         if let Some(cluster) = self.placing.unreadable(&held.binding) {
@@ -203,8 +233,14 @@ impl Reconcile for Scheduler {
             snapshot: &snapshot,
             ahead: ahead.as_ref(),
         };
-        let decision = decide(self.clock.now(), &seen);
-        self.note(key, decision.waits_for);
+        let mut decision = decide(self.clock.now(), &seen);
+        let noted = lock(&self.waiting).note(key, &held, &decision, is_news, Instant::now());
+        if noted.held_back {
+            decision.hold_back();
+        }
+        if let Some(at) = noted.again {
+            self.queue.add_at(key.clone(), at, Priority::Backlog);
+        }
         // A cluster that changed before it was noted wakes nobody for it.
         let missed = decision.waits_for.is_some() && !self.placing.is_snapshot(&snapshot);
         self.apply(&held.binding, &decision).await?;
@@ -214,16 +250,6 @@ impl Reconcile for Scheduler {
         } else {
             Requeue::Never
         })
-    }
-}
-
-impl Scheduler {
-    fn note(&self, key: &ObjectName, waits_for: Option<WaitsFor>) {
-        let mut waiting = lock(&self.waiting);
-        match waits_for {
-            Some(what) => waiting.insert(key.clone(), what),
-            None => waiting.remove(key),
-        };
     }
 
     async fn apply(

@@ -22,6 +22,8 @@ pub(super) struct Copy {
     pub replicas: Option<i32>,
     /// It was left, and stays until something else serves.
     pub leaving: bool,
+    /// It is told, and carries nothing of it out.
+    pub suspended: bool,
     /// What it is told to run, without the system's own marks; why it cannot be told, and nothing where it stays as it
     /// was.
     pub manifest: Option<Result<Value, String>>,
@@ -31,6 +33,13 @@ pub(super) struct Copy {
     pub overrides: Vec<String>,
     /// What they change.
     pub overridden: Vec<Difference>,
+}
+
+impl Copy {
+    /// Whether a Work tells it something that it carries out.
+    pub(super) fn is_dispatched(&self) -> bool {
+        !self.suspended && !self.leaving && matches!(self.manifest, Some(Ok(_)))
+    }
 }
 
 /// The copies of a binding, by member.
@@ -120,6 +129,7 @@ fn rendered(
             .flatten()
             .flat_map(|told| names(told))
             .collect();
+        let suspended = work.spec.suspend_dispatching == Some(true);
         let manifest = work.spec.workload.manifests.into_iter().next();
         let manifest = unmarked(manifest.unwrap_or_default());
         let plain = without.render(target, &facts.borrowed(), None).ok();
@@ -128,6 +138,7 @@ fn rendered(
         Copy {
             replicas: target.replicas,
             leaving: false,
+            suspended,
             left: None,
             overridden: plain.map_or_else(Vec::new, |plain| differences(&plain, &manifest)),
             manifest: Some(Ok(manifest)),

@@ -56,6 +56,8 @@ pub(super) struct Settling<'a> {
     came: BTreeMap<(ObjectName, String), DateTime<Utc>>,
     /// Clusters that bindings left at the moment at which they came there.
     passed: BTreeSet<(ObjectName, String)>,
+    /// Bindings that went, as they were then.
+    ended: BTreeMap<ObjectName, Arc<world::Binding>>,
     /// Whether everything came to rest.
     pub rests: bool,
 }
@@ -88,6 +90,7 @@ impl<'a> Settling<'a> {
             moved_at: BTreeMap::new(),
             came: BTreeMap::new(),
             passed: BTreeSet::new(),
+            ended: BTreeMap::new(),
             rests: true,
         };
         settling.see_clusters();
@@ -102,6 +105,11 @@ impl<'a> Settling<'a> {
     /// Whether a binding left a cluster at the moment at which it came there.
     pub(super) fn passed(&self, key: &ObjectName, cluster: &str) -> bool {
         self.passed.contains(&(key.clone(), cluster.to_owned()))
+    }
+
+    /// A binding that went, as it was then.
+    pub(super) fn ended(&self, key: &ObjectName) -> Option<&Arc<world::Binding>> {
+        self.ended.get(key)
     }
 
     /// Templates of which something waits, and for what: what was edited of them meanwhile only the hub remembers.
@@ -252,7 +260,7 @@ impl<'a> Settling<'a> {
             Some(Write::Delete(_) | Write::Replace(_)) => self.remove(&key),
             None => {}
         }
-        if waits || decision.problem.is_some() {
+        if waits || decision.goes_on || decision.problem.is_some() {
             edited.map(|edit| self.edited.insert(name.clone(), edit));
         }
         if waits {
@@ -502,6 +510,7 @@ impl<'a> Settling<'a> {
         self.bindings.remove(key);
         self.leaving.remove(key);
         self.wake_around(known.iter());
+        self.ended.extend(known.map(|known| (key.clone(), known)));
     }
 
     /// What a change of a binding wakes: its template, those that it takes along, and those that took it along.

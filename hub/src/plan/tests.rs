@@ -210,6 +210,67 @@ fn an_override_that_does_not_apply_leaves_the_cluster_as_it_was() {
     assert!(problem.contains("override policy(shop/image)"), "{problem}");
 }
 
+/// The policy of `web`, with more said.
+fn saying(field: &str, value: Value) -> Value {
+    let mut policy = policy("web", weighed(&[("m1", 2), ("m2", 1)]));
+    policy["spec"][field] = value;
+    policy
+}
+
+#[test]
+fn what_is_edited_while_its_policy_suspends_dispatching_changes_in_no_member() {
+    let suspended = saying("suspension", json!({"dispatching": true}));
+    let hub = hub(&[apply(suspended), apply(deployment("web", 6))]);
+    let mut edited = deployment("web", 6);
+    edited["spec"]["template"]["spec"]["containers"][0]["image"] = json!("registry.io/web:2");
+    let plan = planned(&hub, &[apply(edited)]);
+    assert!(!plan.changes(), "{plan:?}");
+    assert_eq!(told(&plan), ["m1 Stays 4 4", "m2 Stays 2 2"]);
+    let clusters = &plan.templates[0].clusters;
+    assert!(clusters.iter().all(|it| it.held && it.changes.is_empty()));
+    assert_eq!(plan.unchanged, 1);
+}
+
+#[test]
+fn what_was_held_back_goes_where_it_is_so_no_longer() {
+    let some = json!({"dispatchingOnClusters": {"clusterNames": ["m1"]}});
+    let hub = hub(&[
+        apply(saying("suspension", some)),
+        apply(deployment("web", 6)),
+    ]);
+    let plan = planned(&hub, &web()[..1]);
+    assert!(plan.changes(), "{plan:?}");
+    assert_eq!(told(&plan), ["m1 Changed 4 4", "m2 Stays 2 2"]);
+    let clusters = plan.templates[0].clusters.iter();
+    let released: Vec<bool> = clusters.map(|it| it.released).collect();
+    assert_eq!(released, [true, false]);
+    let [unknown] = plan.unknown.as_slice() else {
+        panic!("{plan:?}");
+    };
+    assert!(unknown.contains("held back from m1"), "{unknown}");
+}
+
+#[test]
+fn objects_that_stay_when_a_template_goes_are_told() {
+    let preserve = || saying("preserveResourcesOnDeletion", json!(true));
+    let mut moved = policy("web", weighed(&[("m2", 1)]));
+    moved["spec"]["preserveResourcesOnDeletion"] = json!(true);
+    let changes = [delete(&preserve()), delete(&deployment("web", 6))];
+    for (policy, stay) in [(preserve(), true), (saying("priority", json!(1)), false)] {
+        let hub = hub(&[apply(policy), apply(deployment("web", 6))]);
+        for change in &changes {
+            let plan = planned(&hub, std::slice::from_ref(change));
+            assert_eq!(told(&plan), ["m1 Lost 4 -", "m2 Lost 2 -"]);
+            let clusters = &plan.templates[0].clusters;
+            assert!(clusters.iter().all(|it| it.preserved == stay), "{change:?}");
+        }
+        // What is said with the same write counts.
+        let plan = planned(&hub, &[apply(moved.clone())]);
+        let m1 = &plan.templates[0].clusters[0];
+        assert_eq!((m1.verdict, m1.preserved), (Verdict::Lost, true));
+    }
+}
+
 #[test]
 fn a_deleted_policy_takes_its_templates_along() {
     let change = delete(&policy("web", json!({})));

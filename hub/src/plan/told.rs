@@ -1,10 +1,11 @@
 //! What a plan says: two states of a hub, compared template by template and member by member. Pure.
 
-use super::copies::{self, Copy};
-use super::difference::{Difference, differences};
+use super::copies;
+use super::difference::Difference;
+use super::member::in_cluster;
 use super::settle::Settling;
 use super::state::{Change, State, Subject};
-use crate::controller::detector::{Problem, wake};
+use crate::controller::detector::{Problem, keep, wake};
 use crate::propagation::PolicyName;
 use crate::scheduler::Strategy;
 use crate::world::{self, ObjectName, TemplateName};
@@ -176,6 +177,15 @@ pub struct ClusterPlan {
     /// It comes there and leaves again at once: whether there is time for a copy, nobody can know before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub passing: bool,
+    /// What becomes another of it is held back: its policy suspends dispatching.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
+    /// Whatever was held back of it comes there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub released: bool,
+    /// Its objects stay there when it goes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub preserved: bool,
     /// Its replicas.
     pub replicas: Step<i32>,
     /// In what it differs from what is there.
@@ -239,11 +249,13 @@ pub(super) fn tell(
         let changes = template.changes();
         if changes {
             plan.unknown.extend(unreported(&after.state, key));
+            plan.unknown.extend(released(&template));
         } else {
             plan.unchanged += 1;
         }
-        // That it waits is told each time: what was meant to change does not.
-        if changes || template.waits.after.is_some() {
+        // That it waits, or is held back, is told each time: what was meant to change does not.
+        let is_held = template.clusters.iter().any(|it| it.held);
+        if changes || is_held || template.waits.after.is_some() {
             plan.templates.push(template);
         }
     }
@@ -408,12 +420,15 @@ fn template(
     let waits = after.problems.contains_key(name)
         && old.zip(new).is_some_and(|(old, new)| same(old, new))
         && same_around(before, &after.state);
+    let preserved = are_preserved(before, after, key);
     let clusters: BTreeSet<&String> = was.keys().chain(will.keys()).collect();
     let clusters = clusters.into_iter().map(|cluster| {
         let (was, will) = (was.get(cluster), will.get(cluster));
-        let mut told = in_cluster(cluster, was, will, after.passed(key, cluster));
+        let at_once = after.passed(key, cluster);
+        let mut told = in_cluster(cluster, was, will, at_once, preserved);
         if waits && will.is_some_and(|it| !it.leaving) {
             (told.untold, told.manifest, told.verdict) = (true, None, Verdict::Stays);
+            told.held = false;
             told.changes.clear();
         }
         told
@@ -435,58 +450,29 @@ fn shown(policy: &PolicyName) -> String {
     }
 }
 
+/// Whether the objects of a template stay in the members that it leaves: its binding says so when it is left, or at its
+/// end, or the policy that the binding shows does.
+fn are_preserved(before: &State, after: &Settling<'_>, key: &ObjectName) -> bool {
+    let says = |held: &world::Binding| {
+        let spec = &held.binding.spec;
+        spec.preserve_resources_on_deletion == Some(true)
+    };
+    if let Some(held) = after.state.bindings.get(key) {
+        return says(held);
+    }
+    let last = after.ended(key).or_else(|| before.bindings.get(key));
+    last.is_some_and(|held| {
+        // A policy that is deleted is there until its templates are let go.
+        let policies = after.state.policies.values();
+        let policies = policies.chain(before.policies.values());
+        says(held) || keep::first(&held.binding, policies.map(|it| &**it)).is_some()
+    })
+}
+
 /// Why the scheduler does not place it as it should.
 pub(super) fn unplaced(held: &world::Binding) -> Option<String> {
     let condition = conditions::get(&held.status.conditions, SCHEDULED)?;
     (condition.status == "False").then(|| condition.message.clone())
-}
-
-fn in_cluster(
-    cluster: &str,
-    was: Option<&Copy>,
-    will: Option<&Copy>,
-    at_once: bool,
-) -> ClusterPlan {
-    let manifest = |copy: Option<&Copy>| copy?.manifest.as_ref()?.as_ref().ok().cloned();
-    // What comes and is left again is there as it came.
-    let passing = will.filter(|it| it.leaving && was.is_none());
-    let told = manifest(will).or(passing.and_then(|it| it.left.clone()));
-    let changes = match (manifest(was), &told) {
-        (Some(was), Some(will)) => differences(&was, will),
-        _ => Vec::new(),
-    };
-    let replicas = Step {
-        before: was.and_then(|it| it.replicas),
-        after: will.filter(|it| !it.leaving).and_then(|it| it.replicas),
-    };
-    let problem = will.and_then(|it| it.manifest.as_ref()?.as_ref().err());
-    let stood = was.and_then(|it| it.manifest.as_ref()?.as_ref().err());
-    let verdict = match (was, will) {
-        (None | Some(Copy { leaving: true, .. }), Some(Copy { leaving: false, .. })) => {
-            Verdict::Gained
-        }
-        (_, None) => Verdict::Lost,
-        (None | Some(Copy { leaving: false, .. }), Some(Copy { leaving: true, .. })) => {
-            Verdict::Leaves
-        }
-        (_, Some(Copy { leaving: true, .. })) => Verdict::Stays,
-        _ if replicas.before != replicas.after || !changes.is_empty() || problem != stood => {
-            Verdict::Changed
-        }
-        _ => Verdict::Stays,
-    };
-    ClusterPlan {
-        cluster: cluster.to_owned(),
-        verdict,
-        passing: passing.is_some() && at_once,
-        replicas,
-        changes,
-        overrides: will.map(|it| it.overrides.clone()).unwrap_or_default(),
-        overridden: will.map(|it| it.overridden.clone()).unwrap_or_default(),
-        problem: problem.cloned(),
-        manifest: told,
-        untold: false,
-    }
 }
 
 /// Clusters that are not told how the last change leaves a template, and may have been told how one before it did.
@@ -504,6 +490,18 @@ pub(super) fn untold(plan: &Plan) -> Vec<String> {
         one.problem.is_some() && matches!(one.verdict, Verdict::Gained | Verdict::Changed)
     });
     untold.map(|(it, one)| text(it, one)).collect()
+}
+
+/// Clusters to which comes what was held back: what they have until then the hub does not know.
+fn released(template: &TemplatePlan) -> Vec<String> {
+    let clusters = template.clusters.iter().filter(|it| it.released);
+    let text = |one: &ClusterPlan| {
+        let (kind, name, cluster) = (&template.kind, &template.name, &one.cluster);
+        format!(
+            "what was held back from {cluster} of {kind} {name} goes there: what it has of it until then is not known"
+        )
+    };
+    clusters.map(text).collect()
 }
 
 /// Other placements that are as likely, each once.

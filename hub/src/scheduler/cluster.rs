@@ -97,6 +97,32 @@ pub struct Capacity {
     pub nodes: Option<Nodes>,
 }
 
+impl Capacity {
+    /// Whether more of anything may fit than fitted `before`.
+    pub fn may_fit_more_than(&self, before: &Self) -> bool {
+        let Some(free) = &self.free else {
+            return false;
+        };
+        let Some(was) = &before.free else {
+            return true;
+        };
+        // What is taken more than once is as full as what is taken.
+        let of = |name: &Arc<str>| was.get(name).copied().unwrap_or(0).max(0);
+        if free.iter().any(|(name, amount)| *amount > of(name)) {
+            return true;
+        }
+        match (&self.nodes, &before.nodes) {
+            (None, None) => false,
+            (Some(nodes), Some(were)) if nodes.grades == were.grades => {
+                let mut counts = nodes.counts.iter().zip(&were.counts);
+                counts.any(|(count, was)| count > was)
+            }
+            // They are counted in another way.
+            _ => true,
+        }
+    }
+}
+
 /// Nodes by grade.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nodes {

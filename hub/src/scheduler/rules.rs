@@ -35,6 +35,13 @@ impl Rules {
             .any(|affinity| affinity.matches(cluster))
     }
 
+    /// Whether what could not be placed may fit when a cluster has less room. Regions are chosen by what they have
+    /// room for, and those that are chosen then may take it; and nodes are filled with sets of so many `components` from
+    /// the first on, so that one that is not there any more may leave the others better filled.
+    pub fn may_fit_into_less(&self, components: usize) -> bool {
+        matches!(self.spread, Spread::Regions { .. }) || (self.one_cluster && components > 1)
+    }
+
     /// The group that is tried first.
     pub fn start(&self, observed: Option<&str>) -> usize {
         let known = |name: &str| self.groups.iter().position(|group| *group.name == *name);

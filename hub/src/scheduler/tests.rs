@@ -6,6 +6,7 @@ mod groups;
 mod pick;
 mod properties;
 mod recorded;
+mod room;
 mod standing;
 
 use super::*;

@@ -67,6 +67,17 @@ impl Known {
         shared
     }
 
+    fn read(&mut self, sent: &str) -> serde_json::Result<Arc<Shared>> {
+        if let Some(same) = self.by_sent.get(sent).and_then(Weak::upgrade) {
+            return Ok(same);
+        }
+        let placement: Placement = serde_json::from_str(sent)?;
+        let shared = self.shared(&Arc::new(placement));
+        self.sweep();
+        self.by_sent.insert(sent.into(), Arc::downgrade(&shared));
+        Ok(shared)
+    }
+
     fn sweep(&mut self) {
         if self.by_text.len() + self.by_sent.len() < self.sweep_at {
             return;
@@ -86,14 +97,7 @@ pub(super) fn shared(placement: &Arc<Placement>) -> Arc<Shared> {
 /// The one that was sent as this text; read only where none of this text is known.
 pub(super) fn read(sent: &str) -> serde_json::Result<Arc<Shared>> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(same) = known.by_sent.get(sent).and_then(Weak::upgrade) {
-        return Ok(same);
-    }
-    let placement: Placement = serde_json::from_str(sent)?;
-    let shared = known.shared(&Arc::new(placement));
-    known.sweep();
-    known.by_sent.insert(sent.into(), Arc::downgrade(&shared));
-    Ok(shared)
+    known.read(sent)
 }
 
 #[cfg(test)]
@@ -102,22 +106,24 @@ mod tests {
 
     #[test]
     fn what_says_the_same_is_one() {
+        // Other tests have placements too: those of this one are counted alone.
+        let mut known = Known::default();
         let sent = r#"{"clusterAffinity":{"clusterNames":["of-this-test"]}}"#;
         let spaced = sent.replace(':', " : ");
-        let first = read(sent).expect("a placement");
-        for same in [
-            read(sent),
-            read(&spaced),
-            Ok(shared(&Arc::clone(&first.placement))),
-        ] {
+        let first = known.read(sent).expect("a placement");
+        let same = [
+            known.read(sent),
+            known.read(&spaced),
+            Ok(known.shared(&Arc::clone(&first.placement))),
+        ];
+        for same in same {
             assert!(Arc::ptr_eq(&first, &same.expect("a placement")));
         }
-        assert!(read("7").is_err());
+        assert!(known.read("7").is_err());
         // Nobody has any of these any more.
         for number in 0..1000 {
-            drop(read(&sent.replace("of-this-test", &format!("c-{number}"))));
+            drop(known.read(&sent.replace("of-this-test", &format!("c-{number}"))));
         }
-        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let len = known.by_text.len() + known.by_sent.len();
         assert!(len < 500, "{len}");
         assert!(known.by_text.values().any(|it| Arc::ptr_eq(it, &first)));

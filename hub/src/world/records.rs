@@ -151,6 +151,8 @@ pub struct Work {
     pub applied: Status,
     /// Whether its deletion was asked for.
     pub deleting: bool,
+    /// Whether its objects stay in the member when it goes.
+    pub preserve: bool,
     /// The binding that it follows from, as its annotations name it.
     pub binding: Option<ObjectName>,
     /// The permanent id of that binding.
@@ -209,6 +211,7 @@ impl Record for Work {
             writers,
             applied: applied.map_or(Status::Unknown, |applied| applied.status),
             deleting: metadata.deletion_timestamp.is_some(),
+            preserve: spec.get("preserveResourcesOnDeletion") == Some(&Value::Bool(true)),
             binding_id: id(BINDING_PERMANENT_ID).or_else(|| id(CLUSTER_BINDING_PERMANENT_ID)),
             id: id(WORK_PERMANENT_ID),
             content: digest(&labels, &annotations, held, &spec),
@@ -388,6 +391,19 @@ mod tests {
             [7, {"type":"Applied","status":"True","lastTransitionTime":"+99:99"}]}}"#;
         let work = Work::read(applied).expect("an object").expect("held");
         assert_eq!(work.applied, Status::True);
+    }
+
+    #[test]
+    fn a_work_says_whether_its_objects_stay() {
+        for (spec, preserve) in [
+            (r#"{"preserveResourcesOnDeletion":true}"#, true),
+            (r#"{"preserveResourcesOnDeletion":false}"#, false),
+            ("{}", false),
+        ] {
+            let object = format!(r#"{{"metadata":{{"name":"w"}},"spec":{spec}}}"#);
+            let work = Work::read(&object).expect("an object").expect("held");
+            assert_eq!(work.preserve, preserve, "{spec}");
+        }
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! Each kind is watched on its own, from when the first wants it until nobody does, in one version: of those that
 //! are wanted and served the one that kubectl would prefer. A kind that the API server does not serve yet is looked
 //! for again when a CustomResourceDefinition changes, and for a while after: kube-apiserver may tell of a definition
-//! sooner than of its kind.
+//! sooner than of its kind. Who names many kinds that nobody serves holds up none that is served (`answers`).
 
+mod answers;
 #[cfg(test)]
 mod tests;
 
@@ -13,41 +14,23 @@ use super::records::Marker;
 use super::template::Template;
 use super::view::View;
 use super::watched;
+use answers::{Answers, Said, ask};
 use common::api::binding::ObjectReference;
-use common::backoff::Backoff;
 use common::chance::Chance;
 use common::controller::Metrics;
-use common::errors::chain;
 use common::gvk::{GroupKind, Gvk};
 use common::lock::lock;
-use common::mapper::{Resource, RestMapper};
+use common::mapper::Resource;
 use common::signal;
+use futures::StreamExt as _;
 use kube::Client;
 use kube::core::Version;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
-
-/// First and longest delay after an API server did not say how a kind is served.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-
-/// For so long after a definition changed what is not served is asked for again.
-const MAY_COME: Duration = Duration::from_secs(30);
-
-/// What the API server says of the versions of a kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Said {
-    /// The one that is preferred is served.
-    Served,
-    /// It is not.
-    NotServed,
-    /// Of one nobody said whether it is.
-    Nothing,
-}
 
 /// Which template.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,7 +66,6 @@ pub struct Templates(Arc<Shared>);
 struct Shared {
     client: Client,
     chance: Chance,
-    mapper: RestMapper,
     kinds: Mutex<BTreeMap<GroupKind, Kind>>,
     /// Kinds that are wanted and not served.
     unserved: Mutex<BTreeSet<GroupKind>>,
@@ -110,7 +92,6 @@ impl Templates {
         let templates = Self(Arc::new(Shared {
             client: client.clone(),
             chance: chance.clone(),
-            mapper: RestMapper::default(),
             kinds: Mutex::default(),
             unserved: Mutex::default(),
             first: Mutex::default(),
@@ -223,39 +204,65 @@ impl Templates {
         let mut tasks = JoinSet::new();
         tasks.spawn(watched(&self.0.definitions, &metrics, &chance));
         let (mut wanted, mut defined) = (self.0.wanted.subscribe(), self.0.defined.subscribe());
-        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         let mut rng = chance.stream("templates");
-        let (mut looked_at, mut until) = (0, Instant::now());
+        let mut answers = Answers::new(Instant::now());
         loop {
             let kinds = by_preference(wanted.borrow_and_update().keys());
             let definitions = *defined.borrow_and_update();
-            if definitions != looked_at {
-                (looked_at, until) = (definitions, Instant::now() + MAY_COME);
-                backoff.reset();
-            }
+            answers.begin(Instant::now(), definitions);
             self.unserved().retain(|kind| kinds.contains_key(kind));
             self.end_others(&kinds);
-            let mut said = Said::Served;
-            for (kind, versions) in kinds {
-                let begun = self.begin(kind, &versions, &mut tasks, &metrics, &chance);
-                said = said.max(begun.await);
-            }
+            let looked = self.look(&kinds, &mut answers, &mut tasks, &metrics, &chance);
+            let said = looked.await;
             self.0.begun.send_modify(|count| *count += 1);
-            let may_come = said == Said::NotServed && Instant::now() < until;
-            let again = if may_come || said == Said::Nothing {
-                backoff.next(&mut rng)
-            } else {
-                backoff.reset();
-                Duration::MAX
-            };
+            let due = answers.end(Instant::now(), said, &mut rng);
             tokio::select! {
                 biased;
                 _ = wanted.changed() => {}
                 _ = defined.changed() => {}
-                () = tokio::time::sleep(again) => {}
+                () = until(due) => {}
             }
             while tasks.try_join_next().is_some() {}
         }
+    }
+
+    /// Begins to watch what is wanted, each kind once it is known how it is served: first those of which it is known, then
+    /// others as the API server answers, so that none waits for another. Tells the worst that was said of any.
+    async fn look(
+        &self,
+        kinds: &BTreeMap<GroupKind, Vec<Gvk>>,
+        answers: &mut Answers,
+        tasks: &mut JoinSet<()>,
+        metrics: &Metrics,
+        chance: &Chance,
+    ) -> Said {
+        let mut said = Said::Served;
+        let mut waiting: BTreeMap<String, Vec<(&GroupKind, &Vec<Gvk>)>> = BTreeMap::new();
+        for (kind, versions) in kinds {
+            let begun = self.begin(kind, versions, answers, tasks, metrics, chance);
+            match begun.await {
+                Ok(says) => said = said.max(says),
+                Err(missing) => {
+                    for api_version in missing {
+                        let those = waiting.entry(api_version).or_default();
+                        those.push((kind, versions));
+                    }
+                }
+            }
+        }
+        let mut replies = ask(&self.0.client, waiting.keys());
+        while let Some((api_version, found)) = replies.next().await {
+            let those = waiting.remove(&api_version).unwrap_or_default();
+            answers.take(Instant::now(), api_version, found);
+            for (kind, versions) in those {
+                let begun = self.begin(kind, versions, answers, tasks, metrics, chance);
+                // One of which more is to be told is begun by what tells the rest.
+                if let Ok(says) = begun.await {
+                    said = said.max(says);
+                }
+            }
+        }
+        said
     }
 
     fn end_others(&self, wanted: &BTreeMap<GroupKind, Vec<Gvk>>) {
@@ -273,7 +280,6 @@ impl Templates {
         let gvk = &watched.resource.gvk;
         tracing::debug!(%gvk, "these templates are not watched any more");
         watched.task.abort();
-        self.0.mapper.forget(gvk);
         Some(watched)
     }
 
@@ -287,50 +293,34 @@ impl Templates {
         watched.view.give_up().await;
     }
 
-    /// Begins to watch a kind in the first of these versions that is served, in the place of another one.
+    /// Begins to watch a kind in the first of these versions that is served, in the place of another one; as long as it is
+    /// not known which that is tells the group versions that say so.
     async fn begin(
         &self,
-        kind: GroupKind,
+        kind: &GroupKind,
         versions: &[Gvk],
+        answers: &Answers,
         tasks: &mut JoinSet<()>,
         metrics: &Metrics,
         chance: &Chance,
-    ) -> Said {
-        let (resource, said) = self.resolve(versions).await;
-        let Some(resource) = resource else {
-            if said == Said::NotServed {
-                self.is_not_served(kind, versions);
+    ) -> Result<Said, Vec<String>> {
+        let watched = self.resource(kind);
+        let (resource, said) = answers.choose(versions, watched.as_ref())?;
+        match resource {
+            Some(resource) if watched.as_ref() == Some(&resource) => {}
+            Some(resource) => {
+                self.leave(kind, tasks).await;
+                self.watch(kind.clone(), resource, tasks, metrics, chance);
             }
-            return said;
-        };
-        if self.resource(&kind).is_some_and(|it| *it == *resource) {
-            return said;
+            None if said == Said::NotServed => self.is_not_served(kind, versions),
+            None => {}
         }
-        self.leave(&kind, tasks).await;
-        self.watch(kind, resource, tasks, metrics, chance);
-        said
-    }
-
-    /// How a kind is served, in the first of these versions that is.
-    async fn resolve(&self, versions: &[Gvk]) -> (Option<Arc<Resource>>, Said) {
-        let mut said = Said::Served;
-        for gvk in versions {
-            match self.0.mapper.resolve(&self.0.client, gvk).await {
-                Ok(Some(resource)) => return (Some(resource), said),
-                Ok(None) => said = said.max(Said::NotServed),
-                Err(error) => {
-                    let error = chain(&error);
-                    tracing::warn!(%gvk, %error, "cannot tell how a kind is served");
-                    said = Said::Nothing;
-                }
-            }
-        }
-        (None, said)
+        Ok(said)
     }
 
     /// Nobody can have templates of a kind in a version that is wanted.
-    fn is_not_served(&self, kind: GroupKind, versions: &[Gvk]) {
-        self.end(&kind);
+    fn is_not_served(&self, kind: &GroupKind, versions: &[Gvk]) {
+        self.end(kind);
         let is_new = self.unserved().insert(kind.clone());
         if is_new {
             let versions: Vec<&str> = versions.iter().map(|it| it.version.as_str()).collect();
@@ -375,6 +365,14 @@ impl Templates {
 
     fn unserved(&self) -> MutexGuard<'_, BTreeSet<GroupKind>> {
         lock(&self.0.unserved)
+    }
+}
+
+/// Waits until then; without it, for ever.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }
 

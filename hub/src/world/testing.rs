@@ -3,11 +3,14 @@
 use super::World;
 use common::chance::Chance;
 use common::labels::CERTIFICATE_END;
+use common::lock::lock;
 use futures::FutureExt as _;
+use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
-use serde_json::json;
-use std::sync::Arc;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
 
 /// A client of an API server that nobody reaches.
 pub(crate) fn nobody() -> Client {
@@ -24,6 +27,34 @@ pub(crate) fn at_once(body: String) -> Client {
         async { Ok::<_, std::io::Error>(http::Response::new(body)) }
     });
     Client::new(service, "default")
+}
+
+/// What was asked of an API server: methods, paths and bodies.
+pub(crate) type Asked = Arc<Mutex<Vec<(Method, String, Value)>>>;
+
+/// A client of an API server that answers a method and a path so, with an object that has a version, and what it was
+/// asked.
+pub(crate) fn answering(
+    answer: impl Fn(&Method, &str) -> StatusCode + Send + 'static,
+) -> (Client, Asked) {
+    let asked = Asked::default();
+    let noted = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path().to_owned();
+        let status = answer(&parts.method, &path);
+        let noted = Arc::clone(&noted);
+        async move {
+            let body = body.collect().await.expect("a body").to_bytes();
+            let body = serde_json::from_slice(&body).unwrap_or_default();
+            lock(&noted).push((parts.method, path, body));
+            let object = json!({"metadata": {"resourceVersion": "1"}}).to_string();
+            let mut response = http::Response::new(Body::from(object.into_bytes()));
+            *response.status_mut() = status;
+            Ok::<_, std::io::Error>(response)
+        }
+    });
+    (Client::new(service, "default"), asked)
 }
 
 /// A world over the first.

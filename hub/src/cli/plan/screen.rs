@@ -170,6 +170,15 @@ fn cells(one: &ClusterPlan, replicas: bool) -> Vec<String> {
         Verdict::Leaves => "leaves once others serve in its place".to_owned(),
         Verdict::Changed => moved(one),
     };
+    for (is, what) in [
+        (one.held, "held back: its policy suspends dispatching"),
+        (one.released, "what was held back goes there"),
+        (one.preserved, "its objects stay there"),
+    ] {
+        if is {
+            let _ = write!(verdict, "; {what}");
+        }
+    }
     if let Some(problem) = &one.problem {
         let _ = write!(verdict, "; is not told: {problem}");
     }

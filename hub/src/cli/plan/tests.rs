@@ -56,3 +56,17 @@ fn what_cannot_be_known_or_done_is_shown() {
         &planned(&hub(&[]), &[apply(nowhere), apply(deployment("web", 2))]),
     );
 }
+
+#[test]
+fn what_is_held_back_and_what_stays_is_shown() {
+    let [mut suspended, template] = web();
+    suspended["spec"]["suspension"] = json!({"dispatching": true});
+    let known = hub(&[apply(suspended), apply(template.clone())]);
+    let scaled = apply(deployment("web", 9));
+    approve("held_back", &planned(&known, &[scaled]));
+    approve("resumed", &planned(&known, &[apply(web()[0].clone())]));
+    let [mut preserving, _] = web();
+    preserving["spec"]["preserveResourcesOnDeletion"] = json!(true);
+    let known = hub(&[apply(preserving.clone()), apply(template)]);
+    approve("preserved", &planned(&known, &[delete(&preserving)]));
+}

@@ -6,6 +6,8 @@
 //! bindings in the order in which they come: one that goes to a thousand members keeps no other waiting (`deliver`).
 
 mod deliver;
+#[cfg(test)]
+mod tests;
 mod wake;
 
 use super::condition;
@@ -14,7 +16,7 @@ use super::render::{self, Renderer};
 use super::targets::{self, WorkName};
 use crate::controller::bindings::{Bindings, Error, about, about_template, required_by};
 use crate::controller::dependencies::parent;
-use crate::controller::detector::Unsettled;
+use crate::controller::detector::{Unsettled, keep};
 use crate::controller::namespace::Spaces;
 use crate::propagation::{Binding, Notice};
 use crate::world::{self, Index, ObjectName, TemplateName, World};
@@ -69,28 +71,7 @@ impl Sync {
         world: &World,
     ) -> Controller<Arc<Self>> {
         let views = &world.propagation;
-        let (kinds, placed) = (Index::default(), Index::default());
-        for view in [&views.bindings, &views.cluster_bindings] {
-            view.index_too(&kinds, |_, held| vec![kind_of(&held.binding.spec)]);
-            view.index_too(&placed, |_, held| clusters_of(&held.binding.spec));
-        }
-        let sync = Arc::new(Self {
-            client,
-            world: world.clone(),
-            bindings,
-            unsettled,
-            spaces,
-            clock,
-            required: views.bindings.index(|_, held| required_by(&held.binding)),
-            kinds,
-            placed,
-            overrides_in: views
-                .overrides
-                .index(|name, _| vec![Arc::clone(&name.namespace)]),
-            written: Mutex::default(),
-            stuck: Mutex::default(),
-            turns: Semaphore::new(IN_ALL),
-        });
+        let sync = Self::new(client, bindings, (unsettled, spaces), clock, world);
         let controller = Controller::new(Arc::clone(&sync));
         let queue = controller.queue();
         for view in [&views.bindings, &views.cluster_bindings] {
@@ -124,6 +105,39 @@ impl Sync {
             me.override_changed(change, &to);
         });
         controller
+    }
+
+    /// The same, with its indexes, woken by nobody.
+    fn new(
+        client: Client,
+        bindings: Bindings,
+        (unsettled, spaces): (Unsettled, Spaces),
+        clock: SharedClock,
+        world: &World,
+    ) -> Arc<Self> {
+        let views = &world.propagation;
+        let (kinds, placed) = (Index::default(), Index::default());
+        for view in [&views.bindings, &views.cluster_bindings] {
+            view.index_too(&kinds, |_, held| vec![kind_of(&held.binding.spec)]);
+            view.index_too(&placed, |_, held| clusters_of(&held.binding.spec));
+        }
+        Arc::new(Self {
+            client,
+            world: world.clone(),
+            bindings,
+            unsettled,
+            spaces,
+            clock,
+            required: views.bindings.index(|_, held| required_by(&held.binding)),
+            kinds,
+            placed,
+            overrides_in: views
+                .overrides
+                .index(|name, _| vec![Arc::clone(&name.namespace)]),
+            written: Mutex::default(),
+            stuck: Mutex::default(),
+            turns: Semaphore::new(IN_ALL),
+        })
     }
 }
 
@@ -165,7 +179,8 @@ impl Sync {
     /// A binding that goes: its Works first, then what keeps it.
     async fn end(&self, key: &ObjectName, binding: &Binding) -> Result<(), Error> {
         let works = self.works_of(key);
-        self.delete_all(staying(&works)).await?;
+        self.delete_all(staying(&works), self.preserves(binding))
+            .await?;
         let seen = parent::Observed {
             binding: binding.clone(),
             dependencies: None,
@@ -186,13 +201,31 @@ impl Sync {
         self.bindings.end(binding, &patch).await
     }
 
+    /// Whether the objects of a binding that goes stay in the members. Its policy may have said so too late for it to be
+    /// written into the binding: the API server's garbage collector may have been first. What only follows others goes by
+    /// what these say, which are there until it is gone.
+    fn preserves(&self, binding: &Binding) -> bool {
+        let says_so = |binding: &Binding| binding.spec.preserve_resources_on_deletion == Some(true);
+        let parents_say_so = || {
+            let mut parents = required_by(binding).into_iter();
+            parents.any(|name| {
+                let parent = self.world.propagation.binding(&name);
+                parent.is_some_and(|held| says_so(&held.binding))
+            })
+        };
+        says_so(binding)
+            || keep::first_in(binding, &self.world).is_some()
+            || binding.spec.placement.is_none() && parents_say_so()
+    }
+
     /// Works whose binding is gone, without having been ended: it was forced.
     async fn sweep(&self, key: &ObjectName) -> Result<(), Error> {
         let works = self.works_of(key);
         if works.is_empty() || self.bindings.exists(key).await? {
             return Ok(());
         }
-        self.delete_all(staying(&works)).await
+        // Nobody knows any more what it said, but the Works themselves.
+        self.delete_all(staying(&works), false).await
     }
 
     async fn sync(&self, key: &ObjectName) -> Result<(), Error> {
@@ -242,7 +275,8 @@ impl Sync {
             .filter(|name| existing.get(name).is_some_and(|work| !work.deleting))
             .collect();
         let are_orphans = !orphans.is_empty();
-        let removed = self.delete_all(orphans).await;
+        let preserve = binding.spec.preserve_resources_on_deletion == Some(true);
+        let removed = self.delete_all(orphans, preserve).await;
         if decision.waits {
             return removed;
         }

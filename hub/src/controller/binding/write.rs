@@ -47,6 +47,11 @@ pub fn patch(content: u64, wanted: &Work) -> Result<Option<Value>, serde_json::E
     Ok(Some(patch))
 }
 
+/// The merge patch after which the objects of a Work stay in the member when it goes.
+pub fn preserved() -> Value {
+    json!({"spec": {"preserveResourcesOnDeletion": true}})
+}
+
 /// The merge patch after which a Work is no binding's.
 pub fn free() -> Value {
     let none = |keys: &[&str]| -> Value {

@@ -5,7 +5,8 @@ use super::decide::{ClusterChange, Effect};
 use super::observe::Observed;
 use crate::controller::events::Events;
 use crate::controller::registration::condition;
-use crate::{epoch, permissions};
+use crate::epoch::Rounds;
+use crate::permissions;
 use chrono::{DateTime, Utc};
 use common::api::cluster::{Cluster, EXECUTION_SPACE_TERMINATING, Taint};
 use common::api::work::Work;
@@ -17,35 +18,25 @@ use kube::core::DynamicObject;
 use kube::{Client, Resource as _};
 use serde_json::{Map, Value, json};
 
-/// Carries out the effects in order; the first failure ends it.
-pub(super) async fn apply(
-    client: &Client,
-    events: &Events,
-    now: DateTime<Utc>,
-    observed: &Observed,
-    effects: &[Effect],
-) -> Result<(), Error> {
-    let target = Target {
-        client,
-        now,
-        events,
-        observed,
-    };
-    for effect in effects {
-        tracing::debug!(cluster = %observed.name, ?effect, "applying");
-        target.apply(effect).await?;
-    }
-    Ok(())
-}
-
-struct Target<'a> {
-    client: &'a Client,
-    now: DateTime<Utc>,
-    events: &'a Events,
-    observed: &'a Observed,
+/// Where the effects of a decision are carried out.
+pub(super) struct Target<'a> {
+    pub(super) client: &'a Client,
+    pub(super) now: DateTime<Utc>,
+    pub(super) events: &'a Events,
+    pub(super) watches: &'a Rounds,
+    pub(super) observed: &'a Observed,
 }
 
 impl Target<'_> {
+    /// Carries out the effects in order; the first failure ends it.
+    pub(super) async fn apply_all(&self, effects: &[Effect]) -> Result<(), Error> {
+        for effect in effects {
+            tracing::debug!(cluster = %self.observed.name, ?effect, "applying");
+            self.apply(effect).await?;
+        }
+        Ok(())
+    }
+
     async fn apply(&self, effect: &Effect) -> Result<(), Error> {
         let name = &self.observed.name;
         match effect {
@@ -68,7 +59,7 @@ impl Target<'_> {
                     .await
             }
             Effect::RemoveRights => Ok(permissions::remove(self.client, name).await?),
-            Effect::CloseWatches => Ok(epoch::bump_and_wait(self.client).await?),
+            Effect::CloseWatches => Ok(self.watches.close(self.client).await?),
             Effect::DeleteNamespace => self.delete_namespace().await,
             Effect::ReleaseBinding => {
                 Ok(permissions::release_works_binding(self.client, name).await?)

@@ -51,7 +51,7 @@ pub fn check(observed: &Observed, decision: &Decision) -> Vec<&'static str> {
         if !gone {
             broken.push("the Cluster goes before its namespace");
         }
-        if observed.leftovers.rights && rights.is_none() {
+        if observed.leftovers.rights() && rights.is_none() {
             broken.push("the Cluster goes before its agent's rights");
         }
     }

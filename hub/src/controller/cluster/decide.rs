@@ -282,7 +282,7 @@ fn decide_deleted(waited: Duration, options: Options, observed: &Observed) -> De
         }
         NamespaceState::Terminating => {
             // What its deletion waits for may be the finalizer of the agent's RoleBinding.
-            if observed.leftovers.rights {
+            if observed.leftovers.rights() {
                 effects.extend([Effect::RemoveRights, Effect::CloseWatches]);
             }
             Decision {
@@ -292,7 +292,7 @@ fn decide_deleted(waited: Duration, options: Options, observed: &Observed) -> De
         }
         // A namespace that is not ours is left as it is.
         NamespaceState::Absent | NamespaceState::Unowned => {
-            if observed.leftovers.rights {
+            if observed.leftovers.rights() {
                 effects.extend([Effect::RemoveRights, Effect::CloseWatches]);
             }
             let resource_version = cluster.resource_version.clone();

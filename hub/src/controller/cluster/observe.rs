@@ -1,15 +1,18 @@
 //! Reads what one decision about a Cluster needs, live and no more than needed.
 
 use super::Error;
+use crate::permissions::{AGENT_BINDING, rights_name};
 use common::api::cluster::{
     Cluster, EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, Taint, UNREGISTERING,
 };
 use common::api::work::Work;
-use common::labels::{MANAGED_VALUE, REGISTRATION_ID, SYSTEM, UNREGISTER, WORK_FINALIZER};
+use common::labels::{
+    MANAGED_VALUE, REGISTRATION_FINALIZER, REGISTRATION_ID, SYSTEM, UNREGISTER, WORK_FINALIZER,
+};
 use common::names::ClusterName;
 use common::unregister::Mode;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams};
 use kube::core::params::GetParams;
@@ -18,6 +21,9 @@ use kube::{Client, Resource as _};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
 
 /// Works looked at in one round; more are found in the next.
 pub(super) const WORKS_PAGE: u32 = 200;
@@ -88,8 +94,19 @@ pub enum NamespaceState {
 pub struct Leftovers {
     /// Works, at most [`WORKS_PAGE`].
     pub works: Vec<WorkState>,
-    /// Whether its agent's rights are still there.
-    pub rights: bool,
+    /// Whether the ClusterRoleBinding of its agent is there.
+    pub bound: bool,
+    /// Whether the RoleBinding of its agent is there, in the execution namespace, with the finalizer that only the hub
+    /// takes off: neither it nor the namespace goes before.
+    pub held: bool,
+}
+
+impl Leftovers {
+    /// Whether its agent's rights are still there. Others may delete what they consist of in any order: a deletion in
+    /// the foreground begins with what has no finalizer.
+    pub fn rights(&self) -> bool {
+        self.bound || self.held
+    }
 }
 
 /// A Work that is left.
@@ -200,13 +217,18 @@ async fn leftovers(
     name: &ClusterName,
     namespace: NamespaceState,
 ) -> Result<Leftovers, Error> {
-    let rights = crate::permissions::rights_name(name);
+    let rights = rights_name(name);
     let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
     let bound = bindings.get_metadata_opt(&rights).await;
     let bound = bound.map_err(|source| Error::read("ClusterRoleBinding", &rights, source))?;
-    let mut works = Vec::new();
+    let (mut works, mut held) = (Vec::new(), false);
     if namespace != NamespaceState::Absent {
         let namespace = name.execution_namespace();
+        let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), &namespace);
+        let binding = bindings.get_metadata_opt(AGENT_BINDING).await;
+        let binding =
+            binding.map_err(|source| Error::read("RoleBinding", AGENT_BINDING, source))?;
+        held = binding.is_some_and(|binding| is_held(&binding.metadata));
         let api: Api<Work> = Api::namespaced(client.clone(), &namespace);
         let page = api
             .list_metadata(&ListParams::default().limit(WORKS_PAGE))
@@ -216,8 +238,15 @@ async fn leftovers(
     }
     Ok(Leftovers {
         works,
-        rights: bound.is_some(),
+        bound: bound.is_some(),
+        held,
     })
+}
+
+/// Whether a RoleBinding waits for the hub before it goes.
+fn is_held(metadata: &ObjectMeta) -> bool {
+    let mut finalizers = metadata.finalizers.iter().flatten();
+    finalizers.any(|finalizer| finalizer == REGISTRATION_FINALIZER)
 }
 
 fn work_state(metadata: ObjectMeta) -> WorkState {
@@ -273,132 +302,5 @@ impl ClusterView {
             quarantined: quarantined.as_deref() == Some("True"),
             namespace_terminating: terminating.as_deref() == Some("True"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::world::{Object, Record};
-    use serde_json::json;
-
-    #[test]
-    fn a_cluster_is_read_whatever_its_status_holds() {
-        let view: ClusterView = serde_json::from_value(json!({
-            "metadata": {
-                "name": "m1", "uid": "u", "resourceVersion": "7",
-                "annotations": {"towline.dev/unregister": "keep-workloads"},
-            },
-            "spec": {"syncMode": "Pull", "zone": "z"},
-            "status": {"conditions": [7, {"type": "Ready", "status": "True"}], "nodeSummary": "odd"},
-        }))
-        .expect("decodes");
-        let state = view.state();
-        assert_eq!(state.ready.as_deref(), Some("True"));
-        assert_eq!(state.mode, Some(Mode::KeepWorkloads));
-        assert_eq!(state.zone.as_deref(), Some("z"));
-        assert!(state.pull && !state.acknowledged && !state.quarantined);
-        assert!(!state.acknowledges, "nobody registered it");
-    }
-
-    /// What is held of a Cluster that lives, and of its namespace, is what would be read.
-    #[test]
-    fn what_is_held_decides_as_what_is_read() {
-        let conditions = |ready: &str, terminating: &str| {
-            json!([{"type": "Ready", "status": ready},
-                {"type": EXECUTION_SPACE_TERMINATING, "status": terminating}])
-        };
-        let taint = json!({"key": "k", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"});
-        let settled = json!({
-            "metadata": {"name": "m1", "uid": "u", "resourceVersion": "7", "generation": 1,
-                "finalizers": ["karmada.io/cluster-controller"],
-                "annotations": {REGISTRATION_ID: "x"}},
-            "spec": {"syncMode": "Push", "zones": ["a", "b"], "taints": [taint]},
-            "status": {"conditions": conditions("True", "False")},
-        });
-        let with = |path: &str, value: Value| {
-            let mut changed = settled.clone();
-            *changed.pointer_mut(path).expect("there") = value;
-            changed
-        };
-        let clusters = [
-            settled.clone(),
-            with("/metadata/finalizers", json!(["x"])),
-            with("/metadata/annotations", json!({})),
-            with("/spec", json!({"syncMode": "Pull", "zone": "z"})),
-            with(
-                "/spec",
-                json!({"syncMode": "Pull", "zone": "", "taints": null}),
-            ),
-            with("/status/conditions", conditions("Unknown", "True")),
-            with("/status/conditions", json!([7])),
-            with("/status", json!(null)),
-        ];
-        let space = |owner: &str| {
-            json!({"metadata": {"labels": {SYSTEM: MANAGED_VALUE},
-                "ownerReferences": [{"apiVersion": "v1", "kind": "Cluster", "name": "m1", "uid": owner}]}})
-        };
-        let mut gone = space("u");
-        gone["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        let name = ClusterName::parse("m1").expect("valid");
-        for cluster in &clusters {
-            for namespace in [Some(space("u")), Some(space("v")), Some(gone.clone()), None] {
-                let view: ClusterView = serde_json::from_value(cluster.clone()).expect("decodes");
-                let read = Observed {
-                    name: name.clone(),
-                    cluster: view.state(),
-                    namespace: namespace
-                        .as_ref()
-                        .map_or(NamespaceState::Absent, |namespace| {
-                            let metadata = namespace["metadata"].clone();
-                            namespace_state(&serde_json::from_value(metadata).expect("is"), "u")
-                        }),
-                    leftovers: Leftovers::default(),
-                };
-                let held_cluster = held(cluster);
-                let held_space = namespace.as_ref().map(held);
-                let mut known =
-                    super::super::held::observed(&name, &held_cluster, held_space.as_ref())
-                        .expect("it lives");
-                // Only an end asks for them.
-                known.cluster.acknowledges = read.cluster.acknowledges;
-                known.cluster.pull = read.cluster.pull;
-                assert_eq!(known, read, "{cluster} {namespace:?}");
-            }
-        }
-    }
-
-    fn held<R: Record>(object: &Value) -> Object<R> {
-        let text = object.to_string();
-        Object {
-            version: "7".into(),
-            bytes: 0,
-            record: R::read(&text).expect("an object").map(Into::into),
-        }
-    }
-
-    #[test]
-    fn a_cluster_that_ends_is_read() {
-        let cluster = held(&json!({
-            "metadata": {"name": "m1", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
-        }));
-        let name = ClusterName::parse("m1").expect("valid");
-        assert_eq!(super::super::held::observed(&name, &cluster, None), None);
-    }
-
-    #[test]
-    fn a_work_without_our_finalizer_is_not_ours_to_release() {
-        let state = |finalizers: &[&str]| {
-            let finalizers = finalizers.iter().map(|&f| f.to_owned()).collect();
-            work_state(ObjectMeta {
-                finalizers: Some(finalizers),
-                ..ObjectMeta::default()
-            })
-        };
-        assert_eq!(state(&["x"]).other_finalizers, None);
-        assert_eq!(
-            state(&["x", WORK_FINALIZER]).other_finalizers,
-            Some(vec!["x".to_owned()])
-        );
     }
 }

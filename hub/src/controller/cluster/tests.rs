@@ -224,7 +224,8 @@ fn deleted(mode: Option<Mode>, ready: Option<&str>, acknowledged: bool) -> Obser
     observed.cluster.acknowledges = true;
     observed.leftovers = Leftovers {
         works: vec![work("w", false, true)],
-        rights: true,
+        bound: true,
+        held: true,
     };
     observed
 }
@@ -363,7 +364,10 @@ fn a_clusters_end_has_an_order() {
     );
     observed.namespace = NamespaceState::Terminating;
     assert_eq!(words(&observed, 0), ["remove-rights", "close-watches"]);
-    observed.leftovers.rights = false;
+    // Deleted in the foreground, the binding without a finalizer is gone before.
+    observed.leftovers.bound = false;
+    assert_eq!(words(&observed, 0), ["remove-rights", "close-watches"]);
+    observed.leftovers.held = false;
     assert_eq!(words(&observed, 0), Vec::<&str>::new());
     observed.namespace = NamespaceState::Absent;
     assert_eq!(words(&observed, 0), ["delete-lease", "release-cluster"]);
@@ -409,7 +413,7 @@ fn any_observed() -> impl Strategy<Value = Observed> {
         0..=3,
     );
     let works = proptest::collection::vec((any::<bool>(), any::<bool>()), 0..4);
-    let flags = any::<[bool; 7]>();
+    let flags = any::<[bool; 8]>();
     (ready, mode, namespace, taints, works, flags).prop_map(
         |(
             ready,
@@ -417,7 +421,7 @@ fn any_observed() -> impl Strategy<Value = Observed> {
             namespace,
             taints,
             works,
-            [gone, ack, held, rights, pull, zone, towlines],
+            [gone, ack, ours, bound, held, pull, zone, towlines],
         )| {
             let mut observed = living(ready);
             observed.cluster.leaving_for = gone.then_some(Duration::ZERO);
@@ -427,7 +431,7 @@ fn any_observed() -> impl Strategy<Value = Observed> {
             observed.cluster.pull = pull;
             observed.cluster.taints = taints;
             observed.cluster.zone = zone.then(|| "z".to_owned());
-            if !held {
+            if !ours {
                 observed.cluster.finalizers.clear();
             }
             observed.namespace = namespace;
@@ -437,7 +441,9 @@ fn any_observed() -> impl Strategy<Value = Observed> {
                     .map(|&(deleting, held)| work("w", deleting, held));
                 observed.leftovers = Leftovers {
                     works: works.collect(),
-                    rights,
+                    bound,
+                    // What is not there holds nothing.
+                    held: held && namespace != NamespaceState::Absent,
                 };
             }
             observed
@@ -486,9 +492,12 @@ fn model(mut observed: Observed, decision: &Decision) -> Option<Observed> {
                     .for_each(|work| work.other_finalizers = None);
                 observed.leftovers.works.retain(|work| !work.deleting);
             }
-            Effect::RemoveRights => observed.leftovers.rights = false,
+            Effect::RemoveRights => {
+                observed.leftovers.bound = false;
+                observed.leftovers.held = false;
+            }
             Effect::CloseWatches | Effect::DeleteLease => {}
-            Effect::DeleteNamespace => observed.namespace = NamespaceState::Absent,
+            Effect::DeleteNamespace => observed.namespace = NamespaceState::Terminating,
             Effect::ReleaseCluster { finalizers, .. } if finalizers.is_empty() => return None,
             Effect::ReleaseCluster { finalizers, .. } => {
                 observed.cluster.finalizers.clone_from(finalizers);
@@ -525,7 +534,8 @@ proptest! {
             let decision = decide(at(0), OPTIONS, &after(&observed, 1000));
             let Some(mut next) = model(observed, &decision) else { return Ok(()) };
             next.leftovers.works.retain(|work| !work.deleting || work.other_finalizers.is_some());
-            if next.namespace == NamespaceState::Terminating && !next.leftovers.rights {
+            let left = &next.leftovers;
+            if next.namespace == NamespaceState::Terminating && !left.held && left.works.is_empty() {
                 next.namespace = NamespaceState::Absent;
             }
             observed = next;

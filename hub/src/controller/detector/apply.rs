@@ -4,6 +4,7 @@ use super::Detector;
 use super::claim;
 use super::contenders::binding_of;
 use super::decide::{Decision, Observed, Write};
+use super::keep;
 use crate::controller::bindings::{Error, about, about_template, name_of};
 use crate::propagation::{Binding, PolicyName, Template, Texts};
 use crate::world::TemplateName;
@@ -161,9 +162,12 @@ impl Detector {
             // It came back: the view tells it soon.
             Ok(_) => Ok(Requeue::Never),
             Err(error) if error.code() == Some(404) => {
-                self.bindings
-                    .delete(&held.binding, &held.binding.uid)
-                    .await?;
+                let binding = &held.binding;
+                match keep::first_in(binding, &self.world) {
+                    // Its change wakes this name once more.
+                    Some(first) => self.bindings.update(binding, &first).await?,
+                    None => self.bindings.delete(binding, &binding.uid).await?,
+                }
                 Ok(Requeue::Never)
             }
             Err(error) => Err(Error::request(

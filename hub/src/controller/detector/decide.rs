@@ -7,7 +7,8 @@
 use super::choose::{best, is_in_force, preemptor, rank};
 use super::claim::{self, MetadataPatch};
 use super::content::{self, Held};
-use super::wake::Edit;
+use super::keep;
+use super::wake::{self, Edit};
 use crate::controller::dependencies::attach;
 use crate::propagation::{Binding, Dependent, Notice, Owner, Policy, PolicyName, Template, group};
 use common::api::policy::ActivationPreference;
@@ -55,6 +56,8 @@ pub struct Decision {
     pub binding_events: Vec<Notice>,
     /// Why not all of it could be decided; what it waits for wakes the template again.
     pub problem: Option<Problem>,
+    /// Whether the rest is decided when the binding is as it is written now, by which the template is woken again.
+    pub goes_on: bool,
 }
 
 /// What becomes of a binding.
@@ -106,7 +109,10 @@ pub fn decide(seen: &Observed) -> Decision {
         .and_then(|policy| missing_overrides(policy, seen));
     let mut decision = match (choice.policy, missing) {
         // It waits with the policy that it has, and with none when that is gone.
-        (Some(policy), Some(problem)) if choice.held => failed(policy, problem),
+        (Some(policy), Some(problem)) if choice.held => Decision {
+            binding: kept(seen, policy),
+            ..failed(policy, problem)
+        },
         (Some(policy), Some(problem)) => {
             let mut decision = failed(policy, problem);
             decision.claim = claim_of(seen, None);
@@ -116,6 +122,18 @@ pub fn decide(seen: &Observed) -> Decision {
         (Some(policy), None) => held(seen, policy),
         (None, _) => released(seen),
     };
+    if let Some(Write::Delete(_) | Write::Replace(_)) = &decision.binding
+        && let Some(binding) = &seen.binding
+        && let Some(first) = keep::first(binding, seen.policies.iter().map(AsRef::as_ref))
+    {
+        // What the template shows stays until then, and with it the policy.
+        return Decision {
+            holder: wake::holder(&seen.template),
+            binding: Some(Write::Update(Box::new(first))),
+            goes_on: true,
+            ..Decision::default()
+        };
+    }
     decision.holder = match &decision.problem {
         Some(Problem::Overrides(_)) if !choice.held => None,
         _ => choice.policy.map(|policy| policy.name.clone()),
@@ -195,10 +213,22 @@ fn held(seen: &Observed, policy: &Policy) -> Decision {
             binding,
             ..Decision::default()
         },
-        Err(problem) => failed(policy, problem),
+        Err(problem) => Decision {
+            binding: kept(seen, policy),
+            ..failed(policy, problem)
+        },
     };
     decision.claim = claim_of(seen, Some(policy));
     decision
+}
+
+/// What is written of a policy of which nothing else can be decided now: that objects stay, for the template may be
+/// deleted meanwhile.
+fn kept(seen: &Observed, policy: &Policy) -> Option<Write> {
+    let binding = seen.binding.as_ref();
+    let ours = binding.filter(|it| usable(it, &seen.template).is_ok())?;
+    let wanted = keep::first(ours, [policy]).filter(|_| !waits_for_edit(seen, policy))?;
+    Some(Write::Update(Box::new(wanted)))
 }
 
 fn wanted(seen: &Observed, policy: &Policy) -> Result<Option<Write>, Problem> {
@@ -209,8 +239,7 @@ fn wanted(seen: &Observed, policy: &Policy) -> Result<Option<Write>, Problem> {
         }
         usable(binding, template)?;
     }
-    let lazy = policy.spec.activation_preference == Some(ActivationPreference::Lazy);
-    if lazy && !is_edited(seen) {
+    if waits_for_edit(seen, policy) {
         return Ok(match &seen.binding {
             Some(binding) if claim::has_any(&binding.labels, &binding.annotations) => {
                 let dependents = attach::those_placed(&seen.dependents);
@@ -233,6 +262,12 @@ fn wanted(seen: &Observed, policy: &Policy) -> Result<Option<Write>, Problem> {
         Some(&held),
         &attach::those_placed(&seen.dependents),
     ))
+}
+
+/// Whether what a policy says is in force only when the template's author changes that.
+fn waits_for_edit(seen: &Observed, policy: &Policy) -> bool {
+    let lazy = policy.spec.activation_preference == Some(ActivationPreference::Lazy);
+    lazy && !is_edited(seen)
 }
 
 /// Whether the author changed what the template says since its binding was written: that was seen, or its replicas are

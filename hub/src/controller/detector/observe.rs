@@ -80,20 +80,30 @@ impl Detector {
 
     /// The policies that may select a template, and those that it shows.
     fn policies(&self, template: &Template) -> Vec<Arc<Policy>> {
-        let world = &self.world.propagation;
         let mut all = Vec::new();
         if let Some(namespace) = &template.namespace {
-            let here: Arc<str> = namespace.as_str().into();
-            for name in self.policies_in.names(&here) {
-                all.extend(world.policies.get(&name).and_then(|held| held.record));
-            }
+            all.extend(self.policies_beside(Some(namespace)));
         }
-        world
-            .cluster_policies
-            .for_each(|_, held| all.extend(held.record.clone()));
-        all.into_iter()
-            .map(|held| Arc::clone(&held.policy))
-            .collect()
+        all.extend(self.policies_beside(None));
+        all
+    }
+
+    /// The policies of a namespace, without looking at those of others; without one, those of the hub.
+    pub(super) fn policies_beside(&self, namespace: Option<&str>) -> Vec<Arc<Policy>> {
+        let world = &self.world.propagation;
+        let mut beside = Vec::new();
+        let Some(namespace) = namespace else {
+            world.cluster_policies.for_each(|_, held| {
+                let policy = held.record.as_ref().map(|it| Arc::clone(&it.policy));
+                beside.extend(policy);
+            });
+            return beside;
+        };
+        for name in self.policies_in.names(&Arc::from(namespace)) {
+            let held = world.policies.get(&name).and_then(|held| held.record);
+            beside.extend(held.map(|it| Arc::clone(&it.policy)));
+        }
+        beside
     }
 
     fn overrides(&self, policies: &[Arc<Policy>]) -> BTreeSet<PolicyName> {

@@ -1,8 +1,10 @@
 mod content;
 mod holders;
+mod keep;
 mod order;
 mod properties;
 mod rules;
+mod shell;
 mod skipped;
 
 use super::wake::Edit;
@@ -70,9 +72,13 @@ impl Stage {
         })
     }
 
-    /// Decides, and carries it out as the shell does; afterwards nothing is left to do.
+    /// Decides, and carries it out as the shell does, once more where a decision goes on; afterwards nothing is left to
+    /// do.
     fn settle(&mut self) -> Decision {
-        let first = self.carry_out();
+        let mut first = self.carry_out();
+        if first.goes_on {
+            first = self.carry_out();
+        }
         let again = decide(&self.0);
         let writes = (&again.claim, &again.binding);
         assert_eq!(writes, (&None, &None), "{first:?}");
@@ -100,7 +106,9 @@ impl Stage {
             Some(Write::Delete(_) | Write::Replace(_)) => seen.binding = None,
             None => {}
         }
-        seen.edited = None;
+        if !decision.goes_on {
+            seen.edited = None;
+        }
         decision
     }
 

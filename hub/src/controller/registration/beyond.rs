@@ -80,7 +80,7 @@ async fn the_first_requests_of_an_agent_are_kept_and_those_beyond_its_budget_del
         .expect("no error");
     registrar
         .ledger()
-        .put("gone", "system:karmada:agent:m1", false);
+        .put("gone", "system:karmada:agent:m1", State::Waiting);
     registrar.ledger().remove(&names[0]);
     registrar
         .reconcile(&names[20].as_str().into())

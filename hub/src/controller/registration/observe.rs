@@ -7,6 +7,7 @@
 //! where the controllers' own index knows of somebody.
 
 use super::Error;
+use super::alive::{Silent, are_alive};
 use crate::approver::{
     CsrView, NotOurCertificate, RegistrationRequest, Verdict, issued_subject, judge,
 };
@@ -19,11 +20,10 @@ use common::identity::{AgentSubject, RegistrationId};
 use common::labels::{
     CERTIFICATE_END, CLOSING_WATCHES, CLUSTER_ID, JOINED, QUARANTINED_SINCE, REGISTRATION_ID,
 };
-use common::names::{CLUSTER_NAMESPACE, ClusterName};
+use common::names::ClusterName;
 use common::time::from_time;
 use common::token::secret_name;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, ObjectMeta};
@@ -167,10 +167,12 @@ fn certificate_end(csr: &CertificateSigningRequest) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp(read.validity().not_after.timestamp(), 0)
 }
 
-/// Reads everything about a CSR that was judged ours; `ids` are names of Clusters by their id.
+/// Reads everything about a CSR that was judged ours; `ids` are names of Clusters by their id, `silent` is which agents
+/// were waited for in vain.
 pub(super) async fn observe(
     client: &Client,
     ids: &Index<Box<str>>,
+    silent: &Silent,
     csr: &CertificateSigningRequest,
     granted: bool,
 ) -> Result<Observed, Error> {
@@ -203,7 +205,7 @@ pub(super) async fn observe(
         if let TokenFacts::Usable(token) = &observed.token
             && token.is_spent()
         {
-            observed.agents_alive = are_alive(client, token, csr).await?;
+            observed.agents_alive = are_alive(client, silent, token, csr).await?;
         }
         return Ok(observed);
     }
@@ -297,32 +299,4 @@ async fn read_token(client: &Client, id: &str) -> Result<TokenFacts, Error> {
 
 fn is_deleting(metadata: &ObjectMeta) -> bool {
     metadata.deletion_timestamp.is_some()
-}
-
-/// Whether the Lease of every registration by this token was renewed since `csr` was signed.
-///
-/// "Since" is the API server's own order of writes: the time in a Lease is an agent's word.
-async fn are_alive(
-    client: &Client,
-    token: &Token,
-    csr: &CertificateSigningRequest,
-) -> Result<bool, Error> {
-    let leases = ApiResource::erase::<Lease>(&());
-    let leases: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), CLUSTER_NAMESPACE, &leases);
-    let revision = |version: Option<&String>| version.and_then(|v| v.parse::<u64>().ok());
-    let signed = revision(csr.metadata.resource_version.as_ref());
-    for used in &token.reservations {
-        let read = leases.get_opt(&used.cluster).await;
-        // A Lease that is gone has nobody waiting for it.
-        let Some(lease) = read.map_err(Error::request("read Lease", &used.cluster))? else {
-            continue;
-        };
-        let renewed = !lease.data["spec"]["renewTime"].is_null()
-            && revision(lease.metadata.resource_version.as_ref()) > signed;
-        if !renewed {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }

@@ -12,6 +12,7 @@ use common::api::binding::{ResourceBindingStatus, SCHEDULED};
 use common::conditions;
 use common::labels::APPLIED_PLACEMENT;
 use common::time::to_time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -79,10 +80,20 @@ pub(crate) struct Decision {
     pub status: Option<Value>,
     /// Whether it was placed: what is observed is then the generation of the patch.
     pub placed: bool,
+    /// Whether nothing is to be written but a message that differs in numbers alone.
+    pub numbers_only: bool,
     /// What it waits for, if it could not be placed.
     pub waits_for: Option<WaitsFor>,
     /// Events on the binding and on the template.
     pub events: Vec<Notice>,
+}
+
+impl Decision {
+    /// Leaves out what it says: it is written later.
+    pub(super) fn hold_back(&mut self) {
+        self.status = None;
+        self.events.clear();
+    }
 }
 
 pub(crate) fn decide(now: DateTime<Utc>, seen: &Seen<'_>) -> Decision {
@@ -233,6 +244,7 @@ fn placed(
         patch: writes.then_some(patch),
         status: is_news.then(|| patch_of(&said.status)),
         placed: true,
+        numbers_only: false,
         waits_for: None,
         events: said.events,
     }
@@ -296,6 +308,8 @@ fn stuck(now: DateTime<Utc>, held: &world::Binding, unplaceable: &Unplaceable) -
     let message = unplaceable.to_string();
     let mut wanted = status.clone();
     let condition = conditions::new(SCHEDULED, false, unplaceable.reason(), &message, now);
+    let said = conditions::get(&status.conditions, SCHEDULED);
+    let numbers_only = patch.is_none() && said.is_some_and(|said| in_numbers(said, &condition));
     let changed = conditions::set(&mut wanted.conditions, condition, now);
     let mut events = Vec::new();
     if changed {
@@ -314,9 +328,25 @@ fn stuck(now: DateTime<Utc>, held: &world::Binding, unplaceable: &Unplaceable) -
         patch,
         status: changed.then(|| json!({"conditions": wanted.conditions})),
         placed: false,
+        numbers_only,
         waits_for: Some(unplaceable.waits_for()),
         events,
     }
+}
+
+/// Whether two conditions differ, and in nothing but words of their messages that are numbers.
+fn in_numbers(one: &Condition, other: &Condition) -> bool {
+    (&one.status, &one.reason) == (&other.status, &other.reason)
+        && one.message != other.message
+        && wording(&one.message).eq(wording(&other.message))
+}
+
+/// The words of a message; none for those that are numbers, as `3` or `0/12`.
+fn wording(message: &str) -> impl Iterator<Item = Option<&str>> {
+    message.split(' ').map(|word| {
+        let is_number = word.bytes().all(|it| it.is_ascii_digit() || it == b'/');
+        (!is_number).then_some(word)
+    })
 }
 
 fn patch_of(status: &ResourceBindingStatus) -> Value {

@@ -6,15 +6,19 @@ use crate::controller::bindings::Bindings;
 use crate::controller::notices::Notices;
 use crate::scheduler::{Interner, Snapshot, from_api};
 use crate::world::testing::unreachable;
-use crate::world::{Binding, Record as _, World};
+use crate::world::{Binding, ObjectName, Record as _, World};
 use chrono::DateTime;
 use common::api::binding::ResourceBindingStatus;
 use common::conditions;
-use common::controller::Controller;
+use common::controller::{Controller, Reconcile as _};
 use common::labels::{APPLIED_PLACEMENT, POLICY_PERMANENT_ID};
+use common::queue::Queue;
 use common::time::SystemClock;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::advance;
 
 fn cluster(name: &str, spec: &Value) -> Value {
     json!({"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec, "status": {
@@ -212,6 +216,63 @@ fn what_asks_for_more_than_fits_loses_nothing() {
     assert_eq!(status["conditions"][0]["reason"], "Unschedulable");
 }
 
+/// Divided by room over these members.
+fn by_room(members: &[&str]) -> Value {
+    let mut placement = placement(members);
+    placement["replicaScheduling"]["weightPreference"] =
+        json!({"dynamicWeight": "AvailableReplicas"});
+    placement
+}
+
+/// With room for so many pods.
+fn roomy(name: &str, version: u32, pods: u32) -> Value {
+    let mut object = cluster(name, &json!({"syncMode": "Pull"}));
+    object["metadata"]["resourceVersion"] = json!(version.to_string());
+    object["status"]["resourceSummary"] = json!({"allocatable": {"pods": pods.to_string()}});
+    object
+}
+
+#[test]
+fn a_message_with_other_numbers_is_known_as_such() {
+    let roomy = serde_json::from_value(roomy("m1", 1, 1)).expect("a Cluster");
+    let roomy = Arc::new(from_api::cluster(&roomy, &mut Interner::default()));
+    let snapshot = Snapshot::new([roomy]);
+    let mut object = object(&by_room(&["m1"]));
+    let first = decided(&object, &snapshot, None);
+    assert!(!first.numbers_only);
+    let said = first.status.expect("to be said");
+    let message = said["conditions"][0]["message"].as_str().expect("said");
+    assert!(message.contains(" replicas 1 are "), "{message}");
+    // What is said already; whether something is to be said, and only other numbers.
+    let cases = [
+        ("Unschedulable", message.to_owned(), false, false),
+        ("Unschedulable", message.replace(" 1 ", " 37 "), true, true),
+        ("Unschedulable", message.replace(" 1 ", " m1 "), true, false),
+        (
+            "Unschedulable",
+            message.replace("scale up", "do fresh scale"),
+            true,
+            false,
+        ),
+        (
+            "SchedulerError",
+            message.replace(" 1 ", " 37 "),
+            true,
+            false,
+        ),
+    ];
+    for (reason, message, is_said, numbers_only) in cases {
+        object["status"] = said.clone();
+        object["status"]["conditions"][0]["reason"] = json!(reason);
+        object["status"]["conditions"][0]["message"] = json!(message);
+        let mut decision = decided(&object, &snapshot, None);
+        assert_eq!(decision.status.is_some(), is_said, "{reason} {message}");
+        assert_eq!(decision.numbers_only, numbers_only, "{reason} {message}");
+        decision.hold_back();
+        assert!(decision.status.is_none() && decision.events.is_empty());
+    }
+}
+
 #[test]
 fn what_fits_nowhere_is_written_as_it_is() {
     let snapshot = snapshot(&["m1"]);
@@ -364,4 +425,90 @@ async fn what_was_decided_before_a_cluster_changed_is_known_as_such() {
     roomier["status"]["resourceSummary"] = json!({"allocatable": {"pods": "2"}});
     world.clusters.sent(&[roomier]).await;
     assert!(!placing.is_snapshot(&then));
+}
+
+/// Whether the scheduler had something to look at, and did.
+async fn looks(scheduler: &Scheduler, queue: &Queue<ObjectName>) -> bool {
+    let Some(name) = queue.try_next() else {
+        return false;
+    };
+    scheduler.reconcile(&name).await.expect("written");
+    queue.done(&name);
+    true
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_room_is_looked_at_where_it_comes_and_written_ever_less_often() {
+    let world = unreachable();
+    let placing = Placing::watching(&world);
+    let written = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&written);
+    let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        // Of a version that nobody waits for.
+        let body = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {"name": "web-deployment", "resourceVersion": "x"}});
+        let body = kube::client::Body::from(body.to_string().into_bytes());
+        async { Ok::<_, std::io::Error>(http::Response::new(body)) }
+    });
+    let client = kube::Client::new(service, "default");
+    let bindings = Bindings::new(client, world.clone(), Notices::default());
+    let clock = Arc::new(SystemClock);
+    let (scheduler, controller) = Scheduler::wired(bindings, placing.clone(), clock, &world);
+    let queue = controller.queue();
+    world
+        .clusters
+        .listed(&[roomy("m1", 1, 1), roomy("m2", 1, 1)])
+        .await;
+    let mut object = object(&by_room(&["m1"]));
+    object["metadata"]["labels"] = json!({POLICY_PERMANENT_ID: "p"});
+    world
+        .propagation
+        .bindings
+        .listed(std::slice::from_ref(&object))
+        .await;
+    assert!(looks(&scheduler, &queue).await);
+    let mut told = written.load(Ordering::Relaxed);
+    assert_eq!(told, 1);
+    object["status"] = json!(decided(&object, &placing.snapshot(), None).status);
+    object["metadata"]["resourceVersion"] = json!("8");
+    world
+        .propagation
+        .bindings
+        .sent(std::slice::from_ref(&object))
+        .await;
+    // After so many seconds the room that m1 has and m2; whether it is looked at then, and how often it is written by now.
+    let steps = [
+        (2, 1, 9, false, 1),
+        (2, 1, 1, false, 1),
+        (0, 2, 1, true, 2),
+        // It was just looked at.
+        (0, 3, 1, false, 2),
+        // It was just written; four seconds after that it is again.
+        (2, 3, 1, true, 2),
+        (2, 3, 1, true, 3),
+        (2, 2, 1, false, 3),
+        (2, 0, 1, false, 3),
+        // Whatever happens, and with nothing to be written the second time.
+        (300, 0, 1, true, 4),
+        (300, 0, 1, true, 4),
+    ];
+    for (step, (seconds, m1, m2, is_looked_at, writes)) in (9_u32..).zip(steps) {
+        advance(Duration::from_secs(seconds)).await;
+        let both = [roomy("m1", step, m1), roomy("m2", step, m2)];
+        world.clusters.sent(&both).await;
+        let said = decided(&object, &placing.snapshot(), None).status;
+        assert_eq!(looks(&scheduler, &queue).await, is_looked_at, "{step}");
+        assert_eq!(written.load(Ordering::Relaxed), writes, "{step}");
+        if writes > told {
+            told = writes;
+            object["status"] = json!(said);
+            object["metadata"]["resourceVersion"] = json!(step.to_string());
+            world
+                .propagation
+                .bindings
+                .sent(std::slice::from_ref(&object))
+                .await;
+        }
+    }
 }

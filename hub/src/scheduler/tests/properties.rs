@@ -239,6 +239,24 @@ proptest! {
         }
     }
 
+    /// What waits for room is not looked at again for a cluster that has less of it.
+    #[test]
+    fn what_did_not_fit_does_not_fit_into_less(
+        fleet in vec(drawn(), 1..12), less in vec(0..40_i64, 12), replicas in 1..200_i64, strategy in strategy(),
+        spread in spread(), uid in "[a-z]{0,3}", fresh: bool,
+    ) {
+        let (demand, previous) = case(&fleet, replicas, strategy, spread, &uid);
+        let previous = Previous { fresh, ..previous };
+        let smaller = fleet.iter().zip(&less).map(|((room, here, region, wrong), less)| {
+            (*room.min(less), *here, *region, *wrong)
+        });
+        let smaller: Vec<Drawn> = smaller.collect();
+        let fits = |fleet: &[Drawn]| schedule(&snapshot(built(fleet)), &demand, Some(&previous)).is_ok();
+        if !demand.rules.may_fit_into_less(0) {
+            prop_assert!(fits(&fleet) || !fits(&smaller));
+        }
+    }
+
     /// Seat by seat, as the rule says, is what counting does at once.
     #[test]
     fn seats_are_those_of_giving_them_one_by_one(

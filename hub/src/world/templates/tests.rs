@@ -6,6 +6,7 @@ use super::*;
 use futures::FutureExt as _;
 use kube::client::Body;
 use serde_json::json;
+use std::time::Duration;
 
 fn gvk(api_version: &str) -> Gvk {
     Gvk::new(api_version, "Thing").expect("a kind")
@@ -83,6 +84,10 @@ impl Serving {
 /// Paused time: all that can be done without waiting is done then.
 async fn soon() {
     tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+fn is_watched(templates: &Templates, gvk: &Gvk) -> bool {
+    templates.resource(&gvk.group_kind()).is_some()
 }
 
 fn watched_version(templates: &Templates) -> Option<Gvk> {
@@ -215,4 +220,55 @@ async fn templates_are_known_when_each_kind_that_is_served_was_listed() {
     assert_eq!(synced.as_mut().now_or_never(), None, "nothing was listed");
     view.listed(&[]).await;
     synced.await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_that_nobody_serves_are_asked_for_once_by_all_that_is_wanted() {
+    let server = Serving::default();
+    server.serve("z.org/v1");
+    let (templates, _running) = server.templates();
+    let asked = || *lock(&server.asked);
+    let none = BTreeSet::new();
+    // A hundred kinds of one group version, and as many group versions.
+    let kinds = (0..100).map(|it| Gvk::new("y.org/v1", &format!("Thing{it}")).expect("a kind"));
+    let groups = (0..100).map(|it| gvk(&format!("y{it}.org/v1")));
+    templates.want(&none, &kinds.chain(groups).collect());
+    templates.synced().await;
+    assert_eq!(asked(), 101);
+    let served = gvk("z.org/v1");
+    let one: BTreeSet<Gvk> = [served.clone()].into();
+    for _ in 0..10 {
+        templates.want(&none, &one);
+        soon().await;
+        assert!(is_watched(&templates, &served));
+        templates.want(&one, &none);
+        soon().await;
+        assert!(!is_watched(&templates, &served));
+    }
+    assert_eq!(asked(), 102);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_served_waits_for_no_answer_about_something_else() {
+    let server = Serving::default();
+    server.serve("z.org/v1");
+    let (templates, _running) = server.templates();
+    // To this nothing is answered, and it is the first.
+    let (silent, served) = (gvk("v1"), gvk("z.org/v1"));
+    templates.want(&BTreeSet::new(), &[silent, served.clone()].into());
+    soon().await;
+    assert!(is_watched(&templates, &served));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_aggregated_api_server_serves_is_found_some_time_after_it_is_wanted_again() {
+    let server = Serving::default();
+    let (templates, _running) = server.templates();
+    let (none, late) = (BTreeSet::new(), gvk("x.org/v1"));
+    templates.want(&none, &[late.clone()].into());
+    soon().await;
+    server.serve("x.org/v1");
+    templates.want(&none, &[gvk("y.org/v1")].into());
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    assert!(is_watched(&templates, &late));
 }

@@ -3,6 +3,7 @@
 //! Pure. The most specific selector of a policy ranks it; the highest rank, and of equal ranks the last name, is
 //! applied last and so wins.
 
+use crate::propagation::group;
 use common::api::override_policy::OverrideSpec;
 use common::api::policy::ResourceSelector;
 use common::selector;
@@ -23,7 +24,7 @@ pub(super) enum Rank {
 /// What selectors see of a template besides its labels; no override changes it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Subject<'a> {
-    api_version: &'a str,
+    group: &'a str,
     kind: &'a str,
     namespace: &'a str,
     name: &'a str,
@@ -36,7 +37,7 @@ impl<'a> Subject<'a> {
             text.unwrap_or_default()
         };
         Self {
-            api_version: text("/apiVersion"),
+            group: group(text("/apiVersion")),
             kind: text("/kind"),
             namespace: text("/metadata/namespace"),
             name: text("/metadata/name"),
@@ -76,9 +77,10 @@ impl<'a> Subject<'a> {
         }
     }
 
+    /// Any version of a kind is that kind: in which one a template comes depends on what policies of others name.
     fn is_meant(&self, selector: &ResourceSelector) -> bool {
         let namespace = given(selector.namespace.as_deref());
-        selector.api_version == self.api_version
+        group(&selector.api_version) == self.group
             && selector.kind == self.kind
             && namespace.is_none_or(|namespace| namespace == self.namespace)
     }
@@ -174,7 +176,11 @@ mod tests {
             ),
             (json!([selector(json!({"namespace": "m"}))]), None),
             (json!([selector(json!({"kind": "Secret"}))]), None),
-            (json!([selector(json!({"apiVersion": "v2"}))]), None),
+            (
+                json!([selector(json!({"apiVersion": "v2"}))]),
+                Some(Rank::Kind),
+            ),
+            (json!([selector(json!({"apiVersion": "x.org/v1"}))]), None),
             (
                 json!([selector(
                     json!({"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}})

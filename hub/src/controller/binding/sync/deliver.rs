@@ -109,10 +109,15 @@ impl Sync {
         Ok(Some(version_of(&reply).unwrap_or(0)))
     }
 
-    pub(super) async fn delete_all(&self, names: Vec<ObjectName>) -> Result<(), Error> {
+    /// Deletes Works; with `preserve` their objects stay in the members.
+    pub(super) async fn delete_all(
+        &self,
+        names: Vec<ObjectName>,
+        preserve: bool,
+    ) -> Result<(), Error> {
         let mut deletions = Vec::with_capacity(names.len());
         for name in names {
-            deletions.push(self.delete(name).boxed());
+            deletions.push(self.delete(name, preserve).boxed());
         }
         let deletions = futures::stream::iter(deletions).buffer_unordered(AT_ONCE);
         let deleted: Vec<Result<(), Error>> = deletions.collect().await;
@@ -120,18 +125,39 @@ impl Sync {
     }
 
     /// Deletes a Work, unless it is only this binding that does not need it.
-    async fn delete(&self, name: ObjectName) -> Result<(), Error> {
+    async fn delete(&self, name: ObjectName, preserve: bool) -> Result<(), Error> {
         let held = self.world.works.get(&name).and_then(|held| held.record);
-        let is_kept = held.is_some_and(|work| self.spaces.keep(&name, &work));
+        let is_kept = held
+            .as_ref()
+            .is_some_and(|work| self.spaces.keep(&name, work));
         let uri = format!("{API}/namespaces/{}/works/{}", name.namespace, name.name);
-        let (none, free) = (json!({}), write::free());
-        let (verb, call) = match is_kept {
-            true => ("update", Call::patch(&uri, MERGE_PATCH, &free)),
-            false => ("delete", Call::delete(&uri, &none)),
-        };
+        if is_kept {
+            let call = Call::patch(&uri, MERGE_PATCH, &write::free());
+            return self.send("update", &name, call).await.map(drop);
+        }
+        // The agent goes by what the Work itself says when it goes; one that could not be rendered since its policy
+        // changed does not say it yet.
+        let says_so = held.is_some_and(|work| work.preserve);
+        if preserve && !says_so {
+            let call = Call::patch(&uri, MERGE_PATCH, &write::preserved());
+            if !self.send("update", &name, call).await? {
+                return Ok(());
+            }
+        }
+        let call = Call::delete(&uri, &json!({}));
+        self.send("delete", &name, call).await.map(drop)
+    }
+
+    /// Sends a request about a Work; whether it was there.
+    async fn send(
+        &self,
+        verb: &'static str,
+        name: &ObjectName,
+        call: Call<'_>,
+    ) -> Result<bool, Error> {
         match call.metadata_only().send(&self.client).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.code() == Some(404) => Ok(()),
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == Some(404) => Ok(false),
             Err(error) => Err(Error::request(verb, "Work", &name.to_string(), error)),
         }
     }

@@ -4,6 +4,7 @@ use super::{Sync, lock};
 use crate::controller::binding::facts::Facts;
 use crate::controller::binding::targets::targets;
 use crate::controller::bindings::required_by;
+use crate::propagation::group;
 use crate::scheduler::from_api::priority;
 use crate::world::{self, Change, ObjectName, World};
 use common::api::binding::ResourceBindingSpec;
@@ -12,15 +13,16 @@ use common::api::policy::ResourceSelector;
 use common::queue::{Priority, Queue};
 use std::sync::Arc;
 
-/// The apiVersion and kind of a template.
+/// The group and kind of a template: overrides mean all versions of it.
 pub(super) type Kind = (String, String);
+
+fn kind(api_version: &str, kind: &str) -> Kind {
+    (group(api_version).to_owned(), kind.to_owned())
+}
 
 /// Under which kind the bindings of templates are found that overrides may be about.
 pub(super) fn kind_of(spec: &ResourceBindingSpec) -> Kind {
-    (
-        spec.resource.api_version.clone(),
-        spec.resource.kind.clone(),
-    )
+    kind(&spec.resource.api_version, &spec.resource.kind)
 }
 
 /// Under which clusters a binding is found: all that get its template.
@@ -34,7 +36,7 @@ fn subjects(spec: &OverrideSpec) -> Option<Vec<(Kind, &ResourceSelector)>> {
     let selectors = &spec.resource_selectors;
     let each = selectors.iter();
     (!selectors.is_empty()).then(|| {
-        each.map(|it| ((it.api_version.clone(), it.kind.clone()), it))
+        each.map(|it| (kind(&it.api_version, &it.kind), it))
             .collect()
     })
 }
@@ -183,6 +185,7 @@ mod tests {
     use crate::controller::namespace::{NamespaceSync, Spaces};
     use crate::controller::notices::Notices;
     use crate::world::testing::{nobody, unreachable};
+    use common::controller::Controller;
     use common::time::SystemClock;
     use futures::FutureExt as _;
     use serde_json::{Value, json};
@@ -197,6 +200,29 @@ mod tests {
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"});
         json!({"metadata": {"namespace": "n", "name": "web-deployment", "generation": version,
             "resourceVersion": version.to_string()}, "spec": spec})
+    }
+
+    /// The controller that is woken by what a world tells.
+    fn controller(world: &World) -> Controller<Arc<Sync>> {
+        let bindings = Bindings::new(nobody(), world.clone(), Notices::default());
+        let spaces = Spaces::watching(Skips::default(), NamespaceSync::Needed, world);
+        Sync::watching(
+            nobody(),
+            bindings,
+            (Unsettled::default(), spaces),
+            Arc::new(SystemClock),
+            world,
+        )
+    }
+
+    /// What is to be looked at now, and then nothing any more.
+    fn woken(queue: &Queue<ObjectName>) -> BTreeSet<String> {
+        let taken = std::iter::from_fn(|| {
+            let name = queue.try_next()?;
+            queue.done(&name);
+            Some(name.to_string())
+        });
+        taken.collect()
     }
 
     #[tokio::test]
@@ -224,15 +250,7 @@ mod tests {
     #[tokio::test]
     async fn a_cluster_wakes_what_is_in_it_and_looks_at_no_other_binding() {
         let world = unreachable();
-        let bindings = Bindings::new(nobody(), world.clone(), Notices::default());
-        let spaces = Spaces::watching(Skips::default(), NamespaceSync::Needed, &world);
-        let sync = Sync::watching(
-            nobody(),
-            bindings,
-            (Unsettled::default(), spaces),
-            Arc::new(SystemClock),
-            &world,
-        );
+        let sync = controller(&world);
         let queue = sync.queue();
         let of = |name: &str, spec: &Value| {
             let mut binding = binding(1, spec);
@@ -262,9 +280,7 @@ mod tests {
         views.cluster_bindings.listed(&[whole]).await;
         let moved = [of("comes", &on("m1")), of("goes", &on("m2"))];
         views.bindings.sent(&moved).await;
-        while let Some(name) = queue.try_next() {
-            queue.done(&name);
-        }
+        woken(&queue);
         // Somebody looks at bindings: who has to do so too waits for that.
         let (clusters, mut changed) = (world.clusters.clone(), None);
         views.bindings.for_each(|_, _| {
@@ -280,12 +296,32 @@ mod tests {
             Some(Ok(Some(()))),
             "it waits for a look at all bindings"
         );
-        let taken = std::iter::from_fn(|| queue.try_next());
-        let woken: BTreeSet<String> = taken.map(|it| it.to_string()).collect();
+        let woken = woken(&queue);
         assert!(
             woken.iter().eq(["n/along", "n/comes", "n/on-1", "whole"]),
             "{woken:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn an_override_of_another_version_of_a_kind_wakes_its_bindings() {
+        let world = unreachable();
+        let sync = controller(&world);
+        let (queue, views) = (sync.queue(), &world.propagation);
+        views.bindings.listed(&[binding(1, &json!({}))]).await;
+        views.overrides.listed(&[]).await;
+        woken(&queue);
+        // Of which apiVersion the override is, whether that is the kind of the template.
+        let cases = [("apps/v1", true), ("apps/v2", true), ("x.org/v1", false)];
+        for (version, (api_version, wanted)) in (1..).zip(cases) {
+            let name = format!("o-{version}");
+            let selectors = json!([{"apiVersion": api_version, "kind": "Deployment"}]);
+            let policy = json!({"metadata": {"namespace": "n", "name": name, "resourceVersion": version.to_string()},
+                "spec": {"resourceSelectors": selectors, "overrideRules": []}});
+            views.overrides.sent(&[policy]).await;
+            let found = woken(&queue).contains("n/web-deployment");
+            assert_eq!(found, wanted, "{api_version}");
+        }
     }
 
     #[tokio::test]

@@ -24,9 +24,10 @@ fn any_selector() -> impl Strategy<Value = Value> {
 }
 
 fn any_policy() -> impl Strategy<Value = Policy> {
-    let with = (-1i32..2, any::<bool>(), any::<bool>(), any::<bool>());
+    let flag = any::<bool>;
+    let with = (-1i32..2, flag(), flag(), flag(), flag());
     (any_selector(), "[a-c]", any::<bool>(), with, 0..6u8).prop_map(
-        |(selector, name, wide, (priority, always, lazy, waits), state)| {
+        |(selector, name, wide, (priority, always, lazy, waits, keeps), state)| {
             let mut with = json!({ "priority": priority });
             if always {
                 with["preemption"] = json!("Always");
@@ -36,6 +37,9 @@ fn any_policy() -> impl Strategy<Value = Policy> {
             }
             if waits {
                 with["dependentOverrides"] = json!(["o"]);
+            }
+            if keeps {
+                with["preserveResourcesOnDeletion"] = json!(true);
             }
             let make = if wide { cluster_policy } else { policy };
             let mut policy = make(&name, selector, with);

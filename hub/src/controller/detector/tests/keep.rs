@@ -1,0 +1,156 @@
+//! That objects stay in the members is said to a binding before it goes.
+
+use super::{Stage, cluster_policy, nginx, policy};
+use crate::controller::detector::wake::Edit;
+use crate::controller::detector::{Write, claim, keep};
+use crate::propagation::{Binding, Policy, Template};
+use common::api::policy::{
+    ActivationPreference, ConflictResolution, PriorityClassSource, SchedulePriority,
+};
+use serde_json::{Value, json};
+
+/// One that holds the template, for a while.
+fn held(policy: Policy) -> Stage {
+    let mut stage = Stage::new([policy]);
+    stage.settle();
+    stage
+}
+
+fn keep_objects(policy: &mut Policy) {
+    policy.spec.preserve_resources_on_deletion = Some(true);
+}
+
+fn preserved(binding: &Binding) -> Option<Write> {
+    let mut wanted = binding.clone();
+    wanted.spec.preserve_resources_on_deletion = Some(true);
+    Some(Write::Update(Box::new(wanted)))
+}
+
+/// As it is when a policy is patched and then deleted, before the detector comes to a template.
+#[test]
+fn what_a_policy_says_last_is_written_before_the_binding_goes() {
+    type Make = fn(&str, Value, Value) -> Policy;
+    let makes: [Make; 2] = [policy, cluster_policy];
+    let with = [json!({}), json!({"activationPreference": "Lazy"})];
+    for (make, with) in makes
+        .iter()
+        .flat_map(|make| with.iter().map(move |it| (make, it)))
+    {
+        let mut stage = held(make("p", json!({}), with.clone()));
+        let before = stage.0.binding.clone().expect("a binding");
+        stage.change("p", |policy| {
+            keep_objects(policy);
+            policy.deleting = true;
+        });
+        let first = stage.carry_out();
+        assert_eq!(first.binding, preserved(&before), "{with}");
+        assert_eq!(first.claim, None, "the policy stays until then");
+        assert!(first.goes_on);
+        let then = stage.settle();
+        assert!(matches!(then.binding, Some(Write::Delete(_))), "{then:?}");
+        assert_eq!((stage.holder(), then.goes_on), (None, false));
+    }
+}
+
+#[test]
+fn a_binding_that_has_nothing_more_to_say_goes_at_once() {
+    // What the policy says while it holds the template, and what when it is deleted.
+    for (before, after) in [(None, None), (None, Some(false)), (Some(true), Some(true))] {
+        let mut stage = Stage::new([policy("p", json!({}), json!({}))]);
+        stage.change("p", |it| it.spec.preserve_resources_on_deletion = before);
+        stage.settle();
+        stage.change("p", |it| {
+            it.spec.preserve_resources_on_deletion = after;
+            it.deleting = true;
+        });
+        let decision = stage.carry_out();
+        assert!(matches!(decision.binding, Some(Write::Delete(_))));
+        assert!(decision.claim.is_some() && !decision.goes_on);
+    }
+}
+
+#[test]
+fn the_binding_of_a_former_template_says_it_too_and_the_edit_is_not_forgotten() {
+    let mut stage = held(policy("p", json!({}), json!({})));
+    let before = stage.0.binding.clone().expect("a binding");
+    stage.change("p", keep_objects);
+    stage.0.template = Template {
+        uid: "uid-2".into(),
+        ..nginx()
+    };
+    stage.0.edited = Some(Edit::Content);
+    let first = stage.carry_out();
+    assert_eq!((first.claim, first.binding), (None, preserved(&before)));
+    assert_eq!(stage.0.edited, Some(Edit::Content));
+    let then = stage.carry_out();
+    assert!(matches!(then.binding, Some(Write::Replace(_))), "{then:?}");
+}
+
+/// The template, or the policy, may be deleted while it lasts.
+#[test]
+fn that_objects_stay_is_written_where_nothing_else_can_be_decided() {
+    let breaks: [fn(&mut Stage); 3] = [
+        |stage| stage.0.replicas = Err("the script fails".into()),
+        |stage| stage.change("p", |it| it.spec.dependent_overrides = vec!["o".into()]),
+        |stage| {
+            stage.change("p", |it| {
+                it.spec.schedule_priority = Some(SchedulePriority {
+                    priority_class_source: PriorityClassSource::KubePriorityClass,
+                    priority_class_name: "gone".into(),
+                });
+            });
+        },
+    ];
+    for broken in breaks {
+        let mut stage = held(policy("p", json!({}), json!({})));
+        let before = stage.0.binding.clone().expect("a binding");
+        broken(&mut stage);
+        // Nothing else is written, and without that nothing at all.
+        let decision = stage.settle();
+        assert_eq!(decision.binding, None);
+        let why = decision.problem.clone();
+        assert!(why.is_some());
+        stage.change("p", |it| {
+            keep_objects(it);
+            it.spec.conflict_resolution = ConflictResolution::Overwrite;
+        });
+        let decision = stage.settle();
+        assert_eq!(decision.binding, preserved(&before), "{why:?}");
+        assert_eq!(decision.problem, why);
+    }
+}
+
+#[test]
+fn while_a_lazy_policy_waits_for_an_edit_nothing_of_it_is_written() {
+    let mut stage = held(policy("p", json!({}), json!({})));
+    let before = stage.0.binding.clone().expect("a binding");
+    stage.change("p", |it| {
+        keep_objects(it);
+        it.spec.activation_preference = Some(ActivationPreference::Lazy);
+        it.spec.dependent_overrides = vec!["o".into()];
+    });
+    let decision = stage.settle();
+    assert_eq!(decision.binding, None);
+    assert!(decision.problem.is_some(), "it waits for overrides");
+    stage.edit();
+    let decision = stage.settle();
+    assert_eq!(decision.binding, preserved(&before));
+}
+
+#[test]
+fn a_policy_of_another_namespace_says_nothing() {
+    let mut elsewhere = policy("p", json!({}), json!({}));
+    keep_objects(&mut elsewhere);
+    let mut binding = Binding {
+        namespace: Some("other".into()),
+        ..Binding::default()
+    };
+    claim::set(
+        Some(&elsewhere),
+        &mut binding.labels,
+        &mut binding.annotations,
+    );
+    assert_eq!(keep::first(&binding, [&elsewhere]), None);
+    binding.namespace.clone_from(&elsewhere.name.namespace);
+    assert!(keep::first(&binding, [&elsewhere]).is_some());
+}

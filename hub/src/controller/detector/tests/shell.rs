@@ -1,0 +1,159 @@
+//! What the detector does with what it sees: with a binding whose template is gone, and for an override that comes.
+
+use crate::controller::bindings::Bindings;
+use crate::controller::detector::Detector;
+use crate::controller::detector::holdings::Holdings;
+use crate::controller::detector::skip::Skips;
+use crate::controller::detector::unsettled::Unsettled;
+use crate::controller::notices::Notices;
+use crate::controller::scheduler::Placing;
+use crate::world::testing::{answering, nobody, unreachable};
+use crate::world::{ObjectName, TemplateName, World};
+use common::chance::Chance;
+use common::controller::Reconcile as _;
+use common::gvk::Gvk;
+use common::labels::{
+    CLUSTER_POLICY_NAME, CLUSTER_POLICY_PERMANENT_ID, POLICY_NAME, POLICY_NAMESPACE,
+    POLICY_PERMANENT_ID,
+};
+use common::lock::lock;
+use common::names::binding_name;
+use common::queue::Queue;
+use http::{Method, StatusCode};
+use kube::Client;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn detector(client: Client, world: &World) -> Arc<Detector> {
+    let bindings = Bindings::new(client.clone(), world.clone(), Notices::default());
+    Detector::new(
+        client,
+        (bindings, Placing::watching(world)),
+        Skips::default(),
+        (Holdings::default(), Unsettled::default()),
+        &Chance::seeded(1),
+        world,
+    )
+}
+
+/// An object of a namespace, or of none.
+fn object(namespace: Option<&str>, name: &str, spec: &Value) -> Value {
+    let mut object = json!({"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec});
+    if let Some(namespace) = namespace {
+        object["metadata"]["namespace"] = json!(namespace);
+    }
+    object
+}
+
+/// A policy for all of a kind.
+fn policy(namespace: Option<&str>, kind: &Gvk, with: &Value) -> Value {
+    let selector = json!({"apiVersion": kind.api_version(), "kind": kind.kind});
+    let mut spec = json!({"resourceSelectors": [selector], "placement": {}});
+    json_patch::merge(&mut spec, with);
+    object(namespace, "p", &spec)
+}
+
+fn deployments() -> Gvk {
+    Gvk::new("apps/v1", "Deployment").expect("a kind")
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_binding_of_a_template_that_is_gone_says_first_that_objects_stay() {
+    let roles = Gvk::new("rbac.authorization.k8s.io/v1", "ClusterRole").expect("a kind");
+    for (namespace, kind) in [(Some("n"), deployments()), (None, roles)] {
+        let (client, asked) = answering(|method, _| match *method {
+            Method::GET => StatusCode::NOT_FOUND,
+            _ => StatusCode::OK,
+        });
+        let world = unreachable();
+        let detector = detector(client, &world);
+        let views = &world.propagation;
+        let (policies, bindings) = match namespace {
+            Some(_) => (&views.policies, &views.bindings),
+            None => (&views.cluster_policies, &views.cluster_bindings),
+        };
+        let keeps = json!({"preserveResourcesOnDeletion": true});
+        policies.listed(&[policy(namespace, &kind, &keeps)]).await;
+        let resource = json!({"apiVersion": kind.api_version(), "kind": kind.kind, "namespace": namespace, "name": "web"});
+        let spec = json!({ "resource": resource });
+        let mut binding = object(namespace, &binding_name(&kind.kind, "web"), &spec);
+        let metadata = &mut binding["metadata"];
+        metadata["uid"] = json!("u");
+        metadata["ownerReferences"] = json!([{"apiVersion": kind.api_version(), "kind": kind.kind,
+            "name": "web", "uid": "t", "controller": true}]);
+        let (id, annotations) = match namespace {
+            Some(namespace) => (
+                POLICY_PERMANENT_ID,
+                json!({POLICY_NAMESPACE: namespace, POLICY_NAME: "p"}),
+            ),
+            None => (
+                CLUSTER_POLICY_PERMANENT_ID,
+                json!({CLUSTER_POLICY_NAME: "p"}),
+            ),
+        };
+        metadata["labels"] = json!({ id: "i" });
+        metadata["annotations"] = annotations;
+        bindings.listed(std::slice::from_ref(&binding)).await;
+        views.templates.told_of(&kind).listed(&[]).await;
+        let name = TemplateName {
+            kind: kind.group_kind(),
+            name: ObjectName::new(namespace, "web"),
+        };
+        let written = || -> Vec<(String, Value)> {
+            let asked = std::mem::take(&mut *lock(&asked)).into_iter();
+            let writes = asked.filter(|(method, ..)| method != Method::GET);
+            writes
+                .map(|(method, _, body)| (method.to_string(), body))
+                .collect()
+        };
+        detector.reconcile(&name).await.expect("written");
+        let said = json!({"metadata": {"resourceVersion": "1"}, "spec": keeps});
+        assert_eq!(written(), [("PATCH".to_owned(), said)]);
+
+        binding["metadata"]["resourceVersion"] = json!("2");
+        binding["spec"]["preserveResourcesOnDeletion"] = json!(true);
+        bindings.sent(&[binding]).await;
+        detector.reconcile(&name).await.expect("deleted");
+        let deleted = json!({"preconditions": {"uid": "u"}});
+        assert_eq!(written(), [("DELETE".to_owned(), deleted)]);
+    }
+}
+
+#[tokio::test]
+async fn an_override_is_awaited_by_policies_of_its_namespace_and_no_other_is_looked_at() {
+    let world = unreachable();
+    let detector = detector(nobody(), &world);
+    let views = &world.propagation;
+    let kind = deployments();
+    let waits = json!({"dependentOverrides": ["o"]});
+    let elsewhere = (0..1000).map(|number| format!("other-{number}"));
+    let policies = elsewhere
+        .chain(["n".to_owned()])
+        .map(|namespace| policy(Some(&namespace), &kind, &waits));
+    views.policies.listed(&policies.collect::<Vec<_>>()).await;
+    let of_hub = policy(None, &kind, &waits);
+    views.cluster_policies.listed(&[of_hub]).await;
+    let beside = |namespace: Option<&str>| -> Vec<String> {
+        let beside = detector.policies_beside(namespace).into_iter();
+        beside.map(|it| it.name.to_string()).collect()
+    };
+    assert_eq!(beside(Some("n")), ["n/p"]);
+    assert_eq!(beside(None), ["p"]);
+
+    let template = |namespace: &str| object(Some(namespace), "web", &json!({}));
+    let templates = [template("n"), template("other-1")];
+    views.templates.told_of(&kind).listed(&templates).await;
+    let queue = Queue::new();
+    detector.listen(&queue);
+    let woken = || -> Vec<String> {
+        let taken = std::iter::from_fn(|| queue.try_next()).inspect(|it| queue.done(it));
+        taken.map(|it| it.name.to_string()).collect()
+    };
+    let rules = json!({"overrideRules": []});
+    let comes = object(Some("n"), "o", &rules);
+    views.overrides.sent(&[comes]).await;
+    assert_eq!(woken(), ["n/web"]);
+    let comes = object(None, "o", &rules);
+    views.cluster_overrides.sent(&[comes]).await;
+    assert_eq!(woken(), ["n/web", "other-1/web"]);
+}
