@@ -9,6 +9,7 @@ mod grant;
 mod hub;
 pub(super) mod standing;
 
+use super::error::ended;
 use super::kubeconfig::way;
 use super::output::{Done, Named as _};
 use super::{CliError, ConnectArgs, Format, Kind, Output, clusters};
@@ -19,7 +20,7 @@ use common::names::ClusterName;
 use common::{duration, harmless};
 use futures::{StreamExt as _, stream};
 use grant::{Grant, Named, Unmeant, VIEW};
-use hub::Hub;
+use hub::{Hub, Put};
 use kube::{Client, ResourceExt as _};
 use standing::{Holds, Standing, Why, applied, table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -189,21 +190,30 @@ async fn grant(args: GrantArgs, output: &Output) -> Result<(), CliError> {
     let progress = output.progress(format!("granting in {} clusters", meant.len()));
     let asking = Asking::oneself(&client, way);
     let grants = bound_in(&hub, &asking, &grant, meant, args.by_name).await?;
-    let mut awaited = Awaited {
+    let deadline = Instant::now() + args.wait;
+    let Put {
         grants,
-        new: BTreeSet::new(),
-        deadline: Instant::now() + args.wait,
-    };
-    for (name, grant) in &awaited.grants {
-        let cluster = ClusterName::parse(name);
-        let cluster = cluster.map_err(|error| CliError::new(Kind::Internal, error))?;
-        if hub.put(grant, &cluster).await? {
-            awaited.new.insert(name.clone());
-        }
+        new,
+        mut failed,
+    } = hub.put_each(grants, &grant.subject).await;
+    if grants.is_empty() {
+        drop(progress);
+        return ended(failed, output);
     }
-    hub.let_through(&grant.subject, |_| false).await?;
+    let awaited = Awaited {
+        grants,
+        new,
+        deadline,
+    };
     progress.step("waiting for the members");
-    let found = awaited.settled(&hub, &grant.subject).await?;
+    let found = match awaited.settled(&hub, &grant.subject).await {
+        Ok(found) => found,
+        Err(error) => {
+            drop(progress);
+            failed.push(error);
+            return ended(failed, output);
+        }
+    };
     let let_in = match args.wait.is_zero() {
         true => BTreeMap::new(),
         false => {
@@ -219,10 +229,10 @@ async fn grant(args: GrantArgs, output: &Output) -> Result<(), CliError> {
     });
     let all = with_commands(&client, all.collect()).await;
     show(&all, args.output, output)?;
-    match args.wait.is_zero() {
-        true => Ok(()),
-        false => told(&all),
+    if !args.wait.is_zero() {
+        failed.extend(told(&all).err());
     }
+    ended(failed, output)
 }
 
 /// Lets nobody through any more to a cluster that leaves. Who may not change others' rights is told who may, and it is said
@@ -415,23 +425,46 @@ async fn revoke(args: RevokeArgs, output: &Output) -> Result<(), CliError> {
     let is_going = |work: &Work| work.uid().is_some_and(|uid| uids.contains(&uid));
     // The hub's own right goes first: it ends what is under way, whether or not the member can be reached.
     hub.let_through(&subject, is_going).await?;
-    for (.., work) in &goes {
-        hub.delete(work).await?;
+    let mut failed = Vec::new();
+    let mut gone = Vec::new();
+    for one in goes {
+        match hub.delete(&one.2).await {
+            Ok(()) => gone.push(one),
+            Err(error) => {
+                let is_outage = error.is_outage();
+                failed.push(error);
+                if is_outage {
+                    break;
+                }
+            }
+        }
     }
     // A grant of the same that came between read the Works as if they stayed.
-    hub.let_through(&subject, is_going).await?;
+    failed.extend(hub.let_through(&subject, is_going).await.err());
+    if gone.is_empty() {
+        drop(progress);
+        return ended(failed, output);
+    }
     let deadline = Instant::now() + args.wait;
+    let awaited: BTreeSet<String> = gone.iter().filter_map(|(.., work)| work.uid()).collect();
     let left: BTreeSet<String> = loop {
-        let works = hub.works(Some(&subject)).await?;
-        let left = works.iter().filter(|it| is_going(it)).filter_map(Work::uid);
-        let left: BTreeSet<String> = left.collect();
+        let works = match hub.works(Some(&subject)).await {
+            Ok(works) => works,
+            Err(error) => {
+                drop(progress);
+                failed.push(error);
+                return ended(failed, output);
+            }
+        };
+        let left = works.iter().filter_map(Work::uid);
+        let left: BTreeSet<String> = left.filter(|it| awaited.contains(it)).collect();
         if left.is_empty() || Instant::now() >= deadline {
             break left;
         }
         sleep(POLL).await;
     };
     drop(progress);
-    let done = goes.iter().map(|(cluster, grant, work)| {
+    let done = gone.iter().map(|(cluster, grant, work)| {
         let confirmed = work.uid().is_some_and(|uid| !left.contains(&uid));
         let how = match confirmed {
             true => format!("revoked in {cluster}"),
@@ -447,13 +480,13 @@ async fn revoke(args: RevokeArgs, output: &Output) -> Result<(), CliError> {
         }
     });
     output.print_done(args.output, &done.collect::<Vec<_>>())?;
-    if left.is_empty() || args.wait.is_zero() {
-        return Ok(());
+    if !left.is_empty() && !args.wait.is_zero() {
+        let message = format!("{} of {} have not been confirmed", left.len(), gone.len());
+        failed.push(CliError::message(Kind::Unavailable, message).hint(
+            "The hub lets them through to these no more; the members' agents take the roles back once they are there.",
+        ));
     }
-    let message = format!("{} of {} have not been confirmed", left.len(), goes.len());
-    Err(CliError::message(Kind::Unavailable, message).hint(
-        "The hub lets them through to these no more; the members' agents take the roles back once they are there.",
-    ))
+    ended(failed, output)
 }
 
 async fn list(args: ListArgs, output: &Output) -> Result<(), CliError> {

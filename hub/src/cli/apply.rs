@@ -17,12 +17,16 @@ use crate::snapshot::trial::Trial;
 use common::names::ClusterName;
 use common::rest::{self, APPLY_PATCH, Call};
 pub(super) use policy::Wanted;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Who owns the fields.
 const FIELD_MANAGER: &str = "towline-apply";
+/// Writes of one policy, and those that another command's writes come between.
+const TRIES: usize = 5;
+/// A version that no object has: an apply that names it makes an object, and is a conflict where there is one.
+const ABSENT: &str = "1";
 
 /// Arguments of `towline apply`.
 #[derive(Debug, clap::Args)]
@@ -91,15 +95,18 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
             CliError::message(Kind::Usage, message).hint("`kubectl apply` puts it on the hub.")
         );
     }
+    let mut judged = Vec::new();
     for policy in &policies {
-        let trial = hub.trial(policy).await?;
-        left_out(trial.live.as_ref(), policy)?;
-        trials.push(trial);
+        judged.push(hub.judged(policy, "nothing was applied").await?);
     }
     let progress = output.progress("applying");
     let mut done = Vec::new();
     for trial in &trials {
         let applied = hub.apply(trial, &namespaces).await;
+        done.push(output.or_done(applied, args.output, &done)?);
+    }
+    for (policy, trial) in policies.iter().zip(judged) {
+        let applied = hub.apply_policy(policy, trial, &namespaces).await;
         done.push(output.or_done(applied, args.output, &done)?);
     }
     drop(progress);
@@ -131,15 +138,61 @@ impl Hub<'_> {
         })
     }
 
+    /// What a policy becomes, unless it would leave something out; `then` says what became of the command.
+    async fn judged(&self, policy: &Value, then: &str) -> Result<Trial, CliError> {
+        let trial = self.trial(policy).await?;
+        left_out(trial.live.as_ref(), policy, then)?;
+        Ok(trial)
+    }
+
+    /// Applies a policy as it was judged: by the version that was read, so that what another command makes it select
+    /// meanwhile is judged too, and not lost.
+    async fn apply_policy(
+        &self,
+        policy: &Value,
+        mut trial: Trial,
+        namespaces: &BTreeSet<&str>,
+    ) -> Result<Done, CliError> {
+        for _ in 0..TRIES {
+            let mut body = trial.as_written();
+            body["metadata"]["resourceVersion"] = known_version(trial.live.as_ref());
+            let error = match self.send(&trial, &body, namespaces).await {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            if error.code() != Some(409) {
+                return Err(failed(&trial.shown(), error));
+            }
+            let again = self.judged(policy, "it stays as it is").await?;
+            if known_version(again.live.as_ref()) == body["metadata"]["resourceVersion"] {
+                // Nothing came between: it is about fields that somebody else wrote.
+                return Err(failed(&trial.shown(), error));
+            }
+            trial = again;
+        }
+        let message = format!("failed to apply {}: others keep changing it", trial.shown());
+        Err(CliError::message(Kind::Denied, message).hint("Try again."))
+    }
+
     /// Applies an object; `namespaces` are those that the same files make.
     async fn apply(&self, trial: &Trial, namespaces: &BTreeSet<&str>) -> Result<Done, CliError> {
+        let sent = self.send(trial, &trial.as_written(), namespaces).await;
+        sent.map_err(|error| failed(&trial.shown(), error))
+    }
+
+    async fn send(
+        &self,
+        trial: &Trial,
+        body: &Value,
+        namespaces: &BTreeSet<&str>,
+    ) -> Result<Done, rest::Error> {
         let dry_run = if self.args.dry_run { "&dryRun=All" } else { "" };
         let force = self.args.force_conflicts;
         let uri = format!(
             "{}?fieldManager={FIELD_MANAGER}&force={force}{dry_run}",
             trial.uri()
         );
-        let call = Call::patch(&uri, APPLY_PATCH, &trial.as_written());
+        let call = Call::patch(&uri, APPLY_PATCH, body);
         let shown = trial.shown();
         let reply = call.send(self.reader.client()).await;
         let object = match reply.and_then(|reply| reply.json::<Value>()) {
@@ -155,7 +208,7 @@ impl Hub<'_> {
                     ..Done::new(shown, "created (not tried before its namespace is there)")
                 });
             }
-            Err(error) => return Err(failed(&shown, error)),
+            Err(error) => return Err(error),
         };
         let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
         let done = match &trial.live {
@@ -182,8 +235,14 @@ fn namespaces(objects: &[Value]) -> BTreeSet<&str> {
         .collect()
 }
 
+/// The version that an apply is to name, for it to change what was read and nothing else.
+fn known_version(live: Option<&Value>) -> Value {
+    let version = live.and_then(|live| live.pointer("/metadata/resourceVersion"));
+    version.cloned().unwrap_or_else(|| json!(ABSENT))
+}
+
 /// Refuses a policy that would no longer send something where it sends it now.
-fn left_out(live: Option<&Value>, policy: &Value) -> Result<(), CliError> {
+fn left_out(live: Option<&Value>, policy: &Value, then: &str) -> Result<(), CliError> {
     let selectors = |policy: &Value| policy["spec"]["resourceSelectors"].as_array().cloned();
     let wanted = selectors(policy).unwrap_or_default();
     let now = live.and_then(selectors).unwrap_or_default();
@@ -204,9 +263,7 @@ fn left_out(live: Option<&Value>, policy: &Value) -> Result<(), CliError> {
         none if none.is_empty() => format!("other objects of kind {}", text(&left["kind"])),
         of => format!("{} {of}", text(&left["kind"])),
     };
-    let message = format!(
-        "{kind} {name:?} sends {what} to clusters, and would no longer; nothing was applied"
-    );
+    let message = format!("{kind} {name:?} sends {what} to clusters, and would no longer; {then}");
     Err(CliError::message(Kind::Unmet, message).hint(format!(
         "Name all of its objects at once, or another policy by --policy NAME; `kubectl edit {} {name}` changes this one.",
         kind.to_lowercase()

@@ -1,5 +1,9 @@
 //! What a verb fails with: a kind, which is the exit code, a cause, and hints for the human.
 
+#[cfg(test)]
+pub(super) mod scripted;
+
+use super::Output;
 use crate::snapshot;
 use common::client::{Problem, classify};
 use common::rest;
@@ -98,6 +102,11 @@ impl CliError {
         self.source.to_string().is_empty() && self.hints.is_empty()
     }
 
+    /// Whether it is a request that nobody answered: for others they would not be there either.
+    pub(super) fn is_outage(&self) -> bool {
+        self.kind == Kind::Unavailable && self.source.downcast_ref::<kube::Error>().is_some()
+    }
+
     /// Adds a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
@@ -123,10 +132,7 @@ pub(super) fn request_error(attempt: String, error: rest::Error) -> CliError {
 /// Of which kind a failed request is, and what helps.
 fn judge(error: &rest::Error) -> (Kind, Option<String>) {
     let kind = match error.code() {
-        Some(400 | 401 | 403 | 409 | 422) => Kind::Denied,
-        Some(404) => Kind::NotFound,
-        Some(408 | 429 | 503 | 504) => Kind::Unavailable,
-        Some(_) => Kind::Internal,
+        Some(code) => kind_of_code(code),
         None if error.is_outage() => Kind::Unavailable,
         None => Kind::Internal,
     };
@@ -175,14 +181,64 @@ pub(crate) fn advice(problem: &Problem) -> Option<String> {
     Some(text)
 }
 
+/// Of which kind an answer of a server is.
+fn kind_of_code(code: u16) -> Kind {
+    match code {
+        400 | 401 | 403 | 409 | 422 => Kind::Denied,
+        404 => Kind::NotFound,
+        408 | 429 | 503 | 504 => Kind::Unavailable,
+        _ => Kind::Internal,
+    }
+}
+
+/// Ends with the worst of several failures, if there are any; the others are told before.
+pub(super) fn ended(failed: Vec<CliError>, output: &Output) -> Result<(), CliError> {
+    let Some((worst, others)) = worst(failed) else {
+        return Ok(());
+    };
+    for error in others {
+        output.note(error.to_string());
+    }
+    Err(worst)
+}
+
+/// Of several failures the one to end with, and those to tell before it: what passes by itself hides nothing that somebody
+/// has to mend.
+fn worst(mut failed: Vec<CliError>) -> Option<(CliError, Vec<CliError>)> {
+    let weight = |kind: Kind| match kind {
+        Kind::Internal => 0,
+        Kind::Usage | Kind::Config => 1,
+        Kind::Denied => 2,
+        Kind::NotFound => 3,
+        Kind::Unmet => 4,
+        Kind::Unavailable => 5,
+        Kind::Declined => 6,
+    };
+    let (place, _) = failed
+        .iter()
+        .enumerate()
+        .min_by_key(|(_, it)| weight(it.kind))?;
+    let worst = failed.remove(place);
+    Some((worst, failed))
+}
+
+/// Whether a write with this answer was certainly not carried out. Without an answer, or with one that says that the
+/// server, or a proxy before it, gave up, it may have been.
+pub(super) fn is_refusal(code: Option<u16>) -> bool {
+    code.is_some_and(|code| (400..500).contains(&code) && !matches!(code, 408 | 429))
+}
+
+/// The status of an answer; none when nobody answered.
+pub(super) fn code_of(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
 fn kind_of(error: &kube::Error) -> Kind {
     match error {
-        kube::Error::Api(status) => match status.code {
-            401 | 403 => Kind::Denied,
-            404 => Kind::NotFound,
-            408 | 429 | 503 | 504 => Kind::Unavailable,
-            _ => Kind::Internal,
-        },
+        kube::Error::Api(status) => kind_of_code(status.code),
         kube::Error::HyperError(_) | kube::Error::Service(_) => Kind::Unavailable,
         kube::Error::InferConfig(_) | kube::Error::InferKubeconfig(_) => Kind::Config,
         _ => Kind::Internal,
@@ -277,9 +333,43 @@ mod tests {
         let gone = common::client::HostPort::new("hub", 6443);
         let hint = advice(&Problem::Refused { address: gone });
         assert!(hint.is_some_and(|hint| hint.contains("hub:6443")));
-        assert_eq!(status(403), Kind::Denied);
-        assert_eq!(status(404), Kind::NotFound);
-        assert_eq!(status(503), Kind::Unavailable);
-        assert_eq!(status(500), Kind::Internal);
+        for (code, kind) in [
+            // What a policy, a schema or another's write refuses is no defect of ours.
+            (400, Kind::Denied),
+            (401, Kind::Denied),
+            (403, Kind::Denied),
+            (409, Kind::Denied),
+            (422, Kind::Denied),
+            (404, Kind::NotFound),
+            (408, Kind::Unavailable),
+            (429, Kind::Unavailable),
+            (503, Kind::Unavailable),
+            (504, Kind::Unavailable),
+            (500, Kind::Internal),
+        ] {
+            assert_eq!(status(code), kind, "{code}");
+        }
+    }
+
+    #[test]
+    fn what_somebody_has_to_mend_is_the_worst_of_several_failures() {
+        let failures = |kinds: &[Kind]| {
+            let errors = kinds.iter().map(|kind| CliError::message(*kind, "m"));
+            let (worst, others) = worst(errors.collect())?;
+            Some((worst.kind, others.len()))
+        };
+        assert_eq!(failures(&[]), None);
+        let some = [Kind::Unavailable, Kind::Denied, Kind::NotFound];
+        assert_eq!(failures(&some), Some((Kind::Denied, 2)));
+        let open = [Kind::Unavailable, Kind::Unmet];
+        assert_eq!(failures(&open), Some((Kind::Unmet, 1)));
+    }
+
+    #[test]
+    fn only_a_refusal_says_that_nothing_was_written() {
+        let none = [None, Some(408), Some(429), Some(500), Some(502), Some(504)];
+        assert!(!none.into_iter().any(is_refusal));
+        let refused = [400, 401, 403, 404, 409, 413, 422];
+        assert!(refused.into_iter().all(|code| is_refusal(Some(code))));
     }
 }

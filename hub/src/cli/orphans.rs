@@ -12,10 +12,12 @@ use super::{CliError, ConnectArgs, Format, Kind, Output, Table};
 use common::api::cluster::{Cluster, OrphanReport, OrphanedObject, READY};
 use common::duration;
 use common::names::ClusterName;
+use common::shutdown::on_signals;
 use kube::Api;
 use settle::{Settlement, Way};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Arguments of `towline orphans`.
 #[derive(Debug, clap::Args)]
@@ -87,7 +89,13 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     if !args.yes {
         output.confirm(&question)?;
     }
-    let settlement = Settlement::new(client, &args.cluster, way, args.wait);
+    // Not before the question: until there is something to take back, a signal just ends the process.
+    let stop = CancellationToken::new();
+    on_signals(stop.clone()).map_err(|error| {
+        let error = anyhow::Error::new(error).context("failed to listen for signals");
+        CliError::new(Kind::Internal, error)
+    })?;
+    let settlement = Settlement::new(client, &args.cluster, way, args.wait, stop);
     let settled = settlement.run(&args.work, found, output).await?;
     let done = match way {
         Way::Adopt => "objects have a Work again",

@@ -2,6 +2,7 @@
 //!
 //! What runs there goes on: the policy takes over what it finds, and leaves it when it goes. The policy is written
 //! before the template, so that no other takes the template meanwhile; where the template is refused, it goes again.
+//! Where nobody answered, it stays: the template may be there.
 
 mod along;
 mod answered;
@@ -9,6 +10,7 @@ mod foreseen;
 mod template;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use super::error::{request_error, rest_error};
 use super::get::names::Asked;
@@ -17,7 +19,7 @@ use super::kubeconfig::way;
 use super::output::Done;
 use super::{CliError, ConnectArgs, Format, Kind, Output, clusters, plan};
 use crate::plan::{Change, Options};
-use crate::snapshot::trial::{Outcome, Trial};
+use crate::snapshot::trial::Trial;
 use crate::snapshot::{Reader, Scope, Snapshot};
 use clap::ArgAction;
 use common::mapper::Resource;
@@ -26,8 +28,7 @@ use common::rest::{self, Call, JSON};
 use common::time::{Clock as _, SystemClock};
 use foreseen::Foreseen;
 use serde_json::{Value, json};
-
-const WRITTEN: &str = "?fieldManager=towline-promote";
+use writer::{Tried, Writer};
 
 /// Arguments of `towline promote`.
 #[derive(Debug, clap::Args)]
@@ -318,102 +319,4 @@ impl Member<'_> {
 /// Whether a refusal names an object: otherwise it is the path that is not there.
 fn names(error: &rest::Error) -> bool {
     matches!(error, rest::Error::Refused { status, .. } if status["details"]["name"].is_string())
-}
-
-/// An object that the hub would take.
-struct Tried {
-    trial: Trial,
-    /// As the hub would have it.
-    made: Value,
-}
-
-/// Makes objects on the hub.
-struct Writer {
-    reader: Reader,
-}
-
-impl Writer {
-    /// Has the hub try to make an object; one that is there already is not changed.
-    async fn tried(&self, object: &Value) -> Result<Tried, CliError> {
-        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-        let trial = self
-            .reader
-            .trial(object, namespace)
-            .await
-            .map_err(rest_error)?;
-        let kind = object["kind"].as_str().unwrap_or_default();
-        let trial = trial.ok_or_else(|| {
-            let message =
-                format!("the hub serves no kind {kind}: is it a hub that `towline init` prepared?");
-            CliError::message(Kind::NotFound, message)
-        })?;
-        let shown = format!("{kind} {}", trial.name);
-        if trial.live.is_some() {
-            let message = format!("{shown} exists on the hub; nothing was written");
-            let hint = match template::is_policy(kind) {
-                true => "--policy NAME names another policy.",
-                false => {
-                    "`towline get TYPE/NAME` says where it goes; a policy with conflictResolution: Overwrite takes over what a member has."
-                }
-            };
-            return Err(CliError::message(Kind::Unmet, message).hint(hint));
-        }
-        match self.reader.attempt(&trial).await.map_err(rest_error)? {
-            Outcome::Made(made) => Ok(Tried { trial, made: *made }),
-            Outcome::Unknown(why) => {
-                let namespace = trial.name.namespace.to_string();
-                Err(
-                    CliError::message(Kind::Unmet, format!("the hub cannot have {shown}: {why}"))
-                        .hint(format!(
-                            "`kubectl create namespace {namespace}` makes its namespace on the hub."
-                        )),
-                )
-            }
-            Outcome::Refused(why) => Err(CliError::message(
-                Kind::Denied,
-                format!("the hub refuses {shown}: {why}"),
-            )),
-        }
-    }
-
-    /// Writes one after the other, the policy first and the template last; whatever is refused takes back all before it.
-    async fn write(&self, all: &[&Trial]) -> Result<(), CliError> {
-        let mut made: Vec<(&Trial, Value)> = Vec::new();
-        for trial in all {
-            match self.reader.send(trial, WRITTEN).await {
-                Ok(object) => made.push((trial, object["metadata"]["uid"].clone())),
-                Err(error) => {
-                    let told = request_error(format!("failed to create {}", trial.shown()), error);
-                    return Err(self
-                        .taken_back(&made)
-                        .await
-                        .into_iter()
-                        .fold(told, CliError::hint));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes back what was made, the last one first, and says what became of that.
-    async fn taken_back(&self, made: &[(&Trial, Value)]) -> Vec<String> {
-        let mut left = Vec::new();
-        for (trial, uid) in made.iter().rev() {
-            let uri = trial.uri();
-            let call = Call::delete(&uri, &json!({"preconditions": {"uid": uid}}));
-            if let Err(error) = call.send(self.reader.client()).await {
-                left.push(format!(
-                    "{} was written, and could not be taken back ({error}): delete it yourself.",
-                    trial.shown()
-                ));
-            }
-        }
-        match (left.is_empty(), made.is_empty()) {
-            (true, true) => vec!["Nothing was written.".to_owned()],
-            (true, false) => {
-                vec!["Nothing is left of it: what was written before was taken back.".to_owned()]
-            }
-            (false, _) => left,
-        }
-    }
 }

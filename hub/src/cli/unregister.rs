@@ -245,7 +245,11 @@ async fn announce(clusters: &Api<Cluster>, cluster: &Cluster, mode: Mode) -> Res
         let attempt = format!("failed to {what} Cluster {name:?}");
         move |error| CliError::api(attempt, error)
     };
-    let body = json!({"metadata": {"annotations": {UNREGISTER: mode.as_str()}}});
+    let body = json!({"metadata": {
+        // A Cluster made anew under this name is another one.
+        "uid": cluster.metadata.uid,
+        "annotations": {UNREGISTER: mode.as_str()},
+    }});
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
@@ -258,7 +262,6 @@ async fn announce(clusters: &Api<Cluster>, cluster: &Cluster, mode: Mode) -> Res
         return Ok(());
     }
     let same = DeleteParams {
-        // A Cluster made anew under this name is another one.
         preconditions: Some(Preconditions {
             uid: cluster.metadata.uid.clone(),
             ..Preconditions::default()
@@ -269,5 +272,33 @@ async fn announce(clusters: &Api<Cluster>, cluster: &Cluster, mode: Mode) -> Res
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(failed("delete")(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::error::scripted;
+    use http::Method;
+
+    /// One that was registered anew while somebody was asked is neither marked nor deleted.
+    #[tokio::test]
+    async fn only_the_cluster_that_was_read_is_announced() {
+        let (client, asked) = scripted::hub(|ask| match ask.body["metadata"]["uid"].as_str() {
+            Some("of the new one") | None => Some((200, json!({"metadata": {"name": "m1"}}))),
+            Some(_) => scripted::refusal(409, "the uid does not match"),
+        });
+        let clusters: Api<Cluster> = Api::all(client);
+        let read = json!({"metadata": {"name": "m1", "uid": "of the old one"}, "spec": {"syncMode": "Pull"}});
+        let read: Cluster = serde_json::from_value(read).expect("a Cluster");
+        let announced = announce(&clusters, &read, Mode::RemoveWorkloads).await;
+        let error = announced.expect_err("another Cluster");
+        assert_eq!(error.kind, Kind::Denied);
+        assert!(scripted::by(&asked, &Method::DELETE).is_empty());
+        let patches = scripted::by(&asked, &Method::PATCH);
+        let [patch] = patches.as_slice() else {
+            panic!("{patches:?}");
+        };
+        assert_eq!(patch.body["metadata"]["uid"], "of the old one");
     }
 }

@@ -11,11 +11,22 @@ use common::names::ClusterName;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Client, ResourceExt};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Writes of one right, and those that another command's writes come between.
 const TRIES: usize = 16;
 const MANAGER: &str = "towline-access";
+
+/// What became of a grant in many clusters.
+#[derive(Debug, Default)]
+pub(super) struct Put {
+    /// The grant as it is bound in each whose agent is to carry it out.
+    pub(super) grants: BTreeMap<String, Grant>,
+    /// Those of them to which it was not granted before.
+    pub(super) new: BTreeSet<String>,
+    /// What went wrong.
+    pub(super) failed: Vec<CliError>,
+}
 
 /// The hub.
 pub(super) struct Hub {
@@ -81,6 +92,37 @@ impl Hub {
             }
         }
         Ok(is_new)
+    }
+
+    /// Has each cluster's agent carry out its grant, and lets whom it is for through to them. A cluster that cannot have it
+    /// now keeps no other from it.
+    pub(super) async fn put_each(&self, grants: BTreeMap<String, Grant>, subject: &Named) -> Put {
+        let mut put = Put::default();
+        for (name, grant) in grants {
+            let is_new = match ClusterName::parse(&name) {
+                Ok(cluster) => self.put(&grant, &cluster).await,
+                Err(error) => Err(CliError::new(Kind::Internal, error)),
+            };
+            match is_new {
+                Ok(is_new) => {
+                    if is_new {
+                        put.new.insert(name.clone());
+                    }
+                    put.grants.insert(name, grant);
+                }
+                Err(error) => {
+                    let is_outage = error.is_outage();
+                    put.failed.push(error);
+                    if is_outage {
+                        break;
+                    }
+                }
+            }
+        }
+        if let Err(error) = self.let_through(subject, |_| false).await {
+            put.failed.push(error);
+        }
+        put
     }
 
     /// Has the agent take back what a Work brought.

@@ -1,10 +1,17 @@
 //! What is applied and where it goes.
 
 use super::policy::Wanted;
-use super::{failed, left_out, namespaces};
-use crate::cli::{Done, approved};
+use super::{Args, Hub, failed, left_out, namespaces};
+use crate::cli::error::scripted::{self, Asked};
+use crate::cli::{CliError, ConnectArgs, Done, Format, Kind, approved};
+use crate::controller::detector::skip::Skips;
+use crate::snapshot::Reader;
+use common::lock::lock;
 use common::names::ClusterName;
+use http::Method;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 fn object(api_version: &str, kind: &str, namespace: Option<&str>, name: &str) -> Value {
     let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});
@@ -110,23 +117,130 @@ fn what_only_the_hub_has_is_not_propagated() {
 
 #[test]
 fn a_policy_goes_on_sending_what_it_sends() {
-    let policy = |names: &[&str]| {
-        let mut wanted = Wanted::new(&clusters(&["m1"]), false);
-        for name in names {
-            wanted.take(&object("v1", "ConfigMap", Some("shop"), name), true);
-        }
-        wanted.policies(Some("web"))[0].clone()
-    };
+    let policy = sending;
     let live = policy(&["a", "b"]);
-    assert!(left_out(None, &live).is_ok());
-    assert!(left_out(Some(&live), &policy(&["c", "b", "a"])).is_ok());
-    let error = left_out(Some(&live), &policy(&["a"])).expect_err("refused");
+    assert!(left_out(None, &live, "").is_ok());
+    assert!(left_out(Some(&live), &policy(&["c", "b", "a"]), "").is_ok());
+    let error = left_out(Some(&live), &policy(&["a"]), "").expect_err("refused");
     let said = error.to_string();
     assert!(
         said.contains("PropagationPolicy \"web\" sends ConfigMap b"),
         "{said}"
     );
     assert!(said.contains("--policy NAME"), "{said}");
+}
+
+/// A policy of namespace `shop` that sends these ConfigMaps.
+fn sending(names: &[&str]) -> Value {
+    let mut wanted = Wanted::new(&clusters(&["m1"]), false);
+    for name in names {
+        wanted.take(&object("v1", "ConfigMap", Some("shop"), name), true);
+    }
+    wanted.policies(Some("web"))[0].clone()
+}
+
+/// As the hub has it in a version.
+fn in_version(policy: &Value, version: &str) -> Value {
+    let mut policy = policy.clone();
+    policy["metadata"]["resourceVersion"] = json!(version);
+    policy
+}
+
+/// Applies a policy to a hub that has one after the other of `there`: a write comes between where there is a next.
+async fn applied(policy: &Value, there: Vec<Option<Value>>) -> (Result<Done, CliError>, Asked) {
+    let there = Mutex::new(there);
+    let (client, asked) = scripted::hub(move |ask| {
+        if ask.path.ends_with("/v1alpha1") {
+            let verbs = ["get", "list", "create", "patch", "delete"];
+            let of = json!({"name": "propagationpolicies", "kind": "PropagationPolicy", "namespaced": true, "verbs": verbs});
+            return Some((200, json!({"resources": [of]})));
+        }
+        let mut there = lock(&there);
+        let changes = ask.method == Method::PATCH && there.len() > 1;
+        if changes {
+            there.remove(0);
+        }
+        let now = there.first().cloned().flatten();
+        match (ask.method == Method::PATCH, now) {
+            (false, Some(live)) => Some((200, live)),
+            (false, None) => scripted::refusal(404, "not found"),
+            (true, now) => {
+                let named = &ask.body["metadata"]["resourceVersion"];
+                match now {
+                    Some(live) if live["metadata"]["resourceVersion"] != *named => {
+                        scripted::refusal(409, "the object has been modified")
+                    }
+                    _ => Some((200, ask.body.clone())),
+                }
+            }
+        }
+    });
+    let args = Args {
+        files: Vec::new(),
+        clusters: clusters(&["m1"]),
+        all: false,
+        divide: false,
+        policy: None,
+        force_conflicts: false,
+        dry_run: false,
+        namespace: None,
+        output: Format::Table,
+        connect: ConnectArgs {
+            kubeconfig: None,
+            context: None,
+            before: "",
+        },
+    };
+    let hub = Hub {
+        reader: Reader::new(client, Skips::default()),
+        args: &args,
+        namespace: "shop",
+    };
+    let none = BTreeSet::new();
+    let done = match hub.judged(policy, "nothing was applied").await {
+        Ok(trial) => hub.apply_policy(policy, trial, &none).await,
+        Err(error) => Err(error),
+    };
+    (done, asked)
+}
+
+#[tokio::test]
+async fn a_policy_is_changed_in_the_version_that_was_judged() {
+    let versions = |asked: &Asked| -> Vec<Value> {
+        let patches = scripted::by(asked, &Method::PATCH);
+        let versions = patches.iter();
+        versions
+            .map(|it| it.body["metadata"]["resourceVersion"].clone())
+            .collect()
+    };
+    let (a, ab) = (sending(&["a"]), sending(&["a", "b"]));
+    let at = |policy: &Value, version: &str| Some(in_version(policy, version));
+    let (done, asked) = applied(&ab, vec![at(&a, "5")]).await;
+    assert!(done.is_ok(), "{done:?}");
+    assert_eq!(versions(&asked), ["5"]);
+    // What is not there is made, and nothing else is changed by that.
+    let (done, asked) = applied(&ab, vec![None]).await;
+    assert!(done.is_ok(), "{done:?}");
+    assert_eq!(versions(&asked), ["1"]);
+    // A write that takes nothing away from what is judged is not lost, and none is lost to it.
+    for before in [None, at(&a, "5")] {
+        let (done, asked) = applied(&ab, vec![before, at(&a, "6")]).await;
+        assert!(done.is_ok(), "{done:?}");
+        assert_eq!(versions(&asked).last(), Some(&json!("6")));
+    }
+}
+
+/// Two commands that read the same policy, and each send another object: the later one would have the first one's deleted.
+#[tokio::test]
+async fn what_another_command_sends_meanwhile_is_not_left_out() {
+    let ac = Some(in_version(&sending(&["a", "c"]), "6"));
+    for before in [None, Some(in_version(&sending(&["a"]), "5"))] {
+        let (done, asked) = applied(&sending(&["a", "b"]), vec![before, ac.clone()]).await;
+        let error = done.expect_err("c would be left out");
+        assert_eq!(error.kind, Kind::Unmet);
+        assert!(error.to_string().contains("sends ConfigMap c"), "{error}");
+        assert_eq!(scripted::by(&asked, &Method::PATCH).len(), 1);
+    }
 }
 
 #[test]
@@ -165,6 +279,7 @@ fn screens_are_as_they_were_approved() {
             &json!({"spec": {"resourceSelectors": [{"apiVersion": "v1", "kind": "Service", "name": "front"}]}}),
         ),
         &json!({"kind": "PropagationPolicy", "metadata": {"name": "web"}, "spec": {"resourceSelectors": []}}),
+        "nothing was applied",
     );
     let left = left.expect_err("it sends no Service any more").to_string();
     let refused = common::rest::Error::Refused {

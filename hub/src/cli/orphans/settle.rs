@@ -4,25 +4,35 @@
 //! suspended one is made to carry it. To delete, the order names the objects by UID, so that a hub which
 //! is restored with an old order in it cannot delete anything else. To adopt, the agent shows in the
 //! Work's status what the Work wanted, and that becomes its spec.
+//!
+//! No order outlives the command, unless it was killed: one that was not carried out would be carried out whenever the
+//! agent is back, whatever was decided since. Every order also takes back what stands there of another one.
+
+mod carried;
+#[cfg(test)]
+mod tests;
 
 use super::{by_work, chosen, get, report};
+use crate::cli::error::{code_of, is_refusal};
 use crate::cli::{CliError, Kind, Output};
+use carried::{is_told, told, was_made};
 use common::api::cluster::{Cluster, OrphanedObject};
-use common::api::work::{DISPATCHING, Work};
+use common::api::work::Work;
 use common::duration;
 use common::labels::{DELETE_ORPHANS, TELL_ORPHANS};
 use common::names::ClusterName;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 const POLL: Duration = Duration::from_millis(500);
 const FIELD_MANAGER: &str = "towline-orphans";
-/// Group of Works, under which the agent tells of a Work itself.
-const GROUP: &str = "work.karmada.io";
+/// Deletions of one Work, and those that others' writes come between.
+const TRIES: usize = 5;
 
 /// What is to become of orphans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,33 +43,60 @@ pub(super) enum Way {
     Delete,
 }
 
+impl Way {
+    /// The order of these objects: the annotation and its value.
+    fn order(self, objects: &[OrphanedObject]) -> (&'static str, String) {
+        match self {
+            Self::Adopt => (TELL_ORPHANS, "true".to_owned()),
+            Self::Delete => {
+                let uids: Vec<&str> = objects.iter().map(|o| o.uid.as_str()).collect();
+                (DELETE_ORPHANS, uids.join(","))
+            }
+        }
+    }
+}
+
 /// One settlement.
 pub(super) struct Settlement<'a> {
     cluster: &'a ClusterName,
+    namespace: String,
     clusters: Api<Cluster>,
     works: Api<Work>,
     way: Way,
     wait: Duration,
     deadline: Instant,
+    /// Whoever runs the command wants it to end.
+    stop: CancellationToken,
 }
 
 /// A Work that carries an order.
 struct Carrier {
     name: String,
+    /// None of one whose making was not answered.
     uid: Option<String>,
     /// Made for the order alone.
     made: bool,
 }
 
 impl<'a> Settlement<'a> {
-    pub(super) fn new(client: Client, cluster: &'a ClusterName, way: Way, wait: Duration) -> Self {
+    /// `stop` ends it before its time, with its orders taken back.
+    pub(super) fn new(
+        client: Client,
+        cluster: &'a ClusterName,
+        way: Way,
+        wait: Duration,
+        stop: CancellationToken,
+    ) -> Self {
+        let namespace = cluster.execution_namespace();
         Self {
             cluster,
             clusters: Api::all(client.clone()),
-            works: Api::namespaced(client, &cluster.execution_namespace()),
+            works: Api::namespaced(client, &namespace),
+            namespace,
             way,
             wait,
             deadline: Instant::now() + wait,
+            stop,
         }
     }
 
@@ -75,10 +112,7 @@ impl<'a> Settlement<'a> {
         let mut settled = 0;
         while !found.is_empty() {
             progress.step(format!("{} objects", found.len()));
-            match self.way {
-                Way::Delete => self.delete(&found).await?,
-                Way::Adopt => self.adopt(&found).await?,
-            }
+            self.settle(&found).await?;
             settled += found.len();
             let cluster = get(&self.clusters, self.cluster).await?;
             found = chosen(report(&cluster)?, only);
@@ -86,87 +120,199 @@ impl<'a> Settlement<'a> {
         Ok(settled)
     }
 
-    /// Has the agent delete these very objects.
-    async fn delete(&self, found: &[OrphanedObject]) -> Result<(), CliError> {
+    /// Settles these very objects. An order that was not carried out is taken back, however it ends.
+    async fn settle(&self, found: &[OrphanedObject]) -> Result<(), CliError> {
         let mut carriers = Vec::new();
-        for (work, objects) in by_work(found) {
-            let uids: Vec<&str> = objects.iter().map(|o| o.uid.as_str()).collect();
-            let order = json!({DELETE_ORPHANS: uids.join(",")});
-            carriers.push(self.order(&work, order).await?);
+        let settled = match self.way {
+            Way::Delete => self.delete(found, &mut carriers).await,
+            Way::Adopt => self.adopt(found, &mut carriers).await,
+        };
+        let withdrawn = self.withdraw(&carriers).await;
+        match (settled, withdrawn) {
+            (Err(error), Err(left)) => Err(left.hints.into_iter().fold(error, CliError::hint)),
+            (settled, withdrawn) => settled.and(withdrawn),
         }
-        let gone = self.wait_settled(found).await;
-        // An order that was not carried out in time is taken back.
-        for carrier in &carriers {
-            self.take_back(carrier).await?;
-        }
-        gone
     }
 
-    /// Writes an order on a Work, which is made when there is none.
-    async fn order(&self, name: &str, order: Value) -> Result<Carrier, CliError> {
-        let existing = self.works.get_opt(name).await;
-        let existing = existing.map_err(failed("get", name))?;
-        if let Some(work) = existing {
-            let patch = json!({"metadata": {"annotations": order}});
-            let patched = self.works.patch(name, &by(), &Patch::Merge(patch)).await;
-            patched.map_err(failed("annotate", name))?;
-            return Ok(Carrier {
-                name: name.to_owned(),
-                uid: work.uid(),
-                made: was_made(&work),
-            });
+    /// Has the agent delete these very objects.
+    async fn delete(
+        &self,
+        found: &[OrphanedObject],
+        carriers: &mut Vec<Carrier>,
+    ) -> Result<(), CliError> {
+        for (work, objects) in by_work(found) {
+            let existing = self.existing(&work).await?;
+            self.order(&work, existing, &objects, carriers).await?;
         }
-        let work: Work = serde_json::from_value(json!({
-            "apiVersion": "work.karmada.io/v1alpha1",
-            "kind": "Work",
-            "metadata": {"name": name, "annotations": order},
-            "spec": {"workload": {}, "suspendDispatching": true, "preserveResourcesOnDeletion": true},
-        }))
-        .map_err(|error| CliError::new(Kind::Internal, error))?;
-        let params = PostParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PostParams::default()
-        };
-        let created = self.works.create(&params, &work).await;
-        let created = created.map_err(failed("create", name))?;
-        Ok(Carrier {
+        self.wait_settled(found).await
+    }
+
+    async fn existing(&self, name: &str) -> Result<Option<Work>, CliError> {
+        let existing = self.works.get_opt(name).await;
+        existing.map_err(failed("get", name))
+    }
+
+    /// Writes an order on a Work, which is made when there is none. It is among the carriers before it is written: it may
+    /// be there though nobody answered.
+    async fn order(
+        &self,
+        name: &str,
+        existing: Option<Work>,
+        objects: &[OrphanedObject],
+        carriers: &mut Vec<Carrier>,
+    ) -> Result<(), CliError> {
+        self.goes_on(objects.len())?;
+        let (key, value) = self.way.order(objects);
+        carriers.push(Carrier {
             name: name.to_owned(),
-            uid: created.uid(),
-            made: true,
-        })
+            uid: existing.as_ref().and_then(Work::uid),
+            made: existing.as_ref().is_none_or(was_made),
+        });
+        let (verb, written) = match existing {
+            Some(work) => {
+                let mut order = json!({TELL_ORPHANS: null, DELETE_ORPHANS: null});
+                order[key] = json!(value);
+                let patch = json!({"metadata": {"uid": work.uid(), "annotations": order}});
+                let patched = self.works.patch(name, &by(), &Patch::Merge(patch)).await;
+                ("annotate", patched)
+            }
+            None => {
+                let work: Work = serde_json::from_value(json!({
+                    "apiVersion": "work.karmada.io/v1alpha1",
+                    "kind": "Work",
+                    "metadata": {"name": name, "annotations": {key: value}},
+                    "spec": {"workload": {}, "suspendDispatching": true, "preserveResourcesOnDeletion": true},
+                }))
+                .map_err(|error| CliError::new(Kind::Internal, error))?;
+                let params = PostParams {
+                    field_manager: Some(FIELD_MANAGER.to_owned()),
+                    ..PostParams::default()
+                };
+                ("create", self.works.create(&params, &work).await)
+            }
+        };
+        match written {
+            Ok(work) => {
+                if let Some(carrier) = carriers.last_mut() {
+                    carrier.uid = work.uid();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if is_refusal(code_of(&error)) {
+                    carriers.pop();
+                }
+                Err(failed(verb, name)(error))
+            }
+        }
+    }
+
+    /// Takes back every order that still stands, and says which could not be.
+    async fn withdraw(&self, carriers: &[Carrier]) -> Result<(), CliError> {
+        let mut failure: Option<CliError> = None;
+        let mut left = Vec::new();
+        for carrier in carriers {
+            // Who does not answer for one answers for no other.
+            let is_away = failure
+                .as_ref()
+                .is_some_and(|it| it.kind == Kind::Unavailable);
+            let taken_back = match is_away {
+                true => None,
+                false => Some(self.take_back(carrier).await),
+            };
+            match taken_back {
+                Some(Ok(())) => continue,
+                Some(Err(error)) => failure = failure.or(Some(error)),
+                None => {}
+            }
+            left.push(carrier);
+        }
+        let Some(mut failure) = failure else {
+            return Ok(());
+        };
+        // An order to tell changes nothing in the member, and the next command goes on from it.
+        let (made, others): (Vec<&Carrier>, Vec<&Carrier>) = left
+            .into_iter()
+            .filter(|_| self.way == Way::Delete)
+            .partition(|carrier| carrier.made);
+        let namespace = &self.namespace;
+        for (carriers, instead) in [
+            (made, format!(" {TELL_ORPHANS}=true")),
+            (others, String::new()),
+        ] {
+            if !carriers.is_empty() {
+                let names: Vec<&str> = carriers.iter().map(|it| it.name.as_str()).collect();
+                let names = names.join(" ");
+                failure = failure.hint(format!(
+                    "The order to delete may still be there, and be carried out. To take it back: `kubectl annotate \
+                     works -n {namespace} {names} --overwrite {DELETE_ORPHANS}-{instead}`."
+                ));
+            }
+        }
+        Err(failure)
     }
 
     async fn take_back(&self, carrier: &Carrier) -> Result<(), CliError> {
         let name = &carrier.name;
-        let done = if carrier.made {
-            let live = self
-                .works
-                .get_opt(name)
-                .await
-                .map_err(failed("get", name))?;
-            // Only while it still is what we made: once it is a Work of its own, deleting it would
-            // delete its objects.
-            let Some(live) = live.filter(|w| w.uid() == carrier.uid && was_made(w)) else {
+        if carrier.made {
+            return self.remove(carrier).await;
+        }
+        let nothing = json!({TELL_ORPHANS: null, DELETE_ORPHANS: null});
+        let patch = json!({"metadata": {"uid": carrier.uid, "annotations": nothing}});
+        match self.works.patch(name, &by(), &Patch::Merge(patch)).await {
+            Ok(_) => Ok(()),
+            // It is gone, or another one is there.
+            Err(error) if matches!(code_of(&error), Some(404 | 409)) => Ok(()),
+            Err(error) => Err(failed("clean up", name)(error)),
+        }
+    }
+
+    /// Deletes a Work that was made for an order. Only while it still is that: once it is a Work of its own, deleting it
+    /// would delete its objects.
+    async fn remove(&self, carrier: &Carrier) -> Result<(), CliError> {
+        let name = &carrier.name;
+        let same = |work: &Work| carrier.uid.is_none() || work.uid() == carrier.uid;
+        for _ in 0..TRIES {
+            let live = self.existing(name).await?;
+            let Some(live) = live.filter(|work| same(work) && was_made(work)) else {
                 return Ok(());
             };
-            let same = DeleteParams {
+            let as_read = DeleteParams {
                 preconditions: Some(Preconditions {
                     uid: live.uid(),
                     resource_version: live.resource_version(),
                 }),
                 ..DeleteParams::default()
             };
-            self.works.delete(name, &same).await.map(drop)
-        } else {
-            let nothing = json!({TELL_ORPHANS: null, DELETE_ORPHANS: null});
-            let patch = json!({"metadata": {"annotations": nothing}});
-            let patched = self.works.patch(name, &by(), &Patch::Merge(patch)).await;
-            patched.map(drop)
-        };
-        match done {
-            // Gone, or changed since: one that is left over carries an order that was carried out.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            done => done.map_err(failed("clean up", name)),
+            match self.works.delete(name, &as_read).await {
+                Ok(_) => return Ok(()),
+                Err(error) if code_of(&error) == Some(404) => return Ok(()),
+                // Its agent may have said something in it meanwhile, and then the order still stands.
+                Err(error) if code_of(&error) == Some(409) => {}
+                Err(error) => return Err(failed("clean up", name)(error)),
+            }
+        }
+        let text = format!("failed to clean up Work {name:?}: others keep changing it");
+        Err(CliError::message(Kind::Denied, text))
+    }
+
+    /// An error once whoever runs the command wants it to end.
+    fn goes_on(&self, open: usize) -> Result<(), CliError> {
+        match self.stop.is_cancelled() {
+            false => Ok(()),
+            true => Err(CliError::message(
+                Kind::Declined,
+                format!("interrupted: {open} objects are not settled"),
+            )),
+        }
+    }
+
+    /// Waits for the next look, or until whoever runs the command wants it to end.
+    async fn pause(&self) {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => {}
+            () = sleep(POLL) => {}
         }
     }
 
@@ -184,6 +330,7 @@ impl<'a> Settlement<'a> {
             let Some(first) = left.first() else {
                 return Ok(());
             };
+            self.goes_on(left.len())?;
             if Instant::now() >= self.deadline {
                 let waited = duration::format(self.wait);
                 let text = format!(
@@ -197,21 +344,19 @@ impl<'a> Settlement<'a> {
                     .hint("Check that the cluster is Ready, and what `status.agent.lastError` of it says.")
                     .hint("In the member, look at the object's finalizers and at the Events of its Work."));
             }
-            sleep(POLL).await;
+            self.pause().await;
         }
     }
 
     /// Writes the Works anew as the agent knows them.
-    async fn adopt(&self, found: &[OrphanedObject]) -> Result<(), CliError> {
-        let works = by_work(found);
-        let mut carriers = Vec::new();
-        for name in works.keys() {
-            let existing = self.works.get_opt(name).await;
-            let existing = existing.map_err(failed("get", name))?;
+    async fn adopt(
+        &self,
+        found: &[OrphanedObject],
+        carriers: &mut Vec<Carrier>,
+    ) -> Result<(), CliError> {
+        for (name, objects) in by_work(found) {
+            let existing = self.existing(&name).await?;
             if existing.as_ref().is_some_and(|work| !was_made(work)) {
-                for carrier in &carriers {
-                    self.take_back(carrier).await?;
-                }
                 let text = format!(
                     "Work {name:?} exists and does not name what it left behind; only you know whether \
                      it should"
@@ -220,25 +365,20 @@ impl<'a> Settlement<'a> {
                     .hint("Add the manifests to that Work, and they are its own again.")
                     .hint(format!("Or delete the objects: --delete --work {name}.")));
             }
-            carriers.push(self.order(name, json!({TELL_ORPHANS: "true"})).await?);
+            self.order(&name, existing, &objects, carriers).await?;
         }
-        let mut written = Ok(());
-        for carrier in &carriers {
-            if written.is_ok() {
-                written = self.write_anew(carrier).await;
-            }
-            if written.is_err() {
-                self.take_back(carrier).await?;
-            }
+        while let Some(carrier) = carriers.first() {
+            self.write_anew(carrier, found.len()).await?;
+            // It is a Work of its own, without an order.
+            carriers.remove(0);
         }
-        written?;
         self.wait_settled(found).await
     }
 
     /// Makes what the agent tells of a Work its spec.
-    async fn write_anew(&self, carrier: &Carrier) -> Result<(), CliError> {
+    async fn write_anew(&self, carrier: &Carrier, open: usize) -> Result<(), CliError> {
         let name = &carrier.name;
-        let work = self.wait_told(name).await?;
+        let work = self.wait_told(name, open).await?;
         let Some((manifests, preserve)) = told(&work) else {
             let text = format!("the agent cannot tell what Work {name:?} wanted");
             return Err(CliError::message(Kind::Unmet, text)
@@ -251,7 +391,7 @@ impl<'a> Settlement<'a> {
             "metadata": {
                 "uid": carrier.uid,
                 "resourceVersion": work.resource_version(),
-                "annotations": {TELL_ORPHANS: null},
+                "annotations": {TELL_ORPHANS: null, DELETE_ORPHANS: null},
             },
             "spec": {
                 "workload": {"manifests": manifests},
@@ -264,19 +404,20 @@ impl<'a> Settlement<'a> {
     }
 
     /// Waits until the agent has answered in a Work's status.
-    async fn wait_told(&self, name: &str) -> Result<Work, CliError> {
+    async fn wait_told(&self, name: &str, open: usize) -> Result<Work, CliError> {
         loop {
             let work = self.works.get(name).await.map_err(failed("get", name))?;
             if is_told(&work) {
                 return Ok(work);
             }
+            self.goes_on(open)?;
             if Instant::now() >= self.deadline {
                 let waited = duration::format(self.wait);
                 let text = format!("the agent did not answer about Work {name:?} within {waited}");
                 return Err(CliError::message(Kind::Unavailable, text)
                     .hint("Check that the cluster is Ready."));
             }
-            sleep(POLL).await;
+            self.pause().await;
         }
     }
 }
@@ -291,96 +432,4 @@ fn by() -> PatchParams {
 fn failed(verb: &'static str, name: &str) -> impl FnOnce(kube::Error) -> CliError {
     let attempt = format!("failed to {verb} Work {name:?}");
     move |error| CliError::api(attempt, error)
-}
-
-/// Whether a Work was made to carry an order, by this command or by one that was interrupted.
-fn was_made(work: &Work) -> bool {
-    let ordered = [TELL_ORPHANS, DELETE_ORPHANS];
-    let carries = ordered
-        .iter()
-        .any(|key| work.annotations().contains_key(*key));
-    carries
-        && work.spec.workload.manifests.is_empty()
-        && work.spec.suspend_dispatching == Some(true)
-}
-
-/// Whether the agent has looked at a Work that carries an order: it says that it delivers nothing.
-fn is_told(work: &Work) -> bool {
-    let conditions = work.status.as_ref().map(|status| &status.conditions);
-    conditions.is_some_and(|all| {
-        let condition = common::conditions::get(all, DISPATCHING);
-        condition.is_some_and(|c| c.status == "False")
-    })
-}
-
-/// The manifests that the agent tells of, in their order, and whether they were to outlive their Work;
-/// none when one is missing.
-fn told(work: &Work) -> Option<(Vec<Value>, bool)> {
-    let told = &work.status.as_ref()?.manifest_statuses;
-    let (itself, told): (Vec<_>, Vec<_>) = told
-        .iter()
-        .partition(|one| one.identifier.kind == "Work" && one.identifier.group == GROUP);
-    let preserve = itself.iter().any(|one| {
-        let status = one.status.as_ref();
-        status.is_some_and(|status| status["preserveResourcesOnDeletion"] == true)
-    });
-    let mut manifests: Vec<(i64, Value)> = told
-        .into_iter()
-        .map(|one| Some((one.identifier.ordinal, one.status.clone()?)))
-        .collect::<Option<_>>()?;
-    manifests.sort_by_key(|(ordinal, _)| *ordinal);
-    (!manifests.is_empty()).then(|| (manifests.into_iter().map(|(_, m)| m).collect(), preserve))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn work(value: Value) -> Work {
-        serde_json::from_value(value).expect("a Work")
-    }
-
-    #[test]
-    fn only_an_empty_work_with_an_order_was_made_for_it() {
-        let base = |annotation: &str, manifests: Value| {
-            work(
-                json!({"metadata": {"name": "w", "annotations": {annotation: "true"}},
-                "spec": {"suspendDispatching": true, "workload": {"manifests": manifests}}}),
-            )
-        };
-        assert!(was_made(&base(TELL_ORPHANS, json!([]))));
-        assert!(was_made(&base(DELETE_ORPHANS, json!([]))));
-        assert!(!was_made(&base(DELETE_ORPHANS, json!([{"kind": "A"}]))));
-        assert!(!was_made(&base("other", json!([]))));
-    }
-
-    #[test]
-    fn what_is_told_is_taken_whole_or_not_at_all() {
-        let entry = |ordinal: i64, status: Value| {
-            json!({"identifier": {"ordinal": ordinal, "version": "v1", "kind": "ConfigMap", "name": "a"},
-                "status": status})
-        };
-        let with = |entries: Value| {
-            work(json!({"metadata": {"name": "w"}, "spec": {},
-                "status": {"conditions": [{"type": "Dispatching", "status": "False", "reason": "r",
-                    "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z"}],
-                    "manifestStatuses": entries}}))
-        };
-        let whole = with(json!([
-            entry(1, json!({"b": 1})),
-            entry(0, json!({"a": 1}))
-        ]));
-        assert!(is_told(&whole));
-        let manifests = vec![json!({"a": 1}), json!({"b": 1})];
-        assert_eq!(told(&whole), Some((manifests, false)));
-        let itself = json!({"identifier": {"ordinal": 1, "group": "work.karmada.io", "version": "v1alpha1",
-            "kind": "Work", "name": "w"}, "status": {"preserveResourcesOnDeletion": true}});
-        let kept = with(json!([entry(0, json!({"a": 1})), itself]));
-        assert_eq!(told(&kept), Some((vec![json!({"a": 1})], true)));
-        assert_eq!(told(&with(json!([entry(0, Value::Null)]))), None);
-        assert_eq!(told(&with(json!([]))), None);
-        assert!(!is_told(&work(
-            json!({"metadata": {"name": "w"}, "spec": {}})
-        )));
-    }
 }

@@ -2,24 +2,16 @@
 
 use super::foreseen::{Astray, Foreseen};
 use super::template::{self, Unfit};
-use super::{Reader, Writer};
 use crate::cli::{Colours, approved};
-use crate::controller::detector::skip::Skips;
 use crate::plan::tests::{apply, hub, image, planned, tainted};
 use crate::plan::{Change, Plan};
 use common::gvk::Gvk;
 use common::labels::{
     BINDING_PERMANENT_ID, CONFLICT_RESOLUTION, MANAGED, WORK_NAME, WORK_NAMESPACE,
 };
-use common::lock::lock;
 use common::mapper::Resource;
 use common::names::ClusterName;
-use http::{Request, Response};
-use http_body_util::BodyExt as _;
-use kube::client::Body;
 use serde_json::{Value, json};
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
 
 fn resource(api_version: &str, kind: &str, plural: &str) -> Resource {
     Resource {
@@ -272,97 +264,4 @@ fn screens_are_as_they_were_approved() {
     approved::screens("cli/promote/screens", "unread", |_, colours| {
         unread.text(&web(), &deployments(), &m1(), colours)
     });
-}
-
-/// A hub that takes policies and refuses templates, and what it was told to change.
-fn hub_without_templates() -> (kube::Client, Arc<Mutex<Vec<String>>>) {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let kept = told.clone();
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let kept = kept.clone();
-        async move {
-            let path = request.uri().path().to_owned();
-            let dry_run = request
-                .uri()
-                .query()
-                .is_some_and(|it| it.contains("dryRun"));
-            let method = request.method().clone();
-            let body = request
-                .into_body()
-                .collect()
-                .await
-                .expect("a body")
-                .to_bytes();
-            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-            let list = |plural: &str, kind: &str| json!({"resources": [{"name": plural, "kind": kind, "namespaced": true, "verbs": ["get", "list", "create", "patch", "delete"]}]});
-            let (code, answer) = match (method.as_str(), path.as_str()) {
-                ("GET", "/api/v1") => (200, list("configmaps", "ConfigMap")),
-                ("GET", "/apis/policy.karmada.io/v1alpha1") => {
-                    (200, list("propagationpolicies", "PropagationPolicy"))
-                }
-                ("POST", _) if dry_run => (201, body),
-                ("POST", path) if path.ends_with("/propagationpolicies") => {
-                    lock(&kept).push(format!("POST {path}"));
-                    let mut made = body;
-                    made["metadata"]["uid"] = json!("of the policy");
-                    (201, made)
-                }
-                ("DELETE", path) => {
-                    lock(&kept).push(format!("DELETE {path} {}", body["preconditions"]["uid"]));
-                    (200, json!({}))
-                }
-                ("GET", _) => (
-                    404,
-                    json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found"}),
-                ),
-                _ => (
-                    403,
-                    json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "over quota"}),
-                ),
-            };
-            let answer = Response::builder()
-                .status(code)
-                .body(Body::from(answer.to_string().into_bytes()));
-            Ok::<_, Infallible>(answer.expect("an answer"))
-        }
-    });
-    (kube::Client::new(service, "default"), told)
-}
-
-/// A policy without its template would wait for whatever comes by that name.
-#[tokio::test]
-async fn a_policy_goes_again_when_its_template_is_refused() {
-    let (client, told) = hub_without_templates();
-    let hub = Writer {
-        reader: Reader::new(client, Skips::default()),
-    };
-    let maps = resource("v1", "ConfigMap", "configmaps");
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "shop"}});
-    let policy = template::policy(&map, &maps, &m1(), None).expect("a policy");
-    let (policy, map) = (
-        hub.tried(&policy).await.expect("a policy"),
-        hub.tried(&map).await.expect("a template"),
-    );
-    assert!(lock(&told).is_empty());
-    let error = hub
-        .write(&[&policy.trial, &map.trial])
-        .await
-        .expect_err("refused");
-    let said = error.to_string();
-    assert!(
-        said.contains("failed to create configmap/c: over quota"),
-        "{said}"
-    );
-    assert!(
-        said.contains("what was written before was taken back"),
-        "{said}"
-    );
-    let policies = "/apis/policy.karmada.io/v1alpha1/namespaces/shop/propagationpolicies";
-    assert_eq!(
-        *lock(&told),
-        [
-            format!("POST {policies}"),
-            format!("DELETE {policies}/c-configmap \"of the policy\""),
-        ]
-    );
 }

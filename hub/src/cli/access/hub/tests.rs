@@ -2,6 +2,11 @@
 
 use super::super::grant::tests::{grant, user};
 use super::*;
+use crate::cli::error::scripted;
+use common::lock::lock;
+use http::Method;
+use serde_json::{Value, json};
+use std::sync::Mutex;
 
 /// What the hub has, in so far as the commands write it; versions count its writes.
 #[derive(Debug, Clone, Default)]
@@ -208,4 +213,58 @@ fn what_is_being_revoked_is_not_granted() {
                 .contains("a revocation of the same grant is under way")
         );
     }
+}
+
+/// A hub that keeps what is made on it, but in the second of its clusters.
+fn hub_without_m2() -> (Hub, scripted::Asked) {
+    let there: Mutex<BTreeMap<String, Value>> = Mutex::default();
+    let (client, asked) = scripted::hub(move |ask| {
+        let mut there = lock(&there);
+        if ask.method == Method::POST {
+            if ask.path.contains("/karmada-es-m2/") {
+                return scripted::refusal(403, "the namespace is being terminated");
+            }
+            let name = ask.body["metadata"]["name"].as_str().unwrap_or_default();
+            there.insert(format!("{}/{name}", ask.path), ask.body.clone());
+            return Some((201, ask.body.clone()));
+        }
+        if ask.path.ends_with("/works") {
+            let works = there.iter().filter(|(path, _)| path.contains("/works/"));
+            let items: Vec<&Value> = works.map(|(_, work)| work).collect();
+            let list = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "WorkList", "metadata": {}, "items": items});
+            return Some((200, list));
+        }
+        match there.get(&ask.path) {
+            Some(found) => Some((200, found.clone())),
+            None => scripted::refusal(404, "not found"),
+        }
+    });
+    (Hub::new(client), asked)
+}
+
+#[tokio::test]
+async fn a_cluster_that_refuses_keeps_no_other_from_a_grant() {
+    let (hub, asked) = hub_without_m2();
+    let ann = user("ann");
+    let given = grant(ann.clone(), "view", None);
+    let clusters = ["m1", "m2", "m3"];
+    let grants = clusters.map(|cluster| (cluster.to_owned(), given.clone()));
+    let put = hub.put_each(grants.into(), &ann).await;
+    let have: Vec<&str> = put.grants.keys().map(String::as_str).collect();
+    assert_eq!(have, ["m1", "m3"]);
+    assert_eq!(put.new.len(), 2);
+    let [error] = put.failed.as_slice() else {
+        panic!("{:?}", put.failed);
+    };
+    assert_eq!(error.kind, Kind::Denied);
+    assert!(error.to_string().contains("for cluster m2"), "{error}");
+    let posts = scripted::by(&asked, &Method::POST);
+    let role = posts.iter().find(|it| it.path.ends_with("/clusterroles"));
+    let names = role.map(|it| &it.body["rules"][0]["resourceNames"]);
+    assert_eq!(names, Some(&json!(["m1", "m3"])));
+    assert!(
+        posts
+            .iter()
+            .any(|it| it.path.ends_with("/clusterrolebindings"))
+    );
 }
