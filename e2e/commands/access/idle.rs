@@ -16,8 +16,9 @@ const WITHIN: Duration = Duration::from_secs(900);
 /// How long the hub is left alone before it is looked at: it marks first who no longer renews a Lease, and five minutes
 /// later that nothing is to run there.
 const LOST: Duration = Duration::from_secs(450);
-/// The same after the tunnels were dialled.
-const SETTLED: Duration = Duration::from_secs(60);
+/// The same after the tunnels were dialled, or used: the connection by which an agent asked where the hub takes tunnels
+/// is closed by its pool one or two minutes later.
+const SETTLED: Duration = Duration::from_secs(150);
 /// How long it is looked at.
 const REST: Duration = Duration::from_secs(60);
 /// How many members are asked for something at a time.
