@@ -47,6 +47,21 @@ pub fn line(text: &str, limit: usize) -> String {
     cut
 }
 
+/// A text of several lines in which what a terminal would act on, or what makes the reader see another text than is
+/// there, stands as its code.
+pub fn lines(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_harmless(character) || matches!(character, '\n' | '\t') {
+            shown.push(character);
+        } else {
+            // Writing into a String cannot fail.
+            let _ = write!(shown, "\\u{{{:x}}}", u32::from(character));
+        }
+    }
+    shown
+}
+
 /// Whether a character only shows itself.
 fn is_harmless(character: char) -> bool {
     let hidden = matches!(
@@ -93,6 +108,7 @@ mod tests {
         ] {
             assert_eq!(line(text, 100), wanted, "{text:?}");
         }
+        assert_eq!(lines("a:\n\tb  \u{1b}[2J\r"), "a:\n\tb  \\u{1b}[2J\\u{d}");
         assert_eq!(line("0123456789", 10), "0123456789");
         assert_eq!(line("0123456789a", 10), "0123456...");
         assert_eq!(line("012345 789abc", 10), "012345...");

@@ -19,7 +19,7 @@ pub(crate) mod tests;
 mod told;
 
 pub use copies::unmarked;
-pub use difference::{Difference, differences};
+pub use difference::{Difference, differences, without_secrets};
 pub use state::{Change, Subject};
 pub use told::{ClusterPlan, Plan, Refused, Share, Step, TemplatePlan, Verdict};
 

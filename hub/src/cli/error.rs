@@ -6,6 +6,7 @@ pub(super) mod scripted;
 use super::Output;
 use crate::snapshot;
 use common::client::{Problem, classify};
+use common::harmless;
 use common::rest;
 use std::error::Error as StdError;
 use std::fmt;
@@ -149,9 +150,11 @@ fn judge(error: &rest::Error) -> (Kind, Option<String>) {
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let error: &(dyn StdError + Send + Sync + 'static) = self.source.as_ref();
-        write!(f, "error: {}", common::errors::chain(error))?;
+        // Some of it a member or a hub may have said.
+        let error = common::errors::chain(error).to_string();
+        write!(f, "error: {}", harmless::lines(&error))?;
         for hint in &self.hints {
-            write!(f, "\nhint: {hint}")?;
+            write!(f, "\nhint: {}", harmless::lines(hint))?;
         }
         Ok(())
     }
@@ -248,6 +251,13 @@ fn kind_of(error: &kube::Error) -> Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_somebody_else_said_does_nothing_to_a_terminal() {
+        let error = CliError::message(Kind::Denied, "m1 says \u{1b}[2J".to_owned());
+        let text = error.hint("Ask \u{9b}31m.").to_string();
+        assert_eq!(text, "error: m1 says \\u{1b}[2J\nhint: Ask \\u{9b}31m.");
+    }
 
     #[test]
     fn an_error_prints_its_chain_and_hints() {

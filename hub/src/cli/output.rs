@@ -15,6 +15,17 @@ use std::time::Duration;
 /// Work that is over sooner shows no spinner.
 const SPINNER_DELAY: Duration = Duration::from_secs(2);
 
+/// How a terminal shows what is wrong, or goes.
+const BAD: &str = "31";
+/// What is well, or comes.
+const GOOD: &str = "32";
+/// What becomes another.
+const CHANGE: &str = "33";
+/// A heading.
+const STRONG: &str = "1";
+/// What ends a colour.
+const PLAIN: &str = "\u{1b}[0m";
+
 /// How results are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Format {
@@ -95,22 +106,22 @@ impl Colours {
 
     /// As `text` is to be read: what is wrong, or goes.
     pub fn bad(self, text: &str) -> String {
-        self.painted("31", text)
+        self.painted(BAD, text)
     }
 
     /// What is well, or comes.
     pub fn good(self, text: &str) -> String {
-        self.painted("32", text)
+        self.painted(GOOD, text)
     }
 
     /// What becomes another.
     pub fn change(self, text: &str) -> String {
-        self.painted("33", text)
+        self.painted(CHANGE, text)
     }
 
     /// A heading.
     pub fn strong(self, text: &str) -> String {
-        self.painted("1", text)
+        self.painted(STRONG, text)
     }
 
     /// The word for how a link is.
@@ -135,10 +146,20 @@ impl Colours {
 
     fn painted(self, how: &str, text: &str) -> String {
         match self.0 {
-            true => format!("\u{1b}[{how}m{text}\u{1b}[0m"),
+            true => format!("\u{1b}[{how}m{text}{PLAIN}"),
             false => text.to_owned(),
         }
     }
+}
+
+/// A text without our colours, which are decided by stdout, and in which a terminal acts on nothing: somebody else may
+/// have said some of it.
+fn uncoloured(text: &str) -> String {
+    let mut plain = text.replace(PLAIN, "");
+    for how in [BAD, GOOD, CHANGE, STRONG] {
+        plain = plain.replace(&format!("\u{1b}[{how}m"), "");
+    }
+    harmless::lines(&plain)
 }
 
 /// Where a verb writes.
@@ -247,7 +268,7 @@ impl Output {
     /// Tells the human something beside the result, on stderr.
     pub fn note(&self, text: impl AsRef<str>) {
         // Nothing sensible is left to do when stderr is closed.
-        let _ = writeln!(io::stderr(), "{}", text.as_ref());
+        let _ = writeln!(io::stderr(), "{}", uncoloured(text.as_ref()));
     }
 
     /// Prints an error with its hints, unless it was told, and returns the exit code of its kind.
@@ -267,7 +288,7 @@ impl Output {
             );
         }
         // The prompt and its answer belong to the human, not to the result.
-        let _ = write!(io::stderr(), "{question} [y/N] ");
+        let _ = write!(io::stderr(), "{} [y/N] ", harmless::lines(question));
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer).map_err(|error| {
             let error = anyhow::Error::new(error).context("failed to read the answer");
@@ -313,7 +334,8 @@ impl Progress {
 
     /// Says what is going on now.
     pub fn step(&self, message: impl Into<String>) {
-        self.bar.set_message(message.into());
+        let message: String = message.into();
+        self.bar.set_message(harmless::line(&message, usize::MAX));
     }
 }
 
@@ -463,7 +485,7 @@ impl std::fmt::Display for Table {
 
 #[cfg(test)]
 mod tests {
-    use super::{Colours, Table};
+    use super::{Colours, Table, uncoloured};
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
@@ -490,6 +512,23 @@ mod tests {
         let coloured = table.coloured(Colours::always()).to_string();
         assert!(coloured.contains("\u{1b}[31mUnknown\u{1b}[0m   silent"));
         assert_eq!(console::strip_ansi_codes(&coloured), plain);
+    }
+
+    #[test]
+    fn a_note_is_without_colours_and_does_nothing_to_a_terminal() {
+        let colours = Colours::always();
+        let shown = [
+            colours.bad("bad"),
+            colours.good("good"),
+            colours.change("change"),
+            colours.strong("strong"),
+        ];
+        let text = format!("{}\n\tm1 says \u{1b}[2J\u{9b}31m", shown.join(" "));
+        let plain = "bad good change strong\n\tm1 says \\u{1b}[2J\\u{9b}31m";
+        assert_eq!(uncoloured(&text), plain);
+        // What is left when a colour is taken out is looked at as well.
+        let nested = uncoloured("\u{1b}\u{1b}[0m[2J");
+        assert_eq!(nested, "\\u{1b}[2J");
     }
 
     #[test]

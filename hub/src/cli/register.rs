@@ -107,6 +107,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     if wait.is_zero() {
         return Ok(());
     }
+    wait::must_run(settings.replicas)?;
     let awaited = wait::Awaited::new(applied.installation, before);
     let progress = output.progress("waiting for the agent");
     let name = wait::until_ready(&member, &awaited, wait, &progress).await?;

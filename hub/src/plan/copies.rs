@@ -1,6 +1,6 @@
 //! What each member has of a template, by what a state of the hub says. Pure.
 
-use super::difference::{Difference, differences};
+use super::difference::{Difference, differences, without_secrets};
 use super::state::State;
 use crate::controller::binding::facts::Facts;
 use crate::controller::binding::overrides::{Overrides, Policy, is_of_the_system};
@@ -140,7 +140,9 @@ fn rendered(
             leaving: false,
             suspended,
             left: None,
-            overridden: plain.map_or_else(Vec::new, |plain| differences(&plain, &manifest)),
+            overridden: plain.map_or_else(Vec::new, |plain| {
+                without_secrets(&manifest, differences(&plain, &manifest))
+            }),
             manifest: Some(Ok(manifest)),
             overrides,
         }

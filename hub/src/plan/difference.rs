@@ -25,6 +25,18 @@ pub fn differences(before: &Value, after: &Value) -> Vec<Difference> {
     found
 }
 
+/// Changes of `manifest` without what a Secret holds, which is for no screen and no log: only in which fields it becomes
+/// another.
+pub fn without_secrets(manifest: &Value, mut changes: Vec<Difference>) -> Vec<Difference> {
+    if manifest["kind"] == "Secret" && manifest["apiVersion"] == "v1" {
+        let held = |it: &&mut Difference| !it.path.starts_with("metadata");
+        for one in changes.iter_mut().filter(held) {
+            (one.before, one.after) = (None, None);
+        }
+    }
+    changes
+}
+
 fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, found: &mut Vec<Difference>) {
     match (before, after) {
         (before, after) if before == after => {}
@@ -103,6 +115,31 @@ fn names(items: &[Value]) -> Option<Vec<&str>> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_a_secret_holds_is_not_told() {
+        let object = |api_version: &str, kind: &str, held: &str| {
+            json!({"apiVersion": api_version, "kind": kind, "metadata": {"labels": {"l": held}},
+                "data": {"password": held}, "stringData": {"token": held}})
+        };
+        for (api_version, kind, told) in [
+            ("v1", "Secret", 1),
+            ("v1", "ConfigMap", 3),
+            ("example.com/v1", "Secret", 3),
+        ] {
+            let of = |held| object(api_version, kind, held);
+            let found = without_secrets(&of("new"), differences(&of("old"), &of("new")));
+            let paths: Vec<&str> = found.iter().map(|it| it.path.as_str()).collect();
+            assert_eq!(
+                paths,
+                ["data.password", "metadata.labels.l", "stringData.token"]
+            );
+            let text = serde_json::to_string(&found).expect("JSON");
+            for held in ["old", "new"] {
+                assert_eq!(text.matches(held).count(), told, "{text}");
+            }
+        }
+    }
 
     #[test]
     fn fields_are_told_where_they_are() {

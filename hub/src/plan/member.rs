@@ -1,7 +1,7 @@
 //! What becomes of a template in one member: what it has, and what it is to have, compared. Pure.
 
 use super::copies::Copy;
-use super::difference::differences;
+use super::difference::{differences, without_secrets};
 use super::told::{ClusterPlan, Step, Verdict};
 
 /// What becomes of it; `at_once` is whether it is left at the moment at which it comes there, `preserved` whether its
@@ -18,7 +18,7 @@ pub(super) fn in_cluster(
     let passing = will.filter(|it| it.leaving && was.is_none());
     let told = manifest(will).or(passing.and_then(|it| it.left.clone()));
     let mut changes = match (manifest(was), &told) {
-        (Some(was), Some(will)) => differences(&was, will),
+        (Some(was), Some(will)) => without_secrets(will, differences(&was, will)),
         _ => Vec::new(),
     };
     let replicas = Step {

@@ -3,6 +3,7 @@
 use crate::cli::Table;
 use crate::cli::output::Colours;
 use crate::plan::{ClusterPlan, Difference, Plan, Step, TemplatePlan, Verdict};
+use common::harmless;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -242,18 +243,19 @@ fn told<'p>(
     }
 }
 
+/// A field that becomes another, on one line. A member may have named the field and what it holds.
 pub(in crate::cli) fn difference(one: &Difference) -> String {
+    let path = harmless::line(&one.path, usize::MAX);
     let value = |value: &Value| {
         let text = value.to_string();
         let end = text.char_indices().nth(CUT).map(|(at, _)| at);
-        end.map_or_else(|| text.clone(), |end| format!("{}...", &text[..end]))
+        let text = end.map_or_else(|| text.clone(), |end| format!("{}...", &text[..end]));
+        harmless::lines(&text)
     };
     match (&one.before, &one.after) {
-        (Some(before), Some(after)) => {
-            format!("~ {}: {} -> {}", one.path, value(before), value(after))
-        }
-        (None, Some(after)) => format!("+ {}: {}", one.path, value(after)),
-        (Some(before), None) => format!("- {}: {}", one.path, value(before)),
-        (None, None) => one.path.clone(),
+        (Some(before), Some(after)) => format!("~ {path}: {} -> {}", value(before), value(after)),
+        (None, Some(after)) => format!("+ {path}: {}", value(after)),
+        (Some(before), None) => format!("- {path}: {}", value(before)),
+        (None, None) => format!("~ {path}"),
     }
 }

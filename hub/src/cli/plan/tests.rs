@@ -1,11 +1,11 @@
 //! Plans as they are shown.
 
-use super::screen::text;
+use super::screen::{self, text};
 use crate::cli::approved;
 use crate::plan::tests::{
     apply, cluster, delete, deployment, hub, image, planned, policy, tainted, weighed,
 };
-use crate::plan::{Plan, Refused};
+use crate::plan::{Difference, Plan, Refused};
 use serde_json::{Value, json};
 
 fn approve(name: &str, plan: &Plan) {
@@ -69,4 +69,15 @@ fn what_is_held_back_and_what_stays_is_shown() {
     preserving["spec"]["preserveResourcesOnDeletion"] = json!(true);
     let known = hub(&[apply(preserving.clone()), apply(template)]);
     approve("preserved", &planned(&known, &[delete(&preserving)]));
+}
+
+#[test]
+fn a_difference_does_nothing_to_a_terminal() {
+    let one = Difference {
+        path: "spec.\u{1b}[2J\n.a".to_owned(),
+        before: Some(json!("\u{9b}31m")),
+        after: None,
+    };
+    let told = screen::difference(&one);
+    assert_eq!(told, "- spec.\\u{1b}[2J .a: \"\\u{9b}31m\"");
 }

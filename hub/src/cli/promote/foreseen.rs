@@ -2,7 +2,7 @@
 
 use crate::cli::output::Colours;
 use crate::cli::plan::screen;
-use crate::plan::{Plan, TemplatePlan, Verdict, differences, unmarked};
+use crate::plan::{Plan, TemplatePlan, Verdict, differences, unmarked, without_secrets};
 use common::interpreter::prune::prune;
 use common::labels::CONFLICT_RESOLUTION;
 use common::mapper::Resource;
@@ -207,7 +207,7 @@ fn becomes(
     };
     let mut text = String::new();
     let cluster = cluster.as_str();
-    let changes = differences(&plain(live), &plain(manifest));
+    let changes = without_secrets(manifest, differences(&plain(live), &plain(manifest)));
     if changes.is_empty() {
         let _ = writeln!(
             text,
@@ -221,12 +221,7 @@ fn becomes(
     };
     let _ = writeln!(text, "What becomes another{of} in {cluster}:");
     for one in &changes {
-        // What a Secret holds is for no screen.
-        let line = match resource.gvk.kind == "Secret" && !one.path.starts_with("metadata") {
-            true => format!("~ {}", one.path),
-            false => screen::difference(one),
-        };
-        let _ = writeln!(text, "  {}", colours.change(&line));
+        let _ = writeln!(text, "  {}", colours.change(&screen::difference(one)));
     }
     text
 }

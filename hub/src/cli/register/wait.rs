@@ -63,7 +63,7 @@ impl Awaited {
 struct Seen {
     /// What it says; none when that is another installation's word.
     says: Option<Says>,
-    /// Whether all replicas run what was applied.
+    /// Whether all replicas are of what was applied, and one of them serves.
     rolled_out: bool,
     /// What keeps its pods from running.
     pods: Option<String>,
@@ -97,12 +97,24 @@ fn judge(seen: &Seen) -> Verdict {
         // What it said earlier may have been mended since; it says so again if not.
         ("Failed", reason) if says.is_new && !PASSING.contains(&reason) => Verdict::Lost(text),
         ("Running", "Ready") if seen.rolled_out => Verdict::Ready,
-        ("Running", "Ready") => Verdict::Waiting(
-            seen.pods
-                .clone()
-                .unwrap_or_else(|| "the agent is replaced".into()),
-        ),
+        ("Running", "Ready") => {
+            Verdict::Waiting(seen.pods.clone().unwrap_or_else(|| {
+                "no pod of the agent is available yet, or it is replaced".into()
+            }))
+        }
         _ => Verdict::Waiting(text),
+    }
+}
+
+/// Refuses to wait for an agent without replicas: no word of it is to be expected.
+pub(super) fn must_run(replicas: u64) -> Result<(), CliError> {
+    match replicas {
+        0 => Err(CliError::message(
+            Kind::Unmet,
+            "no agent runs: it is installed with 0 replicas",
+        )
+        .hint("Pass --replicas 1, or --wait 0 to leave it so.")),
+        _ => Ok(()),
     }
 }
 
@@ -146,6 +158,7 @@ async fn look(member: &Member, awaited: &Awaited) -> Result<Seen, CliError> {
     })
 }
 
+/// Whether all replicas are of what was applied, and one of them serves: a report outlives the pod that wrote it.
 fn rolled_out(deployment: &Deployment) -> bool {
     let Some(status) = &deployment.status else {
         return false;
@@ -158,6 +171,7 @@ fn rolled_out(deployment: &Deployment) -> bool {
     status.observed_generation >= deployment.metadata.generation
         && status.updated_replicas.unwrap_or(0) >= wanted
         && status.replicas.unwrap_or(0) <= wanted
+        && status.available_replicas.unwrap_or(0) >= 1
 }
 
 /// What keeps a pod from running, in Kubernetes' words.
@@ -273,13 +287,53 @@ mod tests {
             ),
             (
                 seen("Running", "Ready", false),
-                waiting("the agent is replaced"),
+                waiting("no pod of the agent is available yet, or it is replaced"),
+            ),
+            (
+                // What it said while it still ran.
+                Seen {
+                    pods: Some("pod x: ErrImagePull: no".into()),
+                    ..seen("Running", "Ready", false)
+                },
+                waiting("pod x: ErrImagePull: no"),
             ),
             (seen("Running", "Ready", true), Verdict::Ready),
         ];
         for (seen, want) in cases {
             assert_eq!(judge(&seen), want, "{seen:?}");
         }
+    }
+
+    #[test]
+    fn an_agent_is_rolled_out_once_one_of_its_pods_serves() {
+        // Wanted, of what was applied, of anything, available, seen by the controller.
+        for (wanted, updated, all, available, observed, want) in [
+            (1, 1, 1, 1, 2, true),
+            (1, 1, 1, 0, 2, false),
+            // One of two works, the other one stands by.
+            (2, 2, 2, 1, 2, true),
+            (2, 1, 2, 2, 2, false),
+            (1, 1, 2, 2, 2, false),
+            (1, 1, 1, 1, 1, false),
+            (0, 0, 0, 0, 2, false),
+        ] {
+            let deployment: Deployment = serde_json::from_value(json!({
+                "metadata": {"generation": 2},
+                "spec": {"replicas": wanted, "selector": {}, "template": {}},
+                "status": {"observedGeneration": observed, "updatedReplicas": updated, "replicas": all,
+                    "availableReplicas": available},
+            }))
+            .expect("a Deployment");
+            let case = (wanted, updated, all, available, observed);
+            assert_eq!(rolled_out(&deployment), want, "{case:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_an_agent_without_replicas() {
+        let refused = must_run(0).map_err(|error| error.kind);
+        assert_eq!(refused, Err(Kind::Unmet));
+        assert!(must_run(1).is_ok());
     }
 
     #[test]
