@@ -2,7 +2,7 @@
 //! hub asks for something.
 
 use super::refusal::Body;
-use super::tunnels::{Heard, Signs};
+use super::tunnels::Signs;
 use common::errors::chain;
 use common::tunnel::{Begins, Still};
 use common::{http2, tunnel};
@@ -12,6 +12,7 @@ use hyper::service::HttpService;
 use hyper_util::rt::TokioExecutor;
 use std::convert::Infallible;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::io::InspectReader;
 use tokio_util::sync::CancellationToken;
 
 /// How it ends in order.
@@ -28,7 +29,15 @@ where
         begun,
         retire,
     } = signs;
-    let stream = Heard::new(stream, heard);
+    let mut first = Some(heard);
+    let stream = InspectReader::new(stream, move |read: &[u8]| {
+        // A read of nothing is the end.
+        if !read.is_empty()
+            && let Some(first) = first.take()
+        {
+            first.cancel();
+        }
+    });
     let served = tunnel::serve(stream, begins, &begun, retire, |stream, retire| {
         http2(stream, service, retire)
     });

@@ -5,11 +5,7 @@
 //! did every version of it.
 
 use common::tunnel::KEEP_ALIVE;
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -103,72 +99,6 @@ impl Tunnels {
     /// The current one has ended.
     pub(super) fn ended(&mut self) {
         self.current = None;
-    }
-}
-
-/// A connection of which it is noted that the other end has said something.
-#[derive(Debug)]
-pub(super) struct Heard<S> {
-    stream: S,
-    /// Cancelled with the first byte, and gone then.
-    first: Option<CancellationToken>,
-}
-
-impl<S> Heard<S> {
-    /// Cancels a token with the first byte that is read.
-    pub(super) fn new(stream: S, first: CancellationToken) -> Self {
-        Self {
-            stream,
-            first: Some(first),
-        }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = into.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
-        // A read of nothing is the end.
-        if into.filled().len() > before
-            && let Some(first) = self.first.take()
-        {
-            first.cancel();
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }
 
