@@ -75,9 +75,13 @@ pub struct Stored {
     /// What the agent works with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<Registration>,
-    /// What it is asking for: the first registration, a new one, or a renewal.
+    /// What it is asking for by a bootstrap: the first registration, or a new one. The use of the token belongs to its
+    /// key, so nothing but another bootstrap takes its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<Registration>,
+    /// The renewal of the current registration that it is asking for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewal: Option<Registration>,
     /// The hub has told the current registration to leave; kept so that a restart does not forget it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(with = "as_text::mode")]
@@ -91,23 +95,28 @@ impl Default for Stored {
 }
 
 impl Stored {
-    /// A document with both slots.
+    /// A document without a renewal.
     pub fn new(current: Option<Registration>, pending: Option<Registration>) -> Self {
         Self {
             format: FORMAT,
             current,
             pending,
+            renewal: None,
             told_to_leave: None,
         }
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Error> {
-        let stored: Self = serde_json::from_slice(bytes).map_err(Error::Decode)?;
-        if stored.format == FORMAT {
-            Ok(stored)
-        } else {
-            Err(Error::Format(stored.format))
+        let mut stored: Self = serde_json::from_slice(bytes).map_err(Error::Decode)?;
+        if stored.format != FORMAT {
+            return Err(Error::Format(stored.format));
         }
+        // Agents of before kept a renewal where registrations are.
+        let current = stored.current.as_ref().map(|current| &current.id);
+        if let Some(renewal) = stored.pending.take_if(|it| Some(&it.id) == current) {
+            stored.renewal = Some(renewal);
+        }
+        Ok(stored)
     }
 
     fn encode(&self) -> Result<Vec<u8>, Error> {
@@ -305,8 +314,33 @@ mod tests {
         let bytes = stored.encode().expect("encoded");
         assert_eq!(Stored::decode(&bytes).expect("decoded"), stored);
         assert!(!format!("{stored:?}").contains("PRIVATE"));
+        assert_eq!(
+            Stored::decode(br#"{"format":1}"#).expect("of before"),
+            Stored::default()
+        );
         let later = br#"{"format":2}"#;
         assert!(matches!(Stored::decode(later), Err(Error::Format(2))));
         assert!(matches!(Stored::decode(b"{"), Err(Error::Decode(_))));
+    }
+
+    #[test]
+    fn a_renewal_of_an_agent_of_before_goes_on() {
+        let current = testing::registration("m1", "a");
+        let renewal = Registration {
+            id: current.id.clone(),
+            ..testing::registration("m1", "a")
+        };
+        let anew = testing::registration("m1", "b");
+        for (pending, left, renews) in
+            [(&renewal, None, Some(&renewal)), (&anew, Some(&anew), None)]
+        {
+            let stored = Stored::new(Some(current.clone()), Some(pending.clone()));
+            let read = Stored::decode(&stored.encode().expect("encoded")).expect("decoded");
+            assert_eq!(
+                (read.pending.as_ref(), read.renewal.as_ref()),
+                (left, renews)
+            );
+            assert_eq!(read.current.as_ref(), Some(&current));
+        }
     }
 }

@@ -19,7 +19,7 @@ pub struct Seen {
     pub remembered: Option<Mode>,
     /// Our Cluster as seen last.
     pub view: Option<ClusterView>,
-    /// Whether Works of ours are left; none when they were not counted yet.
+    /// Whether Works of ours are left, by the hub or by what it told us of each; none when that is not known.
     pub works_left: Option<bool>,
     /// Since how long the hub refuses us, and with which words.
     pub refused: Option<(Duration, Refusal)>,
@@ -42,6 +42,15 @@ pub enum Decision {
     Gone(Refusal),
 }
 
+/// Whether Works of ours are left: as they were counted, or, while the hub refuses us, by whether it told us of each
+/// that it is gone. What it told then says nothing later.
+pub fn works_left(is_refused: bool, counted: Option<bool>, has_none: bool) -> Option<bool> {
+    match is_refused {
+        true => has_none.then_some(false),
+        false => counted,
+    }
+}
+
 /// Decides.
 pub fn decide(seen: &Seen) -> Decision {
     let view = seen.view.as_ref();
@@ -57,9 +66,14 @@ pub fn decide(seen: &Seen) -> Decision {
     }
     if seen.remembered.is_some() {
         let acknowledged = view.is_some_and(|view| view.acknowledged);
+        let stays = seen.remembered == Some(Mode::KeepWorkloads);
         return match (&seen.refused, seen.works_left) {
-            // The hub has finished, or has stopped waiting for us.
-            (Some(_), _) => Decision::Leave,
+            // The hub has finished, or has stopped waiting for us. One that has just started refuses too, and
+            // deletions that are under way would end with us.
+            (Some((since, _)), left) if stays || left == Some(false) || *since >= PATIENCE => {
+                Decision::Leave
+            }
+            (Some(_), _) => Decision::Stay,
             (None, Some(false)) if acknowledged => Decision::Leave,
             (None, _) if acknowledged => Decision::CountWorks,
             (None, _) => Decision::Stay,
@@ -95,6 +109,14 @@ mod tests {
             message: "no".into(),
         };
         Some((Duration::from_secs(seconds), refusal))
+    }
+
+    #[test]
+    fn works_are_counted_before_the_agent_leaves() {
+        assert_eq!(works_left(true, None, true), Some(false));
+        assert_eq!(works_left(true, Some(false), false), None);
+        assert_eq!(works_left(false, None, true), None, "count them");
+        assert_eq!(works_left(false, Some(true), true), Some(true));
     }
 
     #[test]
@@ -152,7 +174,20 @@ mod tests {
                 Decision::Remember(Mode::KeepWorkloads),
             ),
             (
-                seen(remove, view(true, keep, true), None, refused(0)),
+                seen(remove, view(true, keep, true), Some(false), refused(0)),
+                Decision::Leave,
+            ),
+            // Not all is deleted, and who refuses may be a hub that has just started.
+            (
+                seen(remove, view(true, remove, true), Some(true), refused(59)),
+                Decision::Stay,
+            ),
+            (
+                seen(remove, view(true, remove, true), None, refused(0)),
+                Decision::Stay,
+            ),
+            (
+                seen(remove, view(true, remove, true), Some(true), refused(60)),
                 Decision::Leave,
             ),
             // After a restart nothing was seen yet, but the hub is through with us.

@@ -56,7 +56,7 @@ pub struct Registrar {
 /// A registration to work with.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The document it stands in.
+    /// The document it stands in, to follow its renewals.
     pub progress: Progress,
     /// The registration.
     pub registration: Registration,
@@ -329,7 +329,7 @@ impl Run<'_> {
         let registration = self.progress.stored.current.clone();
         let registration = registration.ok_or_else(|| self.bootstrap_error())?;
         Ok(Outcome {
-            progress: self.progress.clone(),
+            progress: self.progress.clone().renewing(),
             registration,
             expired,
         })

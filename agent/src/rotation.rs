@@ -48,8 +48,8 @@ pub fn decide(now: DateTime<Utc>, schedule: Schedule, stored: &Stored, csr: &Csr
             return Renewal::Sleep(due);
         }
     }
-    let pending = stored.pending.as_ref().filter(|p| p.id == current.id);
-    Renewal::Take(pending.map_or(Step::MakeKey, |pending| follow(now, pending, csr)))
+    let asked = stored.renewal.as_ref().filter(|it| it.id == current.id);
+    Renewal::Take(asked.map_or(Step::MakeKey, |asked| follow(now, asked, csr)))
 }
 
 /// When the certificate is to be renewed. A life beyond our cap counts as the cap: whoever gave it,
@@ -103,13 +103,15 @@ mod tests {
         let make = Renewal::Take(Step::MakeKey);
         assert_eq!(step(at(3_300), &stored, Csr::Unread), make);
 
-        // A pending registration of another id is none of ours.
+        // A registration under way is none of ours, nor is the renewal of another.
         let mut pending = registration("m1", "b");
         stored.pending = Some(pending.clone());
         assert_eq!(step(at(3_300), &stored, Csr::Unread), make);
+        stored.renewal = Some(pending.clone());
+        assert_eq!(step(at(3_300), &stored, Csr::Unread), make);
 
         pending.id = current.id.clone();
-        stored.pending = Some(pending.clone());
+        stored.renewal = Some(pending.clone());
         let read = Renewal::Take(Step::ReadCsr);
         assert_eq!(step(at(3_300), &stored, Csr::Unread), read);
         // Long before its time, when the hub signs by another authority.

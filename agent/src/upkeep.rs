@@ -98,7 +98,7 @@ pub struct Keeper {
     pub secrets: Option<Api<Secret>>,
     /// The bootstrap as seen last.
     pub handed: Handed,
-    /// Where the registration stands.
+    /// Where the renewal of the registration stands.
     pub progress: Progress,
     /// The registration that was put in force last.
     pub applied: Option<Registration>,
@@ -256,7 +256,7 @@ impl Keeper {
                 let reason = error.code().as_str();
                 reporter.say(Phase::Failed, reason, &message).await;
                 if let Ok(progress) = Progress::load(self.registrar.store.clone()).await {
-                    self.progress = progress;
+                    self.progress = progress.renewing();
                 }
                 false
             }

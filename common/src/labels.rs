@@ -138,10 +138,15 @@ pub const UNREGISTER: &str = "towline.dev/unregister";
 pub const CLOSING_WATCHES: &str = "towline.dev/closing-watches";
 /// Cluster annotation: since when the agent's rights are withheld. Removing it gives them back.
 pub const QUARANTINED_SINCE: &str = "towline.dev/quarantined-since";
+/// Cluster annotation: the value of [`QUARANTINED_SINCE`] that the hub wrote because the agent wrote too much. With any
+/// other value it is left from an earlier quarantine, and says nothing.
+pub const WROTE_TOO_MUCH_SINCE: &str = "towline.dev/wrote-too-much-since";
 /// Label of a Cluster whose agent's rights are withheld for another reason than what it wrote.
 pub const HELD: &str = "towline.dev/held";
 /// Value of [`HELD`]: its registration comes from a backup, and may have been removed since.
 pub const HELD_BY_RESTORE: &str = "restore";
+/// Cluster annotation: the key of the taint with NoExecute that failover put on it.
+pub const FAILOVER_TAINT: &str = "towline.dev/failover-taint";
 /// Cluster annotation: when the last certificate ends that was issued to its agent (RFC 3339).
 pub const CERTIFICATE_END: &str = "towline.dev/certificate-end";
 /// Token annotation: the one cluster name it may claim.

@@ -415,11 +415,18 @@ impl Candidate {
             spec.acquire_time = Some(now.clone());
             spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
         }
-        let seconds = self.election.lease_duration.as_secs();
-        spec.lease_duration_seconds = i32::try_from(seconds).ok();
+        spec.lease_duration_seconds = whole_seconds(self.election.lease_duration);
         spec.renew_time = Some(now);
         lease
     }
+}
+
+/// Others wait as long as is written: no shorter than we go on without a renewal, and at least the second that
+/// the API asks for.
+fn whole_seconds(duration: Duration) -> Option<i32> {
+    let part = u64::from(duration.subsec_nanos() > 0);
+    let seconds = duration.as_secs().saturating_add(part).max(1);
+    i32::try_from(seconds).ok()
 }
 
 /// What happened is not known: the write may have arrived.

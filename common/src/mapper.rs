@@ -142,6 +142,18 @@ pub fn resources(api_version: &str, reply: &Reply) -> Result<Vec<Served>, Error>
     Ok(served.collect())
 }
 
+#[derive(Deserialize)]
+struct ApiGroup {
+    #[serde(default)]
+    versions: Vec<ApiGroupVersion>,
+}
+
+#[derive(Deserialize)]
+struct ApiGroupVersion {
+    #[serde(default)]
+    version: String,
+}
+
 /// The kinds of one API server, as far as they were asked for.
 #[derive(Debug, Default)]
 pub struct RestMapper {
@@ -194,6 +206,52 @@ impl RestMapper {
             resource
         }))
     }
+}
+
+impl RestMapper {
+    /// Resolves a kind in another version of its group, the one that the API server prefers of those that serve it;
+    /// none when it serves the kind in no other version. A version that is down hides its kinds, and no others: it is
+    /// an error only when no other one has the kind.
+    pub async fn resolve_other(
+        &self,
+        client: &kube::Client,
+        gvk: &Gvk,
+    ) -> Result<Option<Arc<Resource>>, Error> {
+        let mut refused = None;
+        for version in versions(client, &gvk.group).await? {
+            if version == gvk.version {
+                continue;
+            }
+            let other = Gvk {
+                version,
+                ..gvk.clone()
+            };
+            match self.resolve(client, &other).await {
+                Ok(None) => {}
+                Err(error) if error.code().is_some() => refused = refused.or(Some(error)),
+                found => return found,
+            }
+        }
+        refused.map_or(Ok(None), Err)
+    }
+}
+
+/// The versions of a group, in the order in which the API server prefers them.
+async fn versions(client: &kube::Client, group: &str) -> Result<Vec<String>, Error> {
+    if group.is_empty() {
+        // Kubernetes has no other one.
+        return Ok(vec!["v1".to_owned()]);
+    }
+    let reply = match Call::get(&format!("/apis/{group}"), JSON)
+        .send(client)
+        .await
+    {
+        Ok(reply) => reply,
+        Err(error) if error.code() == Some(404) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let group: ApiGroup = reply.json()?;
+    Ok(group.versions.into_iter().map(|it| it.version).collect())
 }
 
 #[cfg(test)]

@@ -63,11 +63,11 @@ impl Applier {
             if let Ok(Some(resource)) = self.member.resolve(&manifest.target.gvk).await {
                 self.member.kinds.ensure(&resource);
             }
-            if applied_before {
-                self.member
-                    .kinds
-                    .wait_synced(&manifest.target.gvk, FIRST_LIST)
-                    .await;
+        }
+        if applied_before {
+            for manifest in job.manifests.iter().flatten() {
+                let kind = &manifest.target.gvk;
+                self.member.kinds.wait_synced(kind, FIRST_LIST).await;
             }
         }
     }

@@ -6,8 +6,10 @@
 pub const APPLIED: &str = "Applied";
 /// Type of the condition that says whether the Work is being delivered.
 pub const DISPATCHING: &str = "Dispatching";
-/// Type of the condition that says what keeps a deletion from finishing.
+/// Type of the condition that says what keeps a deletion from finishing, and what is not healed.
 pub const DEGRADED: &str = "Degraded";
+/// Its reason while a deletion waits for others.
+pub const DELETION_BLOCKED: &str = "DeletionBlocked";
 /// Longest message we write: the API server's limit is 32,768 bytes.
 pub const MESSAGE_LIMIT: usize = 32_000;
 
@@ -76,29 +78,24 @@ pub fn dispatching(suspended: bool) -> Verdict {
     }
 }
 
-/// The condition while a deletion waits for others.
+/// The condition while the deletion of a Work waits for others.
 pub fn deletion_blocked(blockers: &[String]) -> Verdict {
-    Verdict {
-        kind: DEGRADED,
-        status: true,
-        reason: "DeletionBlocked",
-        message: cut(
-            format!("Deletion waits for: {}", blockers.join("; ")),
-            MESSAGE_LIMIT,
-        ),
-    }
+    degraded(blockers, &[])
 }
 
-/// The condition that tells what is deliberately not healed, or that nothing is any more.
-pub fn degraded(notes: &[String]) -> Verdict {
-    let (reason, message) = if notes.is_empty() {
-        ("Healing", "Every drift is healed.".to_owned())
-    } else {
-        ("HealingPaused", notes.join("; "))
+/// The condition that tells what waits to be deleted, and what is deliberately not healed; or that nothing is any more.
+pub fn degraded(blockers: &[String], notes: &[String]) -> Verdict {
+    let blocked = format!("Deletion waits for: {}", blockers.join("; "));
+    let notes = notes.join("; ");
+    let (reason, message) = match (blockers.is_empty(), notes.is_empty()) {
+        (true, true) => ("Healing", "Every drift is healed.".to_owned()),
+        (true, false) => ("HealingPaused", notes),
+        (false, true) => (DELETION_BLOCKED, blocked),
+        (false, false) => (DELETION_BLOCKED, format!("{blocked}. {notes}")),
     };
     Verdict {
         kind: DEGRADED,
-        status: !notes.is_empty(),
+        status: reason != "Healing",
         reason,
         message: cut(message, MESSAGE_LIMIT),
     }
@@ -140,6 +137,36 @@ mod tests {
         );
         assert_eq!(dispatching(true).reason, "SuspendDispatching");
         assert!(!dispatching(true).status && dispatching(false).status);
+    }
+
+    #[test]
+    fn one_condition_tells_what_waits_and_what_is_not_healed() {
+        let (waits, held) = (["ConfigMap n/a".to_owned()], ["b is held".to_owned()]);
+        for (blockers, notes, want) in [
+            (
+                &[][..],
+                &[][..],
+                (false, "Healing", "Every drift is healed."),
+            ),
+            (&[], &held, (true, "HealingPaused", "b is held")),
+            (
+                &waits,
+                &[],
+                (true, "DeletionBlocked", "Deletion waits for: ConfigMap n/a"),
+            ),
+            (
+                &waits,
+                &held,
+                (
+                    true,
+                    "DeletionBlocked",
+                    "Deletion waits for: ConfigMap n/a. b is held",
+                ),
+            ),
+        ] {
+            let told = degraded(blockers, notes);
+            assert_eq!((told.status, told.reason, &*told.message), want);
+        }
     }
 
     proptest! {

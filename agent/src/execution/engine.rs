@@ -324,6 +324,12 @@ impl Engine {
         self.pruner.release_rest().await;
     }
 
+    /// Whether the hub has told of each Work of ours that it is gone.
+    pub fn has_no_works(&self) -> bool {
+        let state = self.state.lock();
+        state.listed && state.works.is_empty()
+    }
+
     /// Whether nothing waits and nothing is worked on.
     pub fn is_idle(&self) -> bool {
         self.queue.is_idle() && self.reporter.queue.is_idle()

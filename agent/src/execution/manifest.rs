@@ -24,9 +24,14 @@ pub struct Target {
 impl Target {
     /// Whether both mean the same object, whatever version they ask for.
     pub fn same_object(&self, other: &Self) -> bool {
+        self.same_name(other) && self.namespace == other.namespace
+    }
+
+    /// Whether both have one kind and name. Of a kind whose objects lie in no namespace that is one object, whatever
+    /// namespaces the manifests write.
+    pub fn same_name(&self, other: &Self) -> bool {
         self.gvk.group == other.gvk.group
             && self.gvk.kind == other.gvk.kind
-            && self.namespace == other.namespace
             && self.name == other.name
     }
 }
@@ -221,6 +226,24 @@ pub fn read_all<S: AsRef<str>>(raw: &[S]) -> Vec<Result<Manifest, BadManifest>> 
         .collect()
 }
 
+/// Manifests that have the kind and name of an earlier one and another namespace, by ordinal, each with the first of
+/// that name: one object, if the kind has no namespaces.
+pub fn namesakes(manifests: &[Result<Manifest, BadManifest>]) -> Vec<(usize, usize)> {
+    let mut firsts = std::collections::HashMap::new();
+    let named = manifests
+        .iter()
+        .enumerate()
+        .filter_map(|(ordinal, manifest)| Some((ordinal, &manifest.as_ref().ok()?.target)));
+    named
+        .filter_map(|(ordinal, target)| {
+            let gvk = &target.gvk;
+            let name = (&*gvk.group, &*gvk.kind, &*target.name);
+            let first = *firsts.entry(name).or_insert(ordinal);
+            (first != ordinal).then_some((ordinal, first))
+        })
+        .collect()
+}
+
 /// What the manifests of a Work are about, those that can be read.
 pub fn targets(manifests: &str) -> Vec<Target> {
     #[derive(Deserialize)]
@@ -351,6 +374,25 @@ mod tests {
             all[1].as_ref().expect_err("twice").to_string(),
             "manifest 1 (Deployment n/a) names the same object as manifest 0"
         );
+    }
+
+    /// Whether they are one object the kind alone says: each is a manifest of its own until that is known.
+    #[test]
+    fn one_name_in_several_namespaces_may_be_one_object() {
+        let of = |kind: &str, namespace: &str, name: &str| {
+            let meta = json!({"namespace": namespace, "name": name});
+            json!({"apiVersion": "example.com/v1", "kind": kind, "metadata": meta}).to_string()
+        };
+        let all = read_all(&[
+            of("Issuer", "a", "x"),
+            of("Issuer", "b", "x"),
+            of("Issuer", "a", "y"),
+            of("Issuer", "a", "x"),
+            of("Issuer", "", "x"),
+            of("Other", "c", "x"),
+        ]);
+        assert_eq!(all.iter().filter(|one| one.is_err()).count(), 1);
+        assert_eq!(namesakes(&all), [(1, 0), (4, 0)]);
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

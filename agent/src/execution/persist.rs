@@ -1,6 +1,6 @@
 //! Keeps the stored set: reads it at the start, and writes what changed, gathered.
 
-use super::state::{Claims, Shared};
+use super::state::{Claims, Shared, State};
 use super::stored::place::{Error, Place};
 use super::stored::plan::{Plan, slice};
 use super::stored::{Bad, Entry, Header, Volume, assemble, decode, encode};
@@ -44,10 +44,18 @@ pub struct Persister {
     chance: Chance,
     inner: Mutex<Inner>,
     wake: Notify,
-    /// Everything touched up to this count is written.
-    flushed: signal::Sender<u64>,
+    flushed: signal::Sender<Flushed>,
     /// One flush at a time.
     turn: tokio::sync::Mutex<()>,
+}
+
+/// How far the set is written.
+#[derive(Debug, Clone, Copy, Default)]
+struct Flushed {
+    /// Everything touched up to this count is.
+    count: u64,
+    /// Whether the last write failed.
+    failing: bool,
 }
 
 #[derive(Default)]
@@ -80,7 +88,7 @@ impl Persister {
             chance,
             inner: Mutex::default(),
             wake: Notify::new(),
-            flushed: signal::Sender::new(0),
+            flushed: signal::Sender::new(Flushed::default()),
             turn: tokio::sync::Mutex::default(),
         }
     }
@@ -101,7 +109,7 @@ impl Persister {
     /// Waits until everything touched up to `count` is written; false when it was not in time.
     async fn reached(&self, count: u64) -> bool {
         let mut flushed = self.flushed.subscribe();
-        let done = flushed.wait_for(|flushed| *flushed >= count);
+        let done = flushed.wait_for(|flushed| flushed.count >= count);
         matches!(timeout(PATIENCE, done).await, Ok(Ok(_)))
     }
 
@@ -270,6 +278,12 @@ impl Persister {
             let Some(volume) = next else { break };
             let bytes = self.volume(volume);
             let present = self.lock().plan.is_present(volume);
+            let mut write = Write {
+                inner: &self.inner,
+                volume,
+                may_be_present: present || bytes.is_some(),
+                is_done: false,
+            };
             // It counts as written while it is: what changes meanwhile makes it dirty again.
             self.lock().plan.written(volume, bytes.is_some());
             let writing = async {
@@ -282,15 +296,15 @@ impl Persister {
             };
             let written = timeout(WRITTEN_WITHIN, writing).await;
             let after = WRITTEN_WITHIN;
-            let written = written.unwrap_or(Err(Error::Unanswered { after }));
-            if let Err(error) = written {
-                let mut inner = self.lock();
-                inner.plan.written(volume, present);
-                inner.plan.spoiled(volume);
+            if let Err(error) = written.unwrap_or(Err(Error::Unanswered { after })) {
+                drop(write);
+                self.flushed.send_modify(|flushed| flushed.failing = true);
                 return Err(error);
             }
+            write.is_done = true;
         }
-        self.flushed.send_replace(count);
+        let failing = false;
+        self.flushed.send_replace(Flushed { count, failing });
         Ok(())
     }
 
@@ -365,11 +379,40 @@ impl Persister {
         self.mark(name, false);
     }
 
-    /// Notes that a Work is being deleted: before it is let go, the stored set must say so.
-    pub fn touch_deletion(&self, name: &Arc<str>) {
+    /// Notes that a Work has changed: before what left it goes, the stored set must say so. The state is the one that
+    /// took the change in, and was not given up since: whoever sees that something leaves sees what that waits for.
+    pub fn touch_changed(&self, state: &mut State, name: &Arc<str>) {
+        let record = state.works.get_mut(name);
+        let leaves = record.filter(|record| !record.leaving.is_empty());
+        // What is not stored nobody makes again.
+        let leaves = leaves.filter(|_| self.lock().plan.contains(name));
+        let count = self.mark(name, leaves.is_some());
+        if let Some(record) = leaves {
+            record.leaves_at = count;
+        }
+    }
+
+    /// Waits, once, until the stored set does not want what left a Work any more. A store that fails does not keep it.
+    pub async fn leaving_is_stored(&self, name: &str) {
+        let until = self.state.lock().works.get(name).map_or(0, |r| r.leaves_at);
+        let mut flushed = self.flushed.subscribe();
+        let done = flushed.wait_for(|flushed| flushed.count >= until || flushed.failing);
+        let stored = matches!(timeout(PATIENCE, done).await, Ok(Ok(now)) if now.count >= until);
+        if !stored {
+            tracing::warn!(work = %name, "what left the Work goes before that is stored");
+        }
+        if let Some(record) = self.state.lock().works.get_mut(name)
+            && record.leaves_at == until
+        {
+            record.leaves_at = 0;
+        }
+    }
+
+    /// Notes that a Work is being deleted: before it is let go, the stored set must say so. Of the state the same holds.
+    pub fn touch_deletion(&self, state: &mut State, name: &Arc<str>) {
         if self.lock().plan.contains(name) {
             let count = self.mark(name, true);
-            if let Some(record) = self.state.lock().works.get_mut(name) {
+            if let Some(record) = state.works.get_mut(name) {
                 record.kept_at = count;
             }
         }
@@ -388,6 +431,25 @@ impl Persister {
     pub async fn deletion_is_stored(&self, name: &str) -> bool {
         let until = self.state.lock().works.get(name).map_or(0, |r| r.kept_at);
         self.reached(until).await
+    }
+}
+
+/// A write of a volume that is under way. Unless it is done, the volume is still to be written: not only after an error,
+/// but also when whatever waits for it is dropped.
+struct Write<'a> {
+    inner: &'a Mutex<Inner>,
+    volume: usize,
+    may_be_present: bool,
+    is_done: bool,
+}
+
+impl Drop for Write<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            inner.plan.written(self.volume, self.may_be_present);
+            inner.plan.spoiled(self.volume);
+        }
     }
 }
 
@@ -455,11 +517,15 @@ mod tests {
         let parts = Handles::alone().await;
         let work = parts.knows(&wire("w", "1", &[map("a")]));
         // Nothing of it is stored: there is nothing to wait for.
-        parts.persister.touch_deletion(&work);
+        parts
+            .persister
+            .touch_deletion(&mut parts.state.lock(), &work);
         assert!(parts.persister.deletion_is_stored(&work).await);
         parts.persister.touch(&work);
         parts.persister.flush_at_end().await;
-        parts.persister.touch_deletion(&work);
+        parts
+            .persister
+            .touch_deletion(&mut parts.state.lock(), &work);
         let start = Instant::now();
         assert!(!parts.persister.deletion_is_stored(&work).await);
         assert_eq!(start.elapsed(), PATIENCE);
@@ -469,6 +535,68 @@ mod tests {
             stored = parts.persister.deletion_is_stored(&work) => assert!(stored),
         }
         assert_eq!(start.elapsed(), PATIENCE + GATHER_URGENT);
+    }
+
+    /// At the end of a life what is under way is dropped, and the last write must know what it has to write.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_is_dropped_is_written_by_the_next() {
+        let parts = Handles::alone().await;
+        let work = parts.knows(&wire("w", "1", &[map("a")]));
+        parts.persister.touch(&work);
+        let permits = parts.persister.permits.clone();
+        let count = u32::try_from(permits.available_permits()).expect("few");
+        let all = permits.acquire_many(count).await.expect("open");
+        let write = timeout(Duration::from_secs(1), parts.persister.flush()).await;
+        assert!(write.is_err(), "it waits for a permit");
+        drop(all);
+        assert_eq!(parts.persister.lock().plan.dirty().len(), 1);
+        parts.persister.flush_at_end().await;
+        let (state, _) = next_life(&parts, "karmada-es-m1").await;
+        assert!(state.lock().works.contains_key("w"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_left_a_work_waits_for_one_write_and_for_none_that_fails() {
+        let parts = Handles::alone().await;
+        let work = parts.knows(&wire("w", "1", &[map("a"), map("b")]));
+        let mut news = wire("w", "1", &[map("a")]);
+        news.metadata.generation = 2;
+        news.metadata.resource_version = "9".into();
+        parts.knows(&news);
+        let waits = async || {
+            let start = Instant::now();
+            parts.persister.leaving_is_stored(&work).await;
+            start.elapsed()
+        };
+        // Nothing of it is stored: nobody makes again what is gone.
+        parts
+            .persister
+            .touch_changed(&mut parts.state.lock(), &work);
+        assert_eq!(waits().await, Duration::ZERO);
+        parts.persister.flush_at_end().await;
+        parts
+            .persister
+            .touch_changed(&mut parts.state.lock(), &work);
+        assert_eq!(waits().await, PATIENCE);
+        assert_eq!(waits().await, Duration::ZERO, "once");
+        parts
+            .persister
+            .touch_changed(&mut parts.state.lock(), &work);
+        let waited = tokio::select! {
+            biased;
+            () = parts.persister.run() => unreachable!("it never ends"),
+            waited = waits() => waited,
+        };
+        assert_eq!(waited, GATHER_URGENT);
+        // Where it lies nothing can be written any more.
+        std::fs::remove_dir_all(parts.directory.path()).expect("removable");
+        parts.knows(&wire("x", "2", &[map("x")]));
+        parts.persister.touch(&"x".into());
+        assert!(parts.persister.flush().await.is_err());
+        parts
+            .persister
+            .touch_changed(&mut parts.state.lock(), &work);
+        assert_eq!(waits().await, Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,8 @@
 pub mod deletion;
 pub mod job;
 pub mod rounds;
+#[cfg(test)]
+mod tests;
 
 use super::apply::Applier;
 use super::conditions;
@@ -17,6 +19,7 @@ use common::rest;
 use deletion::Deletion;
 use job::Job;
 use rounds::Rounds;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -115,10 +118,24 @@ impl Reconciler {
                 Err(not) => return not.again(),
             }
         }
-        let Some(job) = Job::read(&self.state.lock(), name) else {
+        let Some(mut job) = Job::read(&self.state.lock(), name) else {
             return Ok(None);
         };
+        self.refuse_doubles(&mut job).await;
         let ended = self.applier.apply(&job).await;
         Ok(self.rounds.conclude(job, ended).await)
+    }
+
+    /// Two manifests of one name in different namespaces are one object if its kind has none, which the member says.
+    async fn refuse_doubles(&self, job: &mut Job) {
+        let mut cluster_scoped = BTreeSet::new();
+        for gvk in job.kinds_of_namesakes() {
+            if let Ok(Some(resource)) = self.applier.member.resolve(&gvk).await
+                && !resource.namespaced
+            {
+                cluster_scoped.insert(gvk.group_kind());
+            }
+        }
+        job.refuse_doubles(&cluster_scoped);
     }
 }

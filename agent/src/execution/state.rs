@@ -6,6 +6,7 @@
 mod apart;
 mod claims;
 mod live;
+mod place;
 #[cfg(test)]
 mod properties;
 mod work;
@@ -13,10 +14,11 @@ mod work;
 pub use apart::Orphaned;
 pub use claims::{Claims, Marks};
 pub use live::{Fields, LiveRecord};
-pub use work::{Failure, Item, Order, WorkRecord};
+pub use place::Named;
+pub use work::{Failure, Item, Order, Stuck, WorkRecord};
 
 use super::interpret::Scripts;
-use super::manifest::{Target, targets};
+use super::manifest::targets;
 use super::wire::WireWork;
 use common::gvk::Gvk;
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,6 +85,8 @@ pub struct State {
     kinds: Vec<Arc<Gvk>>,
     /// By group and kind: another version names the same objects.
     kind_ids: BTreeMap<(String, String), KindId>,
+    /// Kinds whose objects lie in no namespace, as far as the member has said so.
+    cluster_scoped: BTreeSet<KindId>,
     versions: BTreeSet<Arc<Gvk>>,
     /// Names seen in the list that is being read; none outside of one.
     listing: Option<BTreeSet<Arc<str>>>,
@@ -188,12 +192,6 @@ impl State {
         self.objects
             .get_key_value(&key)
             .map_or_else(|| Arc::new(key), |(known, _)| known.clone())
-    }
-
-    /// The key of the object that a target means, `namespace` being empty for cluster-scoped kinds.
-    pub fn key_of(&mut self, target: &Target, namespace: &str) -> Arc<ObjectKey> {
-        let kind = self.kind(&target.gvk);
-        self.key(kind, namespace, &target.name)
     }
 
     /// A Work that takes an object over when `work` gives it up, and whether our finalizer stands on it.

@@ -63,26 +63,66 @@ pub enum StepError {
 #[derive(Debug, Clone)]
 pub struct Progress {
     store: Arc<Store>,
+    asks: Asks,
     /// The document as read or written last.
     pub stored: Stored,
     version: Version,
-    /// The pending registration's CSR as seen last.
+    /// The CSR of what is asked for as seen last.
     pub csr: Csr,
 }
 
+/// What is asked for. Both may be under way at once, and neither touches the other's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// A registration, by a bootstrap.
+    ToRegister,
+    /// A renewal, by the certificate that is in force.
+    ToRenew,
+}
+
+impl Asks {
+    fn of(self, stored: &Stored) -> Option<&Registration> {
+        match self {
+            Self::ToRegister => stored.pending.as_ref(),
+            Self::ToRenew => stored.renewal.as_ref(),
+        }
+    }
+
+    fn place(self, stored: &mut Stored) -> &mut Option<Registration> {
+        match self {
+            Self::ToRegister => &mut stored.pending,
+            Self::ToRenew => &mut stored.renewal,
+        }
+    }
+}
+
 impl Progress {
-    /// Reads where things stand.
+    /// Reads where things stand; what is asked for is a registration.
     pub async fn load(store: Arc<Store>) -> Result<Self, credentials::Error> {
         let (stored, version) = store.load().await?;
         Ok(Self {
             store,
+            asks: Asks::ToRegister,
             stored,
             version,
             csr: Csr::Unread,
         })
     }
 
-    /// Makes a key and stores it as the pending registration, in place of an older one.
+    /// The same for renewals.
+    pub fn renewing(self) -> Self {
+        Self {
+            asks: Asks::ToRenew,
+            csr: Csr::Unread,
+            ..self
+        }
+    }
+
+    fn asked(&self) -> Option<&Registration> {
+        self.asks.of(&self.stored)
+    }
+
+    /// Makes a key and stores it as what is asked for, in place of an older one.
     pub async fn make_key(
         &mut self,
         purpose: Purpose,
@@ -102,15 +142,15 @@ impl Progress {
             signer_changed: false,
         };
         let mut next = self.stored.clone();
-        next.pending = Some(pending);
+        *self.asks.place(&mut next) = Some(pending);
         self.save(next).await
     }
 
-    /// Stores another name for the pending registration's CSR.
+    /// Stores another name for the CSR of what is asked for.
     pub async fn rename_csr(&mut self, rng: &mut impl Rng) -> Result<(), StepError> {
         let mut next = self.stored.clone();
-        if let Some(pending) = &mut next.pending {
-            pending.csr_name = csr_name(rng);
+        if let Some(asked) = self.asks.place(&mut next) {
+            asked.csr_name = csr_name(rng);
         }
         self.save(next).await
     }
@@ -126,7 +166,7 @@ impl Progress {
     pub async fn follow_hub(&mut self, news: &News) -> Result<(), StepError> {
         let mut next = self.stored.clone();
         let of = next.current.as_ref().map(|current| current.id.clone());
-        let both = next.current.iter_mut().chain(&mut next.pending);
+        let both = next.current.iter_mut().chain(&mut next.renewal);
         for registration in both.filter(|one| Some(&one.id) == of.as_ref()) {
             registration.ca.clone_from(&news.ca);
             registration.servers.clone_from(&news.servers);
@@ -135,22 +175,32 @@ impl Progress {
         self.save(next).await
     }
 
-    /// Makes the pending registration the current one.
+    /// Makes what was asked for the current registration.
     pub async fn store_certificate(&mut self, chain: String) -> Result<(), StepError> {
-        let Some(mut done) = self.stored.pending.clone() else {
+        let Some(mut done) = self.asked().cloned() else {
             return Ok(());
         };
         done.certificate = Some(chain);
-        let current = self.stored.current.as_ref();
-        let renewed = current.is_some_and(|current| current.id == done.id);
-        let mut next = Stored::new(Some(done), None);
-        next.told_to_leave = self.stored.told_to_leave.filter(|_| renewed);
+        let next = match self.asks {
+            // All else was about the earlier one.
+            Asks::ToRegister => Stored::new(Some(done), None),
+            Asks::ToRenew => {
+                let current = self.stored.current.as_ref();
+                let renewed = current.is_some_and(|current| current.id == done.id);
+                let mut next = self.stored.clone();
+                next.renewal = None;
+                if renewed {
+                    next.current = Some(done);
+                }
+                next
+            }
+        };
         self.save(next).await
     }
 
-    /// Reads the pending registration's CSR.
+    /// Reads the CSR of what is asked for.
     pub async fn read_csr(&mut self, client: kube::Client) -> Result<(), StepError> {
-        let Some(pending) = &self.stored.pending else {
+        let Some(pending) = self.asked() else {
             return Ok(());
         };
         let api: Api<CertificateSigningRequest> = Api::all(client);
@@ -161,13 +211,13 @@ impl Progress {
         Ok(())
     }
 
-    /// Creates the pending registration's CSR; one that is there already is read.
+    /// Creates the CSR of what is asked for; one that is there already is read.
     pub async fn create_csr(
         &mut self,
         client: kube::Client,
         seconds: i32,
     ) -> Result<(), StepError> {
-        let Some(pending) = &self.stored.pending else {
+        let Some(pending) = self.asked() else {
             return Ok(());
         };
         let csr = CertificateSigningRequest {
@@ -344,9 +394,67 @@ mod tests {
             renews: Some(current.id.clone()),
             ..purpose
         };
+        let mut one = one.renewing();
         one.make_key(renewal, &mut rng).await.expect("stored");
-        let pending = one.stored.pending.expect("pending");
-        assert_eq!(pending.id, current.id);
-        assert_ne!(pending.key, current.key);
+        let renewal = one.stored.renewal.expect("asked for");
+        assert_eq!(renewal.id, current.id);
+        assert_ne!(renewal.key, current.key);
+    }
+
+    /// The hub may have noted the use of the token for its key already, and taken the Cluster over.
+    #[tokio::test]
+    async fn a_renewal_leaves_a_registration_under_way_as_it_is() {
+        let base = tempfile::tempdir().expect("directory");
+        let store = Store::in_directory(base.path().join("s")).expect("opened");
+        let store = Arc::new(store);
+        let (current, anew) = (registration("m1", "a"), registration("m1", "b"));
+        let mut stored = Stored::new(Some(current.clone()), Some(anew.clone()));
+        stored.told_to_leave = Some(Mode::KeepWorkloads);
+        let saved = store.save(&stored, &Version::default()).await;
+        saved.expect("saved");
+        let loaded = Progress::load(store.clone()).await.expect("loaded");
+        let mut keeper = loaded.renewing();
+        let mut rng = Chance::seeded(1).stream("names");
+        let renewal = Purpose {
+            cluster: current.cluster.clone(),
+            cluster_id: current.cluster_id.clone(),
+            renews: Some(current.id.clone()),
+            ca: current.ca.clone(),
+            servers: current.servers.clone(),
+            bootstrap: current.bootstrap.clone(),
+        };
+        keeper.make_key(renewal, &mut rng).await.expect("stored");
+        keeper.rename_csr(&mut rng).await.expect("stored");
+        let news = News {
+            ca: "NEWS".to_owned(),
+            servers: vec!["other:6443".to_owned()],
+            signer_changed: false,
+        };
+        keeper.follow_hub(&news).await.expect("stored");
+        let (stored, _) = store.load().await.expect("loaded");
+        assert_eq!(stored.pending.as_ref(), Some(&anew), "key and CSR");
+        let asked = stored.renewal.expect("asked for");
+        assert_eq!((&asked.id, asked.ca.as_str()), (&current.id, "NEWS"));
+
+        let renewed = keeper.store_certificate("C".to_owned()).await;
+        renewed.expect("stored");
+        let (stored, _) = store.load().await.expect("loaded");
+        assert_eq!(stored.pending.as_ref(), Some(&anew));
+        assert_eq!(stored.renewal, None);
+        assert_eq!(stored.told_to_leave, Some(Mode::KeepWorkloads));
+        let current = stored.current.expect("registered");
+        assert_eq!(
+            (current.key, current.certificate.as_deref()),
+            (asked.key, Some("C"))
+        );
+
+        // And what comes of the registration is all there is then.
+        let mut registrar = Progress::load(store.clone()).await.expect("loaded");
+        let registered = registrar.store_certificate("D".to_owned()).await;
+        registered.expect("stored");
+        let (stored, _) = store.load().await.expect("loaded");
+        let mut anew = anew;
+        anew.certificate = Some("D".to_owned());
+        assert_eq!(stored, Stored::new(Some(anew), None));
     }
 }

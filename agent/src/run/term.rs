@@ -288,6 +288,7 @@ impl<'a> Term<'a> {
             ..Seen::default()
         };
         let mut refused_since: Option<Instant> = None;
+        let mut counted = None;
         loop {
             seen.view.clone_from(&view.borrow_and_update());
             let refusal = refused.borrow_and_update().clone();
@@ -298,6 +299,8 @@ impl<'a> Term<'a> {
             if seen.refused.is_none() {
                 refused_since = None;
             }
+            seen.works_left =
+                departure::works_left(seen.refused.is_some(), counted, engine.has_no_works());
             let ends = self.context.certified.borrow().ends;
             seen.certificate_is_over = ends.is_some_and(|ends| self.context.clock.now() >= ends);
             match departure::decide(&seen) {
@@ -315,7 +318,7 @@ impl<'a> Term<'a> {
                 }
                 Decision::CountWorks => match self.has_works().await {
                     Ok(left) => {
-                        seen.works_left = Some(left);
+                        counted = Some(left);
                         if !left {
                             continue;
                         }

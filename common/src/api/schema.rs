@@ -113,6 +113,9 @@ pub fn raw_value(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"x-kubernetes-preserve-unknown-fields": true})
 }
 
+/// How many conditions an object may have.
+pub const CONDITIONS_MAX: usize = 32;
+
 /// Conditions, merged by type.
 pub fn conditions(generator: &mut SchemaGenerator) -> Schema {
     let mut transition = time(generator);
@@ -122,7 +125,7 @@ pub fn conditions(generator: &mut SchemaGenerator) -> Schema {
     );
     json_schema!({
         "type": "array",
-        "maxItems": 32,
+        "maxItems": CONDITIONS_MAX,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
         "items": {

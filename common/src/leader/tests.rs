@@ -31,6 +31,15 @@ async fn a_silent_leader_is_followed_for_its_duration_and_no_longer() {
     assert_eq!(at(33, held("me", 5)), Decision::Renew);
 }
 
+#[test]
+fn others_wait_no_shorter_than_a_leader_goes_on() {
+    let written = |millis| whole_seconds(Duration::from_millis(millis));
+    let cases = [(15_000, 15), (1_900, 2), (500, 1), (0, 1)];
+    for (millis, seconds) in cases {
+        assert_eq!(written(millis), Some(seconds), "{millis}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn another_leader_is_silent_after_three_attempts_that_did_not_show() {
     let (election, mut memory, start) = (election(), Memory::default(), Instant::now());

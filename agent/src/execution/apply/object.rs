@@ -100,8 +100,10 @@ pub struct ObjectApplier {
 impl ObjectApplier {
     /// Judges and acts until the object is as wanted or someone else must act.
     pub async fn apply(&self, task: &Task<'_>) -> Outcome {
+        let mut heals = false;
         for judgement in 0..JUDGEMENTS {
-            match self.judge_and_act(task, judgement == 0).await {
+            let acted = self.judge_and_act(task, judgement == 0, &mut heals);
+            match acted.await {
                 Ok(Some(outcome)) => return outcome,
                 // Something changed in between.
                 Ok(None) => {}
@@ -121,7 +123,13 @@ impl ObjectApplier {
         ))
     }
 
-    async fn judge_and_act(&self, task: &Task<'_>, first: bool) -> Result<Option<Outcome>, Error> {
+    /// `heals` says whether an earlier judgement has asked to heal the object, and found that it may be.
+    async fn judge_and_act(
+        &self,
+        task: &Task<'_>,
+        first: bool,
+        heals: &mut bool,
+    ) -> Result<Option<Outcome>, Error> {
         let known = self.known(task);
         if known.is_none() && first && task.retry_at.is_none() && !task.desired.overwrite {
             // Most objects that no watch knows are not there. Whatever is there in spite of that comes
@@ -174,8 +182,15 @@ impl ObjectApplier {
                         self.note_applied(task, &live.object).await;
                         return Ok(Some(Outcome::Done));
                     }
+                    if !adopt {
+                        // What stays was read at this version: whoever changes it meanwhile is not overwritten by it.
+                        // An adoption has to change the object before it is applied, and is not asked anew: marks that
+                        // it goes by may be off by then.
+                        let version = &live.object["metadata"]["resourceVersion"];
+                        body["metadata"]["resourceVersion"] = version.clone();
+                    }
                 }
-                if !adopt && let Err(until) = self.may_heal(task) {
+                if !adopt && let Err(until) = self.may_heal(task, heals) {
                     return Ok(Some(Outcome::Later(until, Waiting::Fight)));
                 }
                 self.update(task, &uid, adopt, found.as_ref(), body).await
@@ -195,14 +210,17 @@ impl ObjectApplier {
         mark.is_some_and(|mark| mark != task.desired.hash && mark != rescaled)
     }
 
-    /// Whether drift may be healed now; a manifest that changed is no drift.
-    fn may_heal(&self, task: &Task<'_>) -> Result<(), DateTime<Utc>> {
-        if !self.is_drift(task) && !self.has_lost_its_mark(task) {
+    /// Whether drift may be healed now; a manifest that changed is no drift. However often the object changes between
+    /// judgement and write, it is healed once.
+    fn may_heal(&self, task: &Task<'_>, heals: &mut bool) -> Result<(), DateTime<Utc>> {
+        if *heals || (!self.is_drift(task) && !self.has_lost_its_mark(task)) {
             return Ok(());
         }
         tracing::info!(object = %task.manifest.target, work = %task.work, "healing drift");
         let mut fights = self.fights.lock().unwrap_or_else(PoisonError::into_inner);
-        fights.heal(&task.key, self.clock.now())
+        fights.heal(&task.key, self.clock.now())?;
+        *heals = true;
+        Ok(())
     }
 
     /// Whether the object carries the mark of the very manifest that is wanted.

@@ -107,7 +107,10 @@ impl ObjectSource {
                 Event::Applied(object) => {
                     let key = self.live_seen(resource, &object).await;
                     match &mut listing {
-                        Some(seen) => seen.extend(key),
+                        Some(seen) => {
+                            seen.extend(key);
+                            self.member.kinds.lists(&resource.gvk);
+                        }
                         None => history.reached(version(&object)),
                     }
                 }

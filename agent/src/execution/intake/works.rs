@@ -158,6 +158,14 @@ impl WorkSource {
             let mut state = self.state.lock();
             let first = state.is_listing() && !state.listed;
             let (name, news) = state.upsert(wire);
+            // Before anybody works on it: what is to go waits for the stored set.
+            if !matches!(news, News::Nothing | News::Restated) {
+                if wire.metadata.deletion_timestamp.is_some() {
+                    self.persister.touch_deletion(&mut state, &name);
+                } else {
+                    self.persister.touch_changed(&mut state, &name);
+                }
+            }
             (name, news, first)
         };
         match news {
@@ -177,13 +185,6 @@ impl WorkSource {
                 self.events.add(&name, uid, Kind::WentBack, message);
                 self.queue.add(name.clone());
                 self.orphans.look();
-            }
-        }
-        if !matches!(news, News::Nothing | News::Restated) {
-            if wire.metadata.deletion_timestamp.is_some() {
-                self.persister.touch_deletion(&name);
-            } else {
-                self.persister.touch(&name);
             }
         }
     }
@@ -222,6 +223,7 @@ mod tests {
     use common::signal::Sender;
     use common::watch::ObjectKey;
     use serde_json::json;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::time::Instant;
 
     fn source(parts: &Handles) -> WorkSource {
@@ -298,6 +300,64 @@ mod tests {
             version: "1".to_owned(),
         });
         assert_eq!(parts.queued(), ["w"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_leaves_a_stored_work_waits_for_the_store() {
+        let parts = Handles::alone().await;
+        let source = source(&parts);
+        source.handle(Event::Applied(wire("w", "1", &[map("a"), map("b")])));
+        parts.persister.flush_at_end().await;
+        for (generation, maps, waits) in [(2, &["a", "b", "c"][..], false), (3, &["a", "c"], true)]
+        {
+            let manifests: Vec<_> = maps.iter().map(|name| map(name)).collect();
+            let mut news = wire("w", "1", &manifests);
+            news.metadata.generation = generation;
+            news.metadata.resource_version = (generation + 10).to_string();
+            source.handle(Event::Applied(news));
+            let leaves_at = parts.state.lock().works["w"].leaves_at;
+            assert_eq!(leaves_at > 0, waits, "{maps:?}");
+        }
+    }
+
+    /// A worker may look at a Work as soon as its news are taken in.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_sees_that_something_leaves_without_what_it_waits_for() {
+        let parts = Handles::alone().await;
+        let source = source(&parts);
+        let (all, some) = ([map("a"), map("b")], [map("a")]);
+        source.handle(Event::Applied(wire("w", "1", &all)));
+        parts.persister.flush_at_end().await;
+        let (state, ended) = (parts.state.clone(), AtomicBool::new(false));
+        let (seen, early) = std::thread::scope(|threads| {
+            let worker = threads.spawn(|| {
+                let (mut seen, mut early) = (0, 0);
+                while !ended.load(Ordering::Relaxed) {
+                    let state = state.lock();
+                    let work = &state.works["w"];
+                    seen += u32::from(!work.leaving.is_empty());
+                    early += u32::from(!work.leaving.is_empty() && work.leaves_at == 0);
+                }
+                (seen, early)
+            });
+            for generation in 2..1000 {
+                let mut news = match generation % 2 {
+                    0 => wire("w", "1", &some),
+                    _ => wire("w", "1", &all),
+                };
+                news.metadata.generation = generation;
+                news.metadata.resource_version = (generation + 10).to_string();
+                source.handle(Event::Applied(news));
+                if let Some(work) = parts.state.lock().works.get_mut("w")
+                    && work.leaving.is_empty()
+                {
+                    work.leaves_at = 0;
+                }
+            }
+            ended.store(true, Ordering::Relaxed);
+            worker.join().expect("it does not panic")
+        });
+        assert_eq!(early, 0, "of {seen}");
     }
 
     #[tokio::test(start_paused = true)]

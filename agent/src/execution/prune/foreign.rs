@@ -1,10 +1,12 @@
 //! What else a Namespace or a definition holds, before it is deleted.
 
-use crate::execution::brakes::{is_foreign, is_incidental, is_made_by_a_controller, is_managed};
+use crate::execution::brakes::{
+    is_foreign, is_guarded, is_incidental, is_made_by_a_controller, is_managed,
+};
 use crate::execution::state::Shared;
 use crate::member::api::Member;
 use common::gvk::Gvk;
-use common::labels::{WORK_NAME, WORK_NAMESPACE};
+use common::labels::{ADOPTED, DELETION, WORK_NAME, WORK_NAMESPACE};
 use common::mapper::Resource;
 use common::rest::{Call, Error, JSON, METADATA_LIST};
 use serde_json::Value;
@@ -116,14 +118,17 @@ impl Ours<'_> {
     /// hub's. What is on its way out already is not held back by that.
     fn lacks(&self, kind: &Gvk, object: &Value) -> bool {
         let meta = &object["metadata"];
-        if !is_managed(object)
-            || is_incidental(kind)
-            || is_made_by_a_controller(object)
-            || meta["deletionTimestamp"].is_string()
-        {
+        if !is_managed(object) || is_incidental(kind) || meta["deletionTimestamp"].is_string() {
             return false;
         }
         let annotations = &meta["annotations"];
+        // Its Work goes without it: its manifest says so, or it was there before.
+        if annotations[DELETION] == "keep" || is_guarded(kind) && annotations[ADOPTED] == "true" {
+            return true;
+        }
+        if is_made_by_a_controller(object) {
+            return false;
+        }
         if annotations[WORK_NAMESPACE] != self.execution {
             return true;
         }
@@ -131,5 +136,49 @@ impl Ours<'_> {
         let work = annotations[WORK_NAME].as_str();
         let record = work.and_then(|name| state.works.get(name));
         record.is_none_or(|record| record.preserve)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::execution::testing::wire;
+    use common::labels::{MANAGED, MANAGED_VALUE};
+    use serde_json::json;
+
+    /// What of a Work that is here stays when it goes, and so must not go with what holds it.
+    #[test]
+    fn what_stays_when_its_work_goes_holds_what_it_lies_in() {
+        let state = Shared::default();
+        state.lock().upsert(&wire("w", "1", &[]));
+        let ours = Ours {
+            execution: "karmada-es-m1",
+            state: &state,
+        };
+        let lacks = |kind: &str, label: &str, value: &str, more: Value| {
+            let mut meta = json!({"name": "a", "labels": {MANAGED: MANAGED_VALUE}, "annotations":
+                {WORK_NAMESPACE: "karmada-es-m1", WORK_NAME: "w", label: value}});
+            for (key, value) in more.as_object().into_iter().flatten() {
+                meta[key] = value.clone();
+            }
+            let kind = Gvk::new("v1", kind).expect("sound");
+            ours.lacks(&kind, &json!({"metadata": meta}))
+        };
+        let owned = json!({"ownerReferences": [{"uid": "x"}]});
+        let going = json!({"deletionTimestamp": "2030-01-01T00:00:00Z"});
+        for (kind, label, value, more, want) in [
+            ("ConfigMap", "note", "x", Value::Null, false),
+            ("ConfigMap", DELETION, "keep", Value::Null, true),
+            ("ConfigMap", DELETION, "other", Value::Null, false),
+            ("ConfigMap", DELETION, "keep", owned, true),
+            ("ConfigMap", DELETION, "keep", going, false),
+            // Of what was there before, only what holds data or other objects stays.
+            ("ConfigMap", ADOPTED, "true", Value::Null, false),
+            ("PersistentVolumeClaim", ADOPTED, "true", Value::Null, true),
+            ("PersistentVolumeClaim", "note", "x", Value::Null, false),
+        ] {
+            let told = format!("{kind} {label}={value} {more}");
+            assert_eq!(lacks(kind, label, value, more), want, "{told}");
+        }
     }
 }

@@ -88,8 +88,7 @@ impl Orphans {
             orphaned.chain(left).map(|target| target.gvk).collect()
         };
         for kind in kinds {
-            if let Ok(Some(resource)) = self.member.resolve(&kind).await {
-                self.member.kinds.ensure(&resource);
+            if let Ok(Some(_)) = self.pruner.served(&kind).await {
                 self.member.kinds.wait_synced(&kind, FIRST_LIST).await;
             }
         }

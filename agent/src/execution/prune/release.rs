@@ -1,7 +1,7 @@
 //! Taking our marks off objects that stay.
 
-use super::Pruner;
 use super::unmark::unmark;
+use super::{Gone, Pruner, is_absent, lacks_path};
 use crate::execution::state::ObjectKey;
 use crate::execution::wire::LiveMeta;
 use common::errors::chain;
@@ -18,9 +18,53 @@ const PAGE: u32 = 200;
 const RELEASE_WITHIN: Duration = Duration::from_secs(120);
 
 impl Pruner {
-    /// Takes our marks off an object of this Work and leaves it running.
-    pub async fn release_object(&self, work: &str, key: &Arc<ObjectKey>) -> Result<(), Error> {
-        self.let_go(work, key, None).await
+    /// Takes our marks off an object of this Work and leaves it running; another Work that wants it gets it as it is.
+    pub async fn release_object(&self, work: &str, key: &Arc<ObjectKey>) -> Result<Gone, Error> {
+        if let Some(fate) = self.pass_on(work, key).await? {
+            return Ok(fate);
+        }
+        self.let_go(work, key, None).await?;
+        Ok(Gone::Yes)
+    }
+
+    /// Hands an object that stays over to another Work that wants it, if there is one: without our marks it would be
+    /// refused to that Work.
+    async fn pass_on(&self, work: &str, key: &Arc<ObjectKey>) -> Result<Option<Gone>, Error> {
+        let Some((resource, uri)) = self.locate(key).await? else {
+            return Ok(None);
+        };
+        let key = &self.state.lock().placed(key);
+        let rule = self
+            .member
+            .reserved(&resource.gvk, &key.namespace, &key.name);
+        if rule.is_some() || self.state.lock().heir(key, work).is_none() {
+            return Ok(None);
+        }
+        let known = {
+            let state = self.state.lock();
+            state.live(key).map(|live| {
+                let marked = live.work.as_deref() == Some(work);
+                let ours = marked || state.has_claim(work, key, &live.uid);
+                (live.uid.to_string(), ours)
+            })
+        };
+        let (uid, ours) = match known {
+            Some(known) => known,
+            None => match self.read_meta(&uri).await {
+                Ok(Some(meta)) => {
+                    let ours = self.is_of(work, key, &meta);
+                    (meta.uid, ours)
+                }
+                Ok(None) => return Ok(None),
+                // Whoever lets it go looks for another path.
+                Err(error) if lacks_path(&error) => return Ok(None),
+                Err(error) => return Err(error),
+            },
+        };
+        let text = format!("{} {}/{}", resource.gvk.kind, key.namespace, key.name);
+        Ok(ours
+            .then(|| self.hand_over(work, key, &uid, &text))
+            .flatten())
     }
 
     /// The same, of an object that must not go with its Work; should the Work come back, it may have it again.
@@ -38,6 +82,7 @@ impl Pruner {
         let Some((resource, uri)) = self.locate(key).await? else {
             return Ok(());
         };
+        let key = &self.state.lock().placed(key);
         if let Some(rule) = self
             .member
             .reserved(&resource.gvk, &key.namespace, &key.name)
@@ -46,11 +91,17 @@ impl Pruner {
             tracing::warn!(object = %key.name, %rule, "left as it is");
             return Ok(());
         }
-        self.release_at(&uri, kept_from, |meta| {
-            meta.belongs_to(&self.scope.namespace, work)
-                || self.state.lock().has_claim(work, key, &meta.uid)
-        })
-        .await?;
+        let ours = |meta: &LiveMeta| self.is_of(work, key, meta);
+        let mut released = self.release_at(&uri, kept_from, ours).await;
+        if released.as_ref().is_err_and(lacks_path)
+            && let Some((_, uri)) = self.locate_anew(key, &uri).await?
+        {
+            released = self.release_at(&uri, kept_from, ours).await;
+        }
+        // What is not there needs no release.
+        if !released.as_ref().is_err_and(lacks_path) {
+            released?;
+        }
         let mut state = self.state.lock();
         state.set_live(key, None);
         state.disclaim(work, key);
@@ -68,7 +119,7 @@ impl Pruner {
         for _ in 0..4 {
             let object: Value = match self.member.ask(Call::get(uri, METADATA_ONLY)).await {
                 Ok(reply) => reply.json()?,
-                Err(error) if error.code() == Some(404) => return Ok(()),
+                Err(error) if is_absent(&error) => return Ok(()),
                 Err(error) => return Err(error),
             };
             let meta = LiveMeta::read(&object);
@@ -79,7 +130,7 @@ impl Pruner {
             let call = Call::patch(uri, JSON_PATCH, &patch).metadata_only();
             match self.member.ask(call).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.code() == Some(404) => return Ok(()),
+                Err(error) if is_absent(&error) => return Ok(()),
                 Err(error) if error.code() == Some(409) || error.code() == Some(422) => {}
                 Err(error) => return Err(error),
             }
@@ -131,7 +182,11 @@ impl Pruner {
                         continue;
                     }
                     let uri = resource.object(namespace, name);
-                    self.release_at(&uri, None, ours).await?;
+                    match self.release_at(&uri, None, ours).await {
+                        // Gone since it was listed, with its kind.
+                        Err(error) if lacks_path(&error) => continue,
+                        released => released?,
+                    }
                     count += 1;
                 }
                 let next = list["metadata"]["continue"].as_str().unwrap_or_default();

@@ -6,6 +6,7 @@ use crate::context::ClusterView;
 use crate::execution::conditions;
 use crate::execution::order::rank;
 use crate::execution::persist::Persister;
+use crate::execution::prune::kinds::Answers;
 use crate::execution::prune::{Gone, Pruner};
 use crate::execution::report::reporter::Reporter;
 use crate::execution::state::{ObjectKey, Order, Shared};
@@ -21,12 +22,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// After that long, what a deletion waits for is reported.
-const BLOCKED_AFTER: Span = Span::seconds(5);
+pub(super) const BLOCKED_AFTER: Span = Span::seconds(5);
 /// How often a deletion that waits is looked at without news, until then and after.
 const LOOK: Duration = Duration::from_secs(1);
 const RECHECK: Duration = Duration::from_secs(10);
 /// When it is looked at again after the member did not answer.
 const OUTAGE: Duration = Duration::from_secs(2);
+
+/// Objects by rank.
+type Ranks = BTreeMap<u8, Vec<Arc<ObjectKey>>>;
 
 /// Ends Works.
 pub struct Deletion {
@@ -69,7 +73,8 @@ impl Deletion {
         if first {
             self.persister.deletion_is_stored(name).await;
         }
-        let mut keys = self.keys_of(&job).await;
+        let mut answers = Answers::default();
+        let (mut keys, mut known) = self.keys_of(&job, &mut answers).await;
         let past = {
             let state = self.state.lock();
             let record = state.works.get(name);
@@ -80,12 +85,14 @@ impl Deletion {
             past.unwrap_or_default()
         };
         for target in &past {
-            let key = self.pruner.key_of(target).await;
-            keys.entry(rank(&target.gvk)).or_default().push(key);
+            let key = self.pruner.key_of(target, &mut answers).await;
+            // Of a kind without namespaces it may be named all the same.
+            if known.insert(key.clone()) && !answers.lack(&target.gvk) {
+                keys.entry(rank(&target.gvk)).or_default().push(key);
+            }
         }
         {
             let state = self.state.lock();
-            let known: BTreeSet<Arc<ObjectKey>> = keys.values().flatten().cloned().collect();
             // A Work that carries an order was made to settle orphans: those are not its own.
             let asks = state
                 .works
@@ -105,10 +112,7 @@ impl Deletion {
         for group in keys.into_values().rev() {
             let fates = futures::future::join_all(group.iter().map(|key| async move {
                 if preserve {
-                    self.pruner
-                        .release_object(name, key)
-                        .await
-                        .map(|()| Gone::Yes)
+                    self.pruner.release_object(name, key).await
                 } else {
                     self.pruner.delete_object(name, key, foreground).await
                 }
@@ -188,15 +192,19 @@ impl Deletion {
         Some(RECHECK)
     }
 
-    /// The objects of a Work by rank, also when it was never worked on by this process.
-    async fn keys_of(&self, job: &Job) -> BTreeMap<u8, Vec<Arc<ObjectKey>>> {
-        let mut keys: BTreeMap<u8, Vec<Arc<ObjectKey>>> = BTreeMap::new();
+    /// The objects of a Work by rank, also when it was never worked on by this process, and all that it names: of kinds
+    /// that are not served there are none.
+    async fn keys_of(&self, job: &Job, answers: &mut Answers) -> (Ranks, BTreeSet<Arc<ObjectKey>>) {
+        let mut keys = Ranks::new();
+        let mut named = BTreeSet::new();
         for manifest in job.manifests.iter().flatten() {
             let target = &manifest.target;
-            let key = self.pruner.key_of(target).await;
+            let key = self.pruner.key_of(target, answers).await;
             let _ = self.state.lock().want(&key, &job.name);
-            keys.entry(rank(&target.gvk)).or_default().push(key);
+            if named.insert(key.clone()) && !answers.lack(&target.gvk) {
+                keys.entry(rank(&target.gvk)).or_default().push(key);
+            }
         }
-        keys
+        (keys, named)
     }
 }

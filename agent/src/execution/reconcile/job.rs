@@ -3,9 +3,11 @@
 //! Pure.
 
 use crate::execution::interpret::Scripts;
-use crate::execution::manifest::{BadManifest, Manifest, read_all};
+use crate::execution::manifest::{BadManifest, Manifest, namesakes, read_all};
 use crate::execution::state::{Item, State};
+use common::gvk::{GroupKind, Gvk};
 use serde_json::value::RawValue;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A Work as one round works on it.
@@ -47,6 +49,34 @@ impl Job {
             first: record.items.is_empty(),
             confirmed: record.confirmed,
         })
+    }
+
+    /// Kinds of which several manifests have one name in different namespaces, each in one version.
+    pub fn kinds_of_namesakes(&self) -> Vec<Gvk> {
+        let later = namesakes(&self.manifests).into_iter();
+        let kinds = later.filter_map(|(ordinal, _)| {
+            let manifest = self.manifests.get(ordinal)?.as_ref().ok()?;
+            Some((
+                manifest.target.gvk.group_kind(),
+                manifest.target.gvk.clone(),
+            ))
+        });
+        kinds.collect::<BTreeMap<_, _>>().into_values().collect()
+    }
+
+    /// Refuses later manifests of one object: objects of these kinds lie in no namespace.
+    pub fn refuse_doubles(&mut self, cluster_scoped: &BTreeSet<GroupKind>) {
+        for (ordinal, first) in namesakes(&self.manifests) {
+            let Some(slot) = self.manifests.get_mut(ordinal) else {
+                continue;
+            };
+            if let Ok(manifest) = slot
+                && cluster_scoped.contains(&manifest.target.gvk.group_kind())
+            {
+                let double = manifest.target.to_string();
+                *slot = Err(BadManifest::Duplicate(ordinal, first, double));
+            }
+        }
     }
 
     /// Whether this very manifest is what was applied last.

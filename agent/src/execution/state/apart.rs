@@ -59,6 +59,8 @@ impl WorkRecord {
             diagnosis: None,
             items: Vec::new(),
             leaving: entry.leaving,
+            leaves_at: 0,
+            stuck: None,
             left: entry.left,
             claims: entry.claims,
             confirmed: false,

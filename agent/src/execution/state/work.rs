@@ -38,6 +38,15 @@ pub struct Failure {
     pub retry_at: DateTime<Utc>,
 }
 
+/// What left a Work and does not go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stuck {
+    /// Since when something of it waits.
+    pub since: DateTime<Utc>,
+    /// What it waits for.
+    pub blockers: Vec<String>,
+}
+
 /// What the operator orders about the orphans of a Work, by its annotations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Order {
@@ -88,6 +97,10 @@ pub struct WorkRecord {
     pub items: Vec<Item>,
     /// What left it by the hub's word and is to leave the member.
     pub leaving: Vec<Target>,
+    /// The stored set knows what leaves once it is flushed up to there; 0 when that is not waited for.
+    pub leaves_at: u64,
+    /// What of it was tried to take out of the member, and does not go.
+    pub stuck: Option<Box<Stuck>>,
     /// What it does not name any more without the hub having said so; that stays in the member.
     pub left: Vec<Target>,
     /// The very objects that it has applied.
@@ -126,6 +139,8 @@ impl WorkRecord {
             diagnosis: None,
             items: Vec::new(),
             leaving: Vec::new(),
+            leaves_at: 0,
+            stuck: None,
             left: Vec::new(),
             claims: Claims::default(),
             confirmed: true,

@@ -1,5 +1,7 @@
 //! What is asked of the member for one object.
 
+mod versions;
+
 use super::*;
 use crate::execution::desired::WorkRef;
 use crate::execution::manifest::read_all;
@@ -186,7 +188,11 @@ const TILL: &str = "GET /apis/shop.example.com/v1/namespaces/n/tills/a";
 
 /// Applies the Till `a` with these replicas and colour for a Work whose script leaves the replicas to the member.
 async fn apply_till(parts: &Handles, spec: Value, healthy: bool) -> (Outcome, Arc<ObjectKey>) {
-    apply_known_till(parts, spec, healthy, None).await
+    let how = How {
+        healthy,
+        ..How::default()
+    };
+    apply_till_by(&applier(parts), parts, spec, how).await
 }
 
 /// The same, perhaps not named by the hub since the agent started.
@@ -196,8 +202,31 @@ async fn apply_known_till(
     healthy: bool,
     unconfirmed: Option<u64>,
 ) -> (Outcome, Arc<ObjectKey>) {
-    let objects = applier(parts);
-    let retain = match healthy {
+    let how = How {
+        healthy,
+        unconfirmed,
+        ..How::default()
+    };
+    apply_till_by(&applier(parts), parts, spec, how).await
+}
+
+/// How a Till is applied.
+#[derive(Default)]
+struct How {
+    /// Whether the script works.
+    healthy: bool,
+    /// Whether an autoscaler decides the replicas.
+    scaled: bool,
+    unconfirmed: Option<u64>,
+}
+
+async fn apply_till_by(
+    objects: &ObjectApplier,
+    parts: &Handles,
+    spec: Value,
+    how: How,
+) -> (Outcome, Arc<ObjectKey>) {
+    let retain = match how.healthy {
         true => "function Retain(d, o) d.spec.replicas = o.spec.replicas return d end",
         false => "function Retain() return nil end",
     };
@@ -218,11 +247,11 @@ async fn apply_known_till(
         manifest: &manifest,
         resource: &resource,
         key: key.clone(),
-        desired: Desired::new(&manifest, named, true, false),
+        desired: Desired::new(&manifest, named, true, how.scaled),
         before: None,
         scripts: Some(&Scripts::new(&text)),
         retry_at: Some(parts.clock.now()),
-        unconfirmed,
+        unconfirmed: how.unconfirmed,
     };
     (objects.apply(&task).await, key)
 }

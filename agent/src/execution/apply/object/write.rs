@@ -59,8 +59,12 @@ impl ObjectApplier {
             // Before we let go of a field, someone else must hold it.
             match self.read_live(task).await? {
                 Some(found) => {
-                    self.merge(task, &found.object).await?;
-                    self.hand_on(task, &found.object).await?;
+                    let merged = self.merge(task, &found.object).await?;
+                    let handed_on = self.hand_on(task, &found.object).await?;
+                    if merged || handed_on {
+                        // We have changed it ourselves: it is at another version.
+                        at_any_version(&mut body);
+                    }
                 }
                 None => return Ok(None),
             }
@@ -71,13 +75,17 @@ impl ObjectApplier {
         let mut force = drift || task.desired.overwrite;
         loop {
             match self.send(task, &body, FIELD_MANAGER, force).await {
-                Ok(reply) => return self.settle(task, reply.json()?, body).await,
+                Ok(reply) => {
+                    // It is at another version from here on.
+                    at_any_version(&mut body);
+                    return self.settle(task, reply.json()?, body).await;
+                }
                 Err(Error::Refused {
                     code: 409, status, ..
                 }) => {
                     let conflicts = conflict::read(&status);
                     if conflicts.is_empty() || force {
-                        // Another object by that name, or none: judge what is there now.
+                        // Another object by that name, none, or it has changed: judge what is there now.
                         self.state.lock().set_live(&task.key, None);
                         return Ok(None);
                     }
@@ -150,33 +158,34 @@ impl ObjectApplier {
         Ok(())
     }
 
-    /// Adds what a list lacks that nobody has alone.
-    async fn merge(&self, task: &Task<'_>, object: &Value) -> Result<(), Error> {
+    /// Adds what a list lacks that nobody has alone. Returns whether it wrote.
+    async fn merge(&self, task: &Task<'_>, object: &Value) -> Result<bool, Error> {
         let (full, paths) = (&task.desired.full, &task.desired.paths);
         if let Some(merged) = retain::merged(full, object, paths)
             && let Some(kept) = retain::retained_object(full, &merged, paths)
         {
             // What others put there stays in it.
             self.send(task, &kept, RETAINED_FIELD_MANAGER, true).await?;
+            return Ok(true);
         }
-        Ok(())
+        Ok(false)
     }
 
-    /// Hands retained fields that we own to the manager that keeps them.
-    async fn hand_on(&self, task: &Task<'_>, object: &Value) -> Result<(), Error> {
+    /// Hands retained fields that we own to the manager that keeps them. Returns whether it wrote.
+    async fn hand_on(&self, task: &Task<'_>, object: &Value) -> Result<bool, Error> {
         let paths = &task.desired.paths;
         if !retain::owned(&LiveMeta::read(object).fields, paths) {
-            return Ok(());
+            return Ok(false);
         }
         if let Some(kept) = retain::retained_object(&task.desired.full, object, paths) {
             match self.send(task, &kept, RETAINED_FIELD_MANAGER, false).await {
-                Ok(_) => {}
+                Ok(_) => return Ok(true),
                 // Someone owns it already: then it will not fall back to a default.
                 Err(error) if error.code() == Some(409) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Hands retained fields on, and takes note of the object.
@@ -237,5 +246,12 @@ impl ObjectApplier {
             state.set_live(&task.key, Some(live));
         }
         Ok(())
+    }
+}
+
+/// Has an apply change the object whatever version it is at.
+fn at_any_version(body: &mut Value) {
+    if let Some(metadata) = body["metadata"].as_object_mut() {
+        metadata.remove("resourceVersion");
     }
 }
