@@ -10,6 +10,7 @@ mod bridge;
 mod clock;
 mod ledger;
 mod machine;
+mod number;
 mod program;
 #[cfg(test)]
 mod tests;

@@ -85,16 +85,26 @@ impl InFlight {
     /// Lets so much more in, unless the user has too much then; what comes alone is let in however much.
     pub fn take(&self, user: &str, count: usize) -> Option<Ticket> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let has = counts.entry(user.to_owned()).or_insert(0);
-        if *has > 0 && *has + count > self.most {
+        let has = counts.get(user).copied().unwrap_or_default();
+        if has > 0 && has.saturating_add(count) > self.most {
             return None;
         }
-        *has += count;
-        Some(Ticket {
+        Some(self.counted(&mut counts, user, count))
+    }
+
+    /// Counts so much more of what is there already, however much the user has.
+    pub fn add(&self, user: &str, count: usize) -> Ticket {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        self.counted(&mut counts, user, count)
+    }
+
+    fn counted(&self, counts: &mut HashMap<String, usize>, user: &str, count: usize) -> Ticket {
+        *counts.entry(user.to_owned()).or_insert(0) += count;
+        Ticket {
             of: self.clone(),
             user: user.to_owned(),
             count,
-        })
+        }
     }
 }
 
@@ -141,6 +151,10 @@ mod tests {
         let last = answers.take("a", 1);
         assert!(all.is_some() && last.is_some() && answers.take("a", 1).is_none());
         drop((all, last));
+        // What is there is counted, and nothing comes beside it before it is gone.
+        let more = [answers.add("a", ANSWERS), answers.add("a", 1)];
+        assert!(answers.take("a", 1).is_none() && answers.take("b", 1).is_some());
+        drop(more);
         assert!(answers.counts.lock().expect("unpoisoned").is_empty());
     }
 }

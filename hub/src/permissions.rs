@@ -162,6 +162,16 @@ pub async fn remove_lease(client: &Client, cluster: &ClusterName) -> Result<(), 
     delete(&leases, cluster.as_str(), cluster).await
 }
 
+/// Whether the binding in the execution namespace gives anybody the right to read the Works of a cluster.
+pub async fn is_bound(client: &Client, cluster: &ClusterName) -> Result<bool, Error> {
+    let bindings: Api<RoleBinding> =
+        Api::namespaced(client.clone(), &cluster.execution_namespace());
+    let read = bindings.get_opt(AGENT_BINDING).await;
+    let binding = read.map_err(failed("read", "RoleBinding", AGENT_BINDING, cluster))?;
+    let subjects = binding.and_then(|binding| binding.subjects);
+    Ok(subjects.is_some_and(|subjects| !subjects.is_empty()))
+}
+
 /// Whether the execution namespace exists, and the RoleBindings in it that the hub did not write.
 pub async fn foreign_bindings(
     client: &Client,

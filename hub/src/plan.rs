@@ -3,25 +3,31 @@
 //! Pure: from a [`Snapshot`] of a hub and from [`Change`]s it says which clusters each template would come to be in,
 //! with how many replicas, and what would differ there. It decides nothing by itself: `settle` carries out, in memory,
 //! what the hub's own controllers decide, on `state`, until nothing is left to do; `copies` renders what members get of
-//! it, before and after, `member` compares that for one of them, and `told` for all.
+//! it, before and after, `member` compares that for one of them, and `told` for all; `stirred` says what is rendered
+//! anew. `bindings` and `templates` find what a decision asks for without looking at all there are.
 //!
 //! Changes are carried out one after another, as `kubectl apply` sends them. Where they would end otherwise all at once,
 //! where the UID that a new template will get settles a tie, and where it matters whether a template was edited while
 //! its policy waited, which only the hub remembers, the plan says so.
 
+mod answer;
+mod bindings;
 mod copies;
 mod difference;
+mod looks;
 mod member;
 mod settle;
 mod state;
+mod stirred;
+mod templates;
 #[cfg(test)]
 pub(crate) mod tests;
 mod told;
 
+pub use answer::{ClusterPlan, Plan, Refused, Share, Step, TemplatePlan, Verdict};
 pub use copies::unmarked;
 pub use difference::{Difference, differences, without_secrets};
 pub use state::{Change, Subject};
-pub use told::{ClusterPlan, Plan, Refused, Share, Step, TemplatePlan, Verdict};
 
 use crate::controller::detector::Problem;
 use crate::controller::detector::skip::Skips;
@@ -91,7 +97,7 @@ pub fn lacks(
     let (after, _) = run(now, options, State::of(snapshot), changes, &way);
     let reached = Snapshot {
         policies: after.state.policies,
-        bindings: after.state.bindings,
+        bindings: after.state.bindings.into_all(),
         ..Snapshot::default()
     };
     let mut wanted = reached.wanted(&options.skips);
@@ -104,7 +110,7 @@ fn is_new(before: &State, change: &Change) -> bool {
         return false;
     };
     let subject = Subject::of(object).filter(|it| sort(&it.kind) == Sort::Template);
-    subject.is_some_and(|it| !before.templates.contains_key(&it.template()))
+    subject.is_some_and(|it| before.templates.get(&it.template()).is_none())
 }
 
 /// What nobody can know before.
@@ -218,24 +224,34 @@ fn run<'a>(
     settling.remember(&way.edited);
     let mut refused = Vec::new();
     for group in &way.groups {
-        for change in group.iter().filter_map(|it| changes.get(*it)) {
-            if let Change::Delete(subject) = change
-                && sort(&subject.kind) == Sort::Cluster
-            {
-                // It is left before it is gone.
-                let touched = settling.state.begin_to_leave(&subject.name.name, now);
-                settling.touch(touched);
-                settling.settle();
-            }
-            match settling.state.change(change, now, way.odd) {
-                Ok(touched) => settling.touch(touched),
-                Err(why) => refused.extend(Refused::of(change, why)),
-            }
+        let group = group.iter().filter_map(|it| changes.get(*it));
+        let (going, others): (Vec<&Change>, Vec<&Change>) =
+            group.partition(|it| leaves(it).is_some());
+        // A cluster is left, together with whatever else changes, before it is gone.
+        for cluster in going.iter().filter_map(|it| leaves(it)) {
+            let touched = settling.state.begin_to_leave(cluster, now);
+            settling.touch(touched);
         }
-        settling.settle();
+        for part in [others, going] {
+            for change in part {
+                match settling.state.change(change, now, way.odd) {
+                    Ok(touched) => settling.touch(touched),
+                    Err(why) => refused.extend(Refused::of(change, why)),
+                }
+            }
+            settling.settle();
+        }
     }
     settling.pass();
     (settling, refused)
+}
+
+/// The cluster that goes with a change.
+fn leaves(change: &Change) -> Option<&str> {
+    let Change::Delete(subject) = change else {
+        return None;
+    };
+    (sort(&subject.kind) == Sort::Cluster).then_some(&*subject.name.name)
 }
 
 /// Whether plans say what objects of a kind do.

@@ -34,6 +34,7 @@ use common::env::Env;
 use common::signal;
 use common::telemetry::TelemetryArgs;
 use kube::Client;
+use kubeconfig::Servers;
 use push::Push;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -136,6 +137,21 @@ pub enum Error {
     /// The administrator's kubeconfig.
     #[error(transparent)]
     Keys(#[from] crate::apiserver::keys::Error),
+    /// The same, where it does not lie in the data directory.
+    #[error(
+        "failed to keep the administrator's kubeconfig in {}; name a place that the hub may write to by \
+         --admin-kubeconfig, such as {}",
+        there.display(), own.display()
+    )]
+    Elsewhere {
+        /// Where it is to be.
+        there: PathBuf,
+        /// Where it is unless asked for elsewhere.
+        own: PathBuf,
+        /// Why.
+        #[source]
+        source: crate::apiserver::keys::Error,
+    },
     /// What makes it a hub.
     #[error(transparent)]
     Install(#[from] plan::Error),
@@ -185,6 +201,8 @@ pub async fn serve(
     let running = Running::begin(options, admin.clone(), env.clone()).await?;
     // The port may have been chosen by the system.
     let addresses = addresses.listening(running.address);
+    // As agents are told: a machine that gets another address meanwhile changes neither.
+    let advertised = addresses.servers();
     let push = Push::new(
         args.server.push_program.as_deref(),
         &args.server.data_dir,
@@ -198,6 +216,7 @@ pub async fn serve(
         data_dir: args.server.data_dir,
         admin_kubeconfig: args.server.admin_kubeconfig,
         addresses,
+        advertised,
         env,
         router: running.router.clone(),
         keys: running.keys.clone(),
@@ -220,6 +239,8 @@ struct Hub {
     data_dir: PathBuf,
     admin_kubeconfig: Option<PathBuf>,
     addresses: Addresses,
+    /// How others reach it.
+    advertised: Vec<String>,
     env: Env,
     router: Router,
     keys: Keys,
@@ -305,13 +326,24 @@ impl Hub {
 
     fn kubeconfig(&self) -> Result<PathBuf, Error> {
         let own = self.data_dir.join(kubeconfig::ADMIN_FILE);
-        let path = kubeconfig::settle(&own, self.admin_kubeconfig.as_deref())?;
-        let server = self.addresses.local();
+        let there = kubeconfig::place(&own, self.admin_kubeconfig.as_deref())?;
+        let local = self.addresses.local();
+        let servers = Servers {
+            own: &local,
+            advertised: &self.advertised,
+        };
         let (life, now) = (self.admin_life, self.env.clock.now());
-        if kubeconfig::ensure_admin(&path, &self.keys, &server, life, now)? {
-            tracing::info!(path = %path.display(), "the administrator's kubeconfig was written");
+        let write = |path: &Path| kubeconfig::ensure_admin(path, &self.keys, servers, life, now);
+        match kubeconfig::keep(&own, &there, write) {
+            Err(source) if there != own => Err(Error::Elsewhere { there, own, source }),
+            Err(source) => Err(source.into()),
+            Ok(written) => {
+                if written {
+                    tracing::info!(path = %there.display(), "the administrator's kubeconfig was written");
+                }
+                Ok(there)
+            }
         }
-        Ok(path)
     }
 
     /// Renews the administrator's certificate before it ends. Never returns.

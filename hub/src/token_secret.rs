@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 pub const TOKEN_NAMESPACE: &str = "kube-system";
 /// Type of their Secrets.
 pub const TOKEN_TYPE: &str = "bootstrap.kubernetes.io/token";
+/// How many uses one token may have: who used it lies in one annotation, and all of a Secret's together have a limit.
+pub const USES_MAX: u32 = 1_000;
 const NAME_PREFIX: &str = "bootstrap-token-";
 /// Data key: when the token ends, RFC 3339.
 pub const EXPIRATION: &str = "expiration";
@@ -221,6 +223,19 @@ mod tests {
         let expires = token.expires.expect("expires");
         assert!(token.is_expired(expires));
         assert!(!token.is_expired(expires - chrono::Duration::seconds(1)));
+    }
+
+    /// The longest names and ids there are, within what an API server takes.
+    #[test]
+    fn every_use_that_a_token_may_have_can_be_noted() {
+        const ANNOTATIONS_MAX: usize = 256 * 1024;
+        let used = Reservation {
+            registration: RegistrationId::of_public_key(b"k").as_str().to_owned(),
+            cluster: "m".repeat(common::names::CLUSTER_NAME_MAX),
+            cluster_id: "i".repeat(crate::approver::CLUSTER_ID_MAX),
+        };
+        let all = serde_json::to_string(&vec![used; USES_MAX as usize]).expect("text");
+        assert!(all.len() + 16 * 1024 < ANNOTATIONS_MAX, "{}", all.len());
     }
 
     #[test]

@@ -7,6 +7,8 @@ mod arrows;
 mod docs;
 #[path = "tidy/sources.rs"]
 mod sources;
+#[path = "tidy/units.rs"]
+mod units;
 
 use sources::{root, shipped, sources};
 use std::fs;

@@ -5,11 +5,14 @@
 
 use super::ledger::{Exceeded, Shape};
 use super::machine::{Context, Machine, RunError, told, type_name};
+use super::number::whole;
 use mlua::{Table, Value};
 use serde_json::{Map, Number, Value as Json};
 
 /// How deep a value may be nested.
 const DEEPEST: usize = 100;
+/// Bytes of JSON that cost a step: a number is six, and takes about as long as a third of a step.
+const JSON_A_STEP: f64 = 16.0;
 /// With how many values of the originals one of the result is compared in [`restore`].
 const CANDIDATES: usize = 64;
 
@@ -85,7 +88,8 @@ impl Context<'_> {
     }
 
     /// A value of the script as JSON of at most so many bytes. Empty tables of which nobody knows whether they are
-    /// lists or maps become what [`restore`] settles.
+    /// lists or maps become what [`restore`] settles. It is charged as it goes, so that what is refused in the end has
+    /// its price too.
     pub fn export(&self, value: &Value, limit: usize) -> Result<Json, NotConverted> {
         let mut left = limit;
         let exported = self.exported(value, &mut left, 0);
@@ -108,7 +112,7 @@ impl Context<'_> {
             Value::String(text) => text.as_bytes().len(),
             _ => 3,
         };
-        spend(left, length + 3)?;
+        self.spend(left, length + 3)?;
         Ok(match value {
             Value::Nil => Json::Null,
             Value::Boolean(value) => Json::Bool(*value),
@@ -126,12 +130,9 @@ impl Context<'_> {
         left: &mut usize,
         depth: usize,
     ) -> Result<Json, NotConverted> {
-        let exceeded = |_| {
-            let first = self.ledger.exceeded();
-            first.map_or(NotConverted::Large(0), NotConverted::Exceeded)
-        };
         // What looks empty may have had many entries.
-        self.ledger.step(self.lua).map_err(exceeded)?;
+        let step = self.ledger.step(self.lua);
+        step.map_err(|_| self.exceeded())?;
         let shape = {
             let shapes = self.ledger.shapes.borrow();
             shapes.get(&table.to_pointer().addr()).copied()
@@ -141,7 +142,7 @@ impl Context<'_> {
         let walked = table.for_each(|key: Value, value: Value| {
             let entry = key_of(&key).and_then(|key| {
                 if let Key::Text(text) = &key {
-                    spend(left, text.len() + 1)?;
+                    self.spend(left, text.len() + 1)?;
                 }
                 Ok((key, self.exported(&value, left, depth + 1)?))
             });
@@ -156,7 +157,7 @@ impl Context<'_> {
         });
         match problem {
             Some(problem) => return Err(problem),
-            None => walked.map_err(exceeded)?,
+            None => walked.map_err(|_| self.exceeded())?,
         }
         if entries.is_empty() {
             return Ok(match shape {
@@ -188,11 +189,19 @@ impl Context<'_> {
         });
         Ok(Json::Object(entries.collect()))
     }
-}
 
-fn spend(left: &mut usize, bytes: usize) -> Result<(), NotConverted> {
-    *left = left.checked_sub(bytes).ok_or(NotConverted::Large(0))?;
-    Ok(())
+    /// Bytes of the result, and the steps that they cost.
+    fn spend(&self, left: &mut usize, bytes: usize) -> Result<(), NotConverted> {
+        *left = left.checked_sub(bytes).ok_or(NotConverted::Large(0))?;
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let charged = self.ledger.take(f64::from(bytes) / JSON_A_STEP);
+        charged.map_err(|_| self.exceeded())
+    }
+
+    fn exceeded(&self) -> NotConverted {
+        let first = self.ledger.exceeded();
+        first.map_or(NotConverted::Large(0), NotConverted::Exceeded)
+    }
 }
 
 fn key_of(key: &Value) -> Result<Key, NotConverted> {
@@ -208,12 +217,10 @@ fn key_of(key: &Value) -> Result<Key, NotConverted> {
 }
 
 fn exported_number(number: f64) -> Result<Number, NotConverted> {
-    if number.fract() == 0.0
-        && let Ok(whole) = format!("{number:.0}").parse::<i64>()
-    {
-        return Ok(Number::from(whole));
+    match whole(number) {
+        Some(whole) => Ok(Number::from(whole)),
+        None => Number::from_f64(number).ok_or(NotConverted::Number),
     }
-    Number::from_f64(number).ok_or(NotConverted::Number)
 }
 
 /// The key of the map that stands for an empty table which a script made.

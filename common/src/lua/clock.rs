@@ -1,6 +1,7 @@
 //! The `os` of scripts: times are read and shown, but no script learns what time it is.
 
 use super::machine::{Context, Module, Native, Refused, type_name};
+use super::number;
 use chrono::{DateTime, Datelike as _, NaiveDate, Timelike as _};
 use mlua::{Table, Value};
 use std::fmt::Write as _;
@@ -19,6 +20,9 @@ pub(super) const MODULE: Module = Module {
     ],
 };
 
+/// What a letter of a format is charged as.
+const BYTES_A_LETTER: usize = 256;
+
 fn no_clock(name: &str) -> Refused {
     Refused::Message(format!(
         "os.{name} needs a time here: what a script says must not depend on when it is asked"
@@ -29,7 +33,7 @@ fn no_clock(name: &str) -> Refused {
 fn whole(value: &Value) -> Option<i64> {
     let text = match value {
         Value::Integer(number) => return Some(*number),
-        Value::Number(number) => format!("{:.0}", number.trunc()),
+        Value::Number(number) => return number::whole(number.trunc()),
         Value::String(text) if text.as_bytes().len() < 32 => text.to_string_lossy(),
         _ => return None,
     };
@@ -101,6 +105,8 @@ fn date(context: &Context<'_>, values: &[Value]) -> Result<Value, Refused> {
     if form.len() > 200 {
         return Err(Refused::message("format is too long"));
     }
+    // Two letters of it may be a whole date.
+    context.charge(form.len() * BYTES_A_LETTER)?;
     let mut text = String::new();
     match write!(text, "{}", time.format(form)) {
         Ok(()) => context.text(&text),

@@ -9,7 +9,7 @@ use crate::env::{
 use anyhow::{Context as _, Result, bail, ensure};
 use common::names::SYSTEM_NAMESPACE;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const APISERVICE: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.proxy.towline.dev";
 const MAP: &str = "/api/v1/namespaces/default/configmaps/by-work";
@@ -18,6 +18,8 @@ const PUSH: &str = "deploy/towline-push";
 /// Where a built-in hub is a pod.
 const NAMESPACE: &str = "towline-hub";
 const POD: &str = "towline-hub-0";
+/// The encryption key that it is given.
+const KEY: &str = "aes256gcm:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
 
 /// A cluster with a real node that has the images, and a member that its pods reach.
 struct Ground {
@@ -251,6 +253,13 @@ async fn real_node_built_in_hub_by_kubectl() -> Result<()> {
     let ip = "            - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}\n";
     let text = text.replace(advertised, "value: $(POD_IP):6443");
     let text = text.replace(env, &format!("{env}{ip}"));
+    let key = ground.scratch.join("hub.key");
+    write_private(&key, KEY)?;
+    let namespace = ["create", "namespace", NAMESPACE];
+    ground.kubectl(&namespace, None).await?;
+    let from = format!("--from-file=hub.key={}", key.display());
+    let secret = ["create", "secret", "generic", "towline-hub-key", &from];
+    ground.here(&secret).await?;
     let files = ["apply", "--validate=strict", "-f", "-"];
     ground.kubectl(&files, Some(&text)).await?;
     ground.rolled_out("statefulset/towline-hub").await?;
@@ -267,9 +276,44 @@ async fn real_node_built_in_hub_by_kubectl() -> Result<()> {
     ground.join().await?;
     let checked = ground.towline(&["check", "m1"]).await?;
     ensure!(checked.contains("its API server answers you"), "{checked}");
+    taken_out(&ground, &key).await?;
     ground.towline(&["unjoin", "m1", "--yes"]).await?;
     ground.steady().await?;
     ground.end().await;
+    Ok(())
+}
+
+/// A backup and the key come out of the pod, and are a hub elsewhere.
+async fn taken_out(ground: &Ground, key: &Path) -> Result<()> {
+    let out = async |args: &[&str], file: &Path| {
+        let exec = ["exec", POD, "--", "towline-hub"];
+        let args = [&exec[..], args, &["--data-dir", "/data/hub"]].concat();
+        let output = std::fs::File::create(file).context("failed to make a file")?;
+        let mut command = tokio::process::Command::new(ground.parts.path(Part::Kubectl)?);
+        command
+            .arg("--kubeconfig")
+            .arg(&ground.plane.kubeconfig)
+            .args(["--namespace", ground.namespace])
+            .args(&args)
+            .stdout(output);
+        let status = command.status().await.context("failed to run kubectl")?;
+        ensure!(status.success(), "{args:?}: {status}");
+        anyhow::Ok(())
+    };
+    let exported = ground.scratch.join("exported.key");
+    out(&["encryption", "export"], &exported).await?;
+    let text = std::fs::read_to_string(&exported).context("failed to read the key")?;
+    ensure!(text.ends_with(KEY), "another key was printed");
+    let file = ground.scratch.join("hub.backup");
+    out(&["backup", "-"], &file).await?;
+    let mut restore = tokio::process::Command::new(binary("towline-hub")?);
+    restore
+        .args(["restore", "--confirm-all", "--data-dir"])
+        .arg(ground.scratch.join("restored"))
+        .arg("--encryption-key-file")
+        .arg(key)
+        .arg(file);
+    run(restore, None, LONG).await?.ok()?;
     Ok(())
 }
 

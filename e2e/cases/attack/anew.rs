@@ -13,13 +13,13 @@ use super::hub::{Hub, SOON, TokenLimits, assert_code};
 use crate::env::wait_for;
 
 /// A watch on the Works of m1, and every byte it was sent.
-struct Spy {
+pub(super) struct Spy {
     heard: Arc<Mutex<String>>,
-    task: JoinHandle<()>,
+    pub(super) task: JoinHandle<()>,
 }
 
 impl Spy {
-    async fn on(client: &Client) -> Result<Self> {
+    pub(super) async fn on(client: &Client) -> Result<Self> {
         let request = http::Request::get(
             "/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-m1/works?watch=true",
         )
@@ -39,7 +39,7 @@ impl Spy {
         Ok(Self { heard, task })
     }
 
-    fn has_heard(&self, text: &str) -> bool {
+    pub(super) fn has_heard(&self, text: &str) -> bool {
         self.heard
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -47,7 +47,7 @@ impl Spy {
     }
 }
 
-async fn write_work(hub: &Hub, name: &str) -> Result<()> {
+pub(super) async fn write_work(hub: &Hub, name: &str) -> Result<()> {
     let works: Api<Work> = Api::namespaced(hub.admin.clone(), "karmada-es-m1");
     let work = serde_json::from_value(json!({
         "metadata": {"name": name},

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::anew::{Spy, write_work};
 use super::hub::{Draft, Hub, SOON, TokenLimits, assert_code};
 use super::request::{RequestBuilder, TestKey};
 use crate::env::wait_for;
@@ -72,6 +73,13 @@ async fn a_flood_ends_in_quarantine() -> Result<()> {
             anyhow::Ok(())
         }
     });
+    // What it had opened before is worth as little as its certificate, once the condition says so.
+    write_work(&hub, "first").await?;
+    let spy = Spy::on(&m1.client).await?;
+    wait_for("the first Work to be seen", SOON, || async {
+        Ok(spy.has_heard("first"))
+    })
+    .await?;
     let mut refused = None;
     for number in 0..WRITES_MAX {
         match m1.patch_status("m1", large_status(number)).await {
@@ -92,6 +100,12 @@ async fn a_flood_ends_in_quarantine() -> Result<()> {
         is_quarantined_for(&clusters, "m1", WROTE_TOO_MUCH)
     })
     .await?;
+    write_work(&hub, "second").await?;
+    wait_for("its watch to end", SOON, || async {
+        Ok(spy.task.is_finished())
+    })
+    .await?;
+    assert!(!spy.has_heard("second"), "a watch outlived the rights");
     let heard = beats.load(Ordering::SeqCst);
     wait_for("more heartbeats", SOON, || async {
         Ok(beats.load(Ordering::SeqCst) > heard)

@@ -165,19 +165,14 @@ impl Announcement {
     /// Leaves it to the replicas that stay; where none does, takes back what still stands as it was told.
     pub(super) async fn leave(self, replicas: &Replicas) {
         let left = async {
-            let others = replicas.staying().await;
-            let others = others.inspect_err(|error| {
-                let error = chain(error).to_string();
-                tracing::warn!(error, "nobody knows whether another replica stays");
-            });
-            let handed = match others.unwrap_or_default() {
+            let handed = match replicas.staying_as_known().await {
                 others if others.is_empty() => false,
                 others if self.has_told => self.hand_over(&others).await,
                 // It is for the one that leads to tell.
                 _ => true,
             };
             // They may have gone meanwhile, each counting on the other.
-            let stays = replicas.staying().await.is_ok_and(|it| !it.is_empty());
+            let stays = !replicas.staying_as_known().await.is_empty();
             if !handed || !stays {
                 self.take_back(replicas.own()).await;
             }

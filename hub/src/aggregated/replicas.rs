@@ -27,7 +27,8 @@ use decide::{LIVES, RENEWED_EVERY, Way, is_living, way};
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
-use kube::{Client, ResourceExt as _};
+use kube::core::PartialObjectMeta;
+use kube::{Client, ResourceExt};
 use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 use said::Replica;
@@ -340,15 +341,42 @@ impl Replicas {
 
     /// The others that have not taken their Leases back, as the API server says now, and that answer.
     pub(super) async fn staying(&self) -> kube::Result<Vec<Arc<Peer>>> {
+        let listed = self.listed().await?;
+        Ok(self.answering(self.with_leases(Some(&listed))).await)
+    }
+
+    /// The same, where the API server does not say by who renewed lately.
+    pub(super) async fn staying_as_known(&self) -> Vec<Arc<Peer>> {
+        let listed = self.listed().await.inspect_err(|error| {
+            let error = chain(error).to_string();
+            tracing::warn!(error, "failed to list the Leases of other replicas");
+        });
+        let living = self.with_leases(listed.ok().as_deref());
+        self.answering(living).await
+    }
+
+    async fn listed(&self) -> kube::Result<Vec<PartialObjectMeta<Lease>>> {
         let params = ListParams::default().labels(&format!("{REPLICA}={MANAGED_VALUE}"));
-        let listed = self.api().list_metadata(&params).await?;
-        let names: BTreeSet<String> = listed.items.iter().map(|it| it.name_any()).collect();
-        let mut living = self.living();
-        living.retain(|peer| names.contains(&peer.id));
+        Ok(self.api().list_metadata(&params).await?.items)
+    }
+
+    async fn answering(&self, living: Vec<Arc<Peer>>) -> Vec<Arc<Peer>> {
         let answers = living.iter().map(|peer| self.is_there(peer));
         let answers = join_all(answers).await;
-        let living = living.iter().zip(answers).filter(|(_, answers)| *answers);
-        Ok(living.map(|(peer, _)| peer.clone()).collect())
+        let living = living.into_iter().zip(answers);
+        living
+            .filter_map(|(peer, there)| there.then_some(peer))
+            .collect()
+    }
+
+    /// Those of whom a renewal was seen lately and whose Lease is listed; all, where the list is not known.
+    fn with_leases(&self, listed: Option<&[PartialObjectMeta<Lease>]>) -> Vec<Arc<Peer>> {
+        let mut living = self.living();
+        if let Some(listed) = listed {
+            let names: BTreeSet<String> = listed.iter().map(ResourceExt::name_any).collect();
+            living.retain(|peer| names.contains(&peer.id));
+        }
+        living
     }
 
     fn api(&self) -> Api<Lease> {

@@ -19,7 +19,7 @@ use super::error::{ApiError, GroupResource};
 use crate::go::quote;
 use common::signal;
 use index::Index;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// What is asked of the authorizer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -142,8 +142,8 @@ impl Authorizer {
         Err(asked.forbidden(caller, &decision.reason))
     }
 
-    /// Every rule that holds for a caller in a namespace, and what could not be resolved.
-    pub fn rules(&self, caller: &Caller, namespace: &str) -> (Vec<Rule>, Vec<String>) {
+    /// Every rule that holds for a caller in a namespace, by role, and what could not be resolved.
+    pub fn rules(&self, caller: &Caller, namespace: &str) -> (Vec<Arc<[Rule]>>, Vec<String>) {
         self.read(|index| index.rules(caller, namespace))
     }
 

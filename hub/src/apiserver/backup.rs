@@ -17,8 +17,8 @@ use std::time::Duration;
 pub const PAGE: &str = "/towline.dev/backup";
 /// How long it may take to make one.
 pub(super) const WITHIN: Duration = Duration::from_secs(3600);
-/// What it is called in the data directory for the moment in which it is written.
-const BESIDE: &str = ".backup-";
+/// What the name begins with that it has in the data directory for the moment in which it is written.
+pub const BESIDE: &str = ".backup-";
 
 /// The right that whoever asks for one must have.
 pub(super) fn right() -> Attributes {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::fmt;
 
 /// Bytes of errors of one object after which no other one is told.
-const LONGEST_TOLD: usize = 256 * 1024;
+pub(super) const LONGEST_TOLD: usize = 256 * 1024;
 
 /// A kind of object by its plural name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

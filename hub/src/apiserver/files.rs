@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown, symlink};
 use std::path::{Path, PathBuf};
 
 /// A file could not be written.
@@ -69,6 +69,49 @@ pub fn write_file(path: &Path, content: &[u8]) -> Result<(), Error> {
     write().map_err(failed)
 }
 
+/// How many links in a row are followed, as Linux does.
+const LINKS: usize = 40;
+
+/// Whether two paths are of one place, by whichever names of its folder. A link there is not followed.
+pub fn is_same_place(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        let path = std::path::absolute(path).ok()?;
+        let folder = path.parent()?;
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        Some(folder.join(path.file_name()?))
+    };
+    place(one).is_some_and(|one| place(other).is_some_and(|other| one == other))
+}
+
+/// Whether `there` is `path`, or a link to it: a link from `path` to there would lead to itself.
+pub fn leads_to(there: &Path, path: &Path) -> bool {
+    let mut at = there.to_owned();
+    for _ in 0..LINKS {
+        if is_same_place(&at, path) {
+            return true;
+        }
+        let Ok(target) = fs::read_link(&at) else {
+            return false;
+        };
+        at.pop();
+        at.push(target);
+    }
+    false
+}
+
+/// Puts a link to `there` in the place of what is at `path`, which is gone only once the link is there.
+pub fn link_file(path: &Path, there: &Path) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    symlink(there, &beside)?;
+    fs::rename(&beside, path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +130,46 @@ mod tests {
         let none = dir.path().join("none/file");
         let error = write_file(&none, b"").expect_err("no folder");
         assert_eq!(error.path, none);
+    }
+    #[test]
+    fn a_place_is_known_by_any_of_its_names() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("folder")).expect("made");
+        symlink("folder", at("other-name")).expect("linked");
+        symlink(at("other-name/file"), at("alias")).expect("linked");
+        symlink("alias", at("again")).expect("linked");
+        symlink("round", at("round")).expect("linked");
+        for exists in [false, true] {
+            for (there, same, leads) in [
+                ("folder/file", true, true),
+                ("other-name/file", true, true),
+                ("alias", false, true),
+                ("again", false, true),
+                ("round", false, false),
+                ("folder/another", false, false),
+                ("nowhere/file", false, false),
+            ] {
+                let (there, path) = (at(there), at("folder/file"));
+                assert_eq!(is_same_place(&there, &path), same, "{exists} {there:?}");
+                assert_eq!(leads_to(&there, &path), leads, "{exists} {there:?}");
+            }
+            fs::write(at("folder/file"), "x").expect("written");
+        }
+    }
+
+    #[test]
+    fn a_link_takes_the_place_of_a_file() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (path, there) = (dir.path().join("file"), dir.path().join("there"));
+        fs::write(&there, "that").expect("written");
+        fs::write(&path, "this").expect("written");
+        for _ in 0..2 {
+            link_file(&path, &there).expect("linked");
+            assert_eq!(fs::read_link(&path).expect("a link"), there);
+            assert_eq!(fs::read_to_string(&path).expect("read"), "that");
+        }
+        let none = dir.path().join("none/file");
+        link_file(&none, &there).expect_err("no folder");
     }
 }

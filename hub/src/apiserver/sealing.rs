@@ -4,6 +4,7 @@
 //! first one seals, all of them open. It is bound to its place ([`AssociatedData`]): put elsewhere it does not open.
 
 mod file;
+mod place;
 mod text;
 
 pub use file::{Error, FILE};

@@ -250,10 +250,23 @@ impl Store {
     /// Makes a write and returns the object as it is then; of a deletion, as it was, at the revision
     /// of the deletion. Once the write waits in the queue it is made even if the caller goes away.
     pub async fn commit(&self, write: Write) -> Result<Arc<Stored>, Error> {
+        self.commit_within(write, usize::MAX).await
+    }
+
+    /// The same of an object that has no more than `most` bytes as it is encoded.
+    pub async fn commit_within(&self, write: Write, most: usize) -> Result<Arc<Stored>, Error> {
         let (resource, key) = (write.resource, write.key);
         let draft = match write.change {
             Change::Delete => None,
             Change::Put(object) => match Draft::new(object) {
+                Ok(draft) if draft.len() > most => {
+                    return Err(Error::TooLong {
+                        resource,
+                        key,
+                        length: draft.len(),
+                        most,
+                    });
+                }
                 Ok(draft) => Some(draft),
                 Err(why) => return Err(Error::Unfit { resource, key, why }),
             },

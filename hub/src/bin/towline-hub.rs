@@ -72,7 +72,12 @@ fn main() -> ExitCode {
             hub::serve::print_kubeconfig(&args, &clock()).map(|text| print!("{text}"))
         }
         Command::Backup(args) => {
-            blocking(async move { backup::backup(&args).await }).map(|said| println!("{said}"))
+            let is_to_output = args.is_to_output();
+            let said = blocking(async move { backup::backup(&args).await });
+            said.map(|said| match is_to_output {
+                true => eprintln!("{said}"),
+                false => println!("{said}"),
+            })
         }
         Command::Restore(args) => blocking(async move { restore::restore(args, &clock()).await })
             .map(|said| println!("{said}")),
@@ -81,6 +86,9 @@ fn main() -> ExitCode {
         }
         Command::Encryption(Encryption::Status(args)) => {
             encryption::status(&args).map(|said| println!("{said}"))
+        }
+        Command::Encryption(Encryption::Export(args)) => {
+            encryption::export(&args).map(|text| print!("{text}"))
         }
         Command::Revoke(args) => revoke::revoke(&args, &clock()).map(|said| println!("{said}")),
         Command::Ca(Ca::Rotate(args)) => {

@@ -212,9 +212,8 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     // A hub that is not ready may still tell of its clusters.
     walk.take([health::look(&client).await])?;
     let rights = rights::look(&client).await;
-    let may_look = rights.iter().all(|finding| finding.seen.is_ok());
-    walk.take(rights)?;
-    if may_look {
+    walk.take(rights.findings)?;
+    if rights.may_look {
         let now = SystemClock.now();
         let progress = output.progress("looking at clusters");
         let mut found = clusters::look(&client, args.cluster.as_ref(), now).await?;

@@ -99,6 +99,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
             .hint("Name the cluster's own kubeconfig by --cluster-kubeconfig FILE."));
     }
     let found = hub.find(&id).await?;
+    cluster::may_be_placed(&cluster, found.cluster.as_ref(), &placement)?;
     let mut beside = Beside::look(member.clone(), rights, found.joined.as_ref()).await?;
 
     beside.apply(output).await?;
@@ -140,8 +141,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         return Ok(());
     }
     let progress = output.progress(format!("waiting for cluster {cluster}"));
-    hub.until_ready(found.registration.as_deref(), wait, &progress)
-        .await?;
+    hub.until_ready(&found.before, wait, &progress).await?;
     drop(progress);
     output.print(format!("cluster {cluster} is Ready"))
 }

@@ -12,10 +12,11 @@ use super::check::{clusters, health, rights};
 use super::get::read::Hub;
 use super::{CliError, ConnectArgs, Format, Kind, Output};
 use crate::token_secret::{TOKEN_NAMESPACE, TOKEN_TYPE};
+use chrono::{DateTime, Utc};
 use common::time::{Clock as _, SystemClock};
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
 use kube::api::ListParams;
+use kube::{Api, Client};
 use summary::{Seen, Status};
 
 /// Arguments of `towline status`.
@@ -43,15 +44,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
     let mut seen = Seen::default();
     let hub = Hub::discover(client.clone()).await?;
     seen.hub.push(health::look(&client).await);
-    let rights = rights::look(&client).await;
-    let may_look = rights.iter().filter(|it| it.seen.is_err()).count() == 0;
-    seen.hub.extend(rights.into_iter().filter(|it| {
-        // Of rights only those that are missing are news.
-        it.seen.is_err() || it.step == rights::HUB
-    }));
-    if may_look {
-        seen.clusters = clusters::look(&client, None, now).await?;
-    }
+    look_at_clusters(&client, now, &mut seen).await?;
     seen.templates = hub.propagated().await?;
     match hub.unbound().await {
         Ok(found) => seen.works = found,
@@ -88,4 +81,26 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         },
         format => output.print_value(format, &status),
     }
+}
+
+/// Clusters, and the hub's own process. A hub whose process is silent still has what its clusters said last.
+async fn look_at_clusters(
+    client: &Client,
+    now: DateTime<Utc>,
+    seen: &mut Seen,
+) -> Result<(), CliError> {
+    let rights = rights::look(client).await;
+    seen.hub.extend(rights.findings.into_iter().filter(|it| {
+        // Of rights only those that are missing are news.
+        it.seen.is_err() || it.step == rights::HUB
+    }));
+    match clusters::look(client, None, now).await {
+        Ok(found) => seen.clusters = found,
+        Err(error) if error.kind == Kind::Denied => seen.hidden.push("Clusters".to_owned()),
+        Err(error) => return Err(error),
+    }
+    if !rights.leases {
+        seen.hidden.push("Leases".to_owned());
+    }
+    Ok(())
 }

@@ -11,5 +11,5 @@ mod shell;
 mod tests;
 
 pub use collect::{Work, collect, expected};
-pub use decide::{Decision, Observed, decide, is_stirring};
+pub use decide::{Decision, Observed, decide, decide_refused, is_stirring};
 pub use shell::Answers;

@@ -308,13 +308,14 @@ pub fn about_template(template: &Template) -> ObjectReference {
     }
 }
 
-/// The same, of the template that a binding names.
+/// The same, of the template that a binding names. It lies where the binding does, whatever the binding says: whoever may
+/// write one has nothing told of another namespace.
 pub fn about_template_of(binding: &Binding) -> ObjectReference {
     let of = &binding.spec.resource;
     ObjectReference {
         api_version: Some(of.api_version.clone()),
         kind: Some(of.kind.clone()),
-        namespace: of.namespace.clone(),
+        namespace: binding.namespace.clone(),
         name: Some(of.name.clone()),
         uid: of.uid.clone(),
         ..ObjectReference::default()
@@ -387,6 +388,27 @@ mod tests {
                         .deleting
                 );
             }
+        }
+    }
+
+    #[test]
+    fn an_event_on_a_template_is_told_where_its_binding_lies() {
+        // The namespace of the binding, and that of what it names.
+        let cases = [
+            (Some("mine"), Some("mine")),
+            (Some("mine"), Some("theirs")),
+            (Some("mine"), None),
+            (None, Some("theirs")),
+            (None, None),
+        ];
+        for (namespace, named) in cases {
+            let mut binding = Binding {
+                namespace: namespace.map(str::to_owned),
+                ..Binding::default()
+            };
+            binding.spec.resource.namespace = named.map(str::to_owned);
+            let about = about_template_of(&binding);
+            assert_eq!(about.namespace.as_deref(), namespace, "{named:?}");
         }
     }
 

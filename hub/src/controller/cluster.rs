@@ -125,7 +125,7 @@ pub struct Clusters {
     leaving: leaving::Leaving,
     held: held::Held,
     /// Clusters that go together end watches together.
-    watches: Rounds,
+    watches: Arc<Rounds>,
 }
 
 impl Clusters {
@@ -134,6 +134,7 @@ impl Clusters {
         client: Client,
         clock: SharedClock,
         events: Events,
+        watches: Arc<Rounds>,
         options: decide::Options,
         world: &World,
     ) -> Controller<Self> {
@@ -144,7 +145,7 @@ impl Clusters {
             options,
             leaving: leaving::Leaving::default(),
             held: held::Held::of(world),
-            watches: Rounds::default(),
+            watches,
         });
         let queue = controller.queue();
         world.clusters.listen(move |told| {

@@ -2,9 +2,10 @@
 //!
 //! `skip` says what is never propagated, `choose` which policy holds a template, `claim` how a template shows it,
 //! `content` what its binding says, and `decide` puts them together for one template, all pure. `keep` has a binding say
-//! that objects stay before it goes. `wake` finds the templates that a policy may concern, `policies` looks after what
-//! a policy itself carries (`marks`). A template is woken by its own changes, by those of policies that may select it,
-//! of overrides that these wait for, of its binding, and of bindings that it follows.
+//! that objects stay before it goes, and `leaving` has it say so until its Works do. `wake` finds the templates that a
+//! policy may concern, `policies` looks after what a policy itself carries (`marks`). A template is woken by its own
+//! changes, by those of policies that may select it, of overrides that these wait for, of its binding, and of bindings
+//! that it follows.
 
 mod apply;
 pub mod choose;
@@ -14,6 +15,7 @@ pub mod content;
 pub mod decide;
 mod holdings;
 pub mod keep;
+mod leaving;
 pub mod marks;
 mod observe;
 pub mod policies;
@@ -41,6 +43,7 @@ use common::queue::{Priority, Queue};
 use common::uuid::random_uuid;
 use contenders::{Contenders, binding_of};
 use kube::Client;
+use leaving::Leaving;
 use skip::Skips;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,6 +66,7 @@ pub struct Detector {
     /// What was told of templates that do not get what their policies say.
     told: Mutex<BTreeMap<TemplateName, Vec<Notice>>>,
     contenders: Contenders,
+    leaving: Leaving,
     holdings: Holdings,
     unsettled: Unsettled,
     policies_in: Index<Arc<str>>,
@@ -115,6 +119,7 @@ impl Detector {
             edited: Mutex::default(),
             told: Mutex::default(),
             contenders: Contenders::default(),
+            leaving: Leaving::default(),
             holdings,
             unsettled,
             policies_in: views
@@ -169,6 +174,9 @@ impl Detector {
                 me.binding_changed(old, new, &to, wake::haste(change.listed));
             });
         }
+        let (me, to) = (Arc::clone(self), queue.clone());
+        let works = &self.world.works;
+        works.on_change(move |change| me.work_changed(change, &to));
         let (me, to) = (Arc::clone(self), queue.clone());
         views
             .overrides
@@ -303,11 +311,11 @@ impl Detector {
         let parents = old.into_iter().flat_map(required_by);
         let parents = parents.filter_map(|name| self.world.propagation.binding(&name));
         for held in parents {
-            let name = TemplateName::of(&held.binding.spec.resource);
+            let name = TemplateName::of_binding(&held.binding);
             name.into_iter().for_each(|name| queue.add(name));
         }
         for binding in old.into_iter().chain(new) {
-            let name = TemplateName::of(&binding.spec.resource);
+            let name = TemplateName::of_binding(binding);
             name.into_iter()
                 .for_each(|name| queue.add_with(name, haste));
             for key in sought::keys_of_binding(binding) {
@@ -410,9 +418,11 @@ impl Detector {
         let Some(seen) = self.observe(key, edited).await? else {
             lock(&self.told).remove(key);
             self.contenders.done(key);
+            self.leaving.done(key);
             return self.forget(key).await;
         };
         let mut decision = decide(&seen);
+        let wait = self.say_until_told(key, &seen, &mut decision);
         self.add_dependencies(key, &seen, &mut decision)?;
         let failed = decision.problem.as_ref().map(|_| decision.events.clone());
         if failed.is_some() && lock(&self.told).get(key) == failed.as_ref() {
@@ -427,7 +437,8 @@ impl Detector {
         if replaced || decision.goes_on || decision.problem.is_some() {
             self.note_edit(key, edited);
         }
-        Ok(self.again(key, decision.problem.as_ref()))
+        let again = self.again(key, decision.problem.as_ref());
+        Ok(wait.map_or(again, Requeue::After))
     }
 
     /// When a template is looked at again that nothing may wake.

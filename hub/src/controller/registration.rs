@@ -17,6 +17,7 @@ mod decide;
 mod observe;
 #[cfg(test)]
 mod tests;
+pub(crate) mod withhold;
 
 use crate::approver::{Denial, Verdict};
 use crate::budget::{Ledger, State};
@@ -278,19 +279,30 @@ impl Reconcile for Registrar {
     }
 }
 
-/// The refusal that an API server's own "invalid" stands for: a token with a placement it rejects.
+/// The refusal that an API server's own "invalid" stands for: a token with a placement it rejects, or with more uses
+/// than its Secret can hold.
 fn refusal(step: &Step, error: &Error) -> Option<Step> {
-    let (Step::CreateCluster { .. } | Step::TakeOver { .. }, Some(422)) = (step, error.code())
-    else {
+    if error.code() != Some(422) {
         return None;
-    };
-    let message = format!(
-        "the Cluster cannot be written: {}",
-        common::errors::chain(error)
-    );
-    let denial = Denial {
-        reason: DenialReason::RequestNotAllowed,
-        message,
+    }
+    let denial = match step {
+        Step::CreateCluster { .. } | Step::TakeOver { .. } => Denial {
+            reason: DenialReason::RequestNotAllowed,
+            message: format!(
+                "the Cluster cannot be written: {}",
+                common::errors::chain(error)
+            ),
+        },
+        Step::Reserve { token, .. } => Denial {
+            reason: DenialReason::TokenSpent,
+            message: format!(
+                "no more uses can be noted in the Secret of the bootstrap token {:?}, which has {}; make a new one \
+                 with `towline token create`",
+                token.id,
+                token.reservations.len()
+            ),
+        },
+        _ => return None,
     };
     Some(Step::Deny {
         denial,

@@ -3,46 +3,20 @@
 //! Whatever somebody adds to them, takes from them or deletes is put right as soon as it is seen, and at
 //! every start. Which registration is in force is the Cluster's annotation, written by
 //! [`crate::controller::registration`]; a Cluster that is being deleted is left to
-//! [`crate::controller::cluster`].
+//! [`crate::controller::cluster`], and one whose rights are withheld to [`crate::controller::quarantine`], which
+//! ends the watches with them.
 
-use crate::controller::registration;
-use crate::permissions::{self, Registration};
+use crate::controller::registration::{self, withhold};
+use crate::permissions::{Grant, Registration};
 use crate::world::{Cluster, ObjectName, Owned, Told, World};
-use common::controller::{Controller, Failure, Reconcile, Requeue};
+use common::controller::{Controller, Reconcile, Requeue};
 use kube::Client;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The objects of one registration are written one after another: they are compared once, after all.
-const SETTLE: Duration = Duration::from_millis(300);
-
-/// Why the permissions of a registration could not be put right or taken; it is tried again.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The Cluster could not be read.
-    #[error(transparent)]
-    Cluster(#[from] registration::Error),
-    /// The permissions could not be written.
-    #[error(transparent)]
-    Permissions(#[from] permissions::Error),
-}
-
-impl Failure for Error {
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::Cluster(error) => error.reason(),
-            Self::Permissions(_) => "PermissionsFailed",
-        }
-    }
-
-    fn is_conflict(&self) -> bool {
-        match self {
-            Self::Cluster(error) => error.is_conflict(),
-            Self::Permissions(error) => error.status().is_some_and(|status| status.code == 409),
-        }
-    }
-}
+pub(super) const SETTLE: Duration = Duration::from_millis(300);
 
 /// The controller; its keys are names of Clusters.
 pub struct Rights {
@@ -59,17 +33,20 @@ impl Rights {
 impl Reconcile for Rights {
     const NAME: &'static str = "rights";
     type Key = Arc<str>;
-    type Error = Error;
+    type Error = registration::Error;
 
-    async fn reconcile(&self, name: &Arc<str>) -> Result<Requeue, Error> {
+    async fn reconcile(&self, name: &Arc<str>) -> Result<Requeue, Self::Error> {
         let cluster = registration::clusters(&self.client)
             .get_metadata_opt(name)
             .await;
         let cluster = cluster.map_err(registration::Error::request("read Cluster", name))?;
         let living = cluster.filter(|cluster| cluster.metadata.deletion_timestamp.is_none());
-        let in_force = living.and_then(|cluster| Registration::of_cluster(&cluster.metadata));
-        if let Some(registration) = in_force {
-            let written = permissions::ensure(&self.client, &registration).await?;
+        let in_force = living.and_then(|cluster| {
+            let registration = Registration::of_cluster(&cluster.metadata)?;
+            (registration.grant != Grant::Suspended).then_some((cluster, registration))
+        });
+        if let Some((cluster, registration)) = in_force {
+            let written = withhold::give(&self.client, &cluster.metadata, &registration).await?;
             if written > 0 {
                 tracing::info!(cluster = %name, written, "put permissions in place");
             }
@@ -113,7 +90,7 @@ fn registered(told: &Told<Cluster>) -> Option<Arc<str>> {
 }
 
 /// The clusters that a changed object belonged or belongs to.
-fn concerned(told: &Told<Owned>) -> BTreeSet<Arc<str>> {
+pub(super) fn concerned(told: &Told<Owned>) -> BTreeSet<Arc<str>> {
     let Told::Changed(change) = told else {
         return BTreeSet::new();
     };

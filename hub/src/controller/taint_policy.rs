@@ -3,6 +3,8 @@
 //! What a policy has put on stays when the policy goes, or means the cluster no longer: whoever made it takes it off.
 
 pub mod decide;
+#[cfg(test)]
+mod tests;
 
 use super::bindings::{Bindings, Error, about_cluster};
 use crate::propagation::Notice;
@@ -25,14 +27,17 @@ pub struct TaintPolicies {
     world: World,
     bindings: Bindings,
     clock: SharedClock,
+    failover: bool,
 }
 
 impl TaintPolicies {
-    /// A controller that is woken by what the world tells.
+    /// A controller that is woken by what the world tells; whether there is `failover` says which taints come and go by
+    /// Ready alone.
     pub fn watching(
         client: Client,
         bindings: Bindings,
         clock: SharedClock,
+        failover: bool,
         world: &World,
     ) -> Controller<Arc<Self>> {
         let policies = Arc::new(Self {
@@ -40,6 +45,7 @@ impl TaintPolicies {
             world: world.clone(),
             bindings,
             clock,
+            failover,
         });
         let controller = Controller::new(Arc::clone(&policies));
         let queue = controller.queue();
@@ -95,7 +101,7 @@ impl Reconcile for TaintPolicies {
             .taint_policies
             .for_each(|_, held| policies.extend(held.record.clone()));
         in_order(&mut policies);
-        let Some(taints) = decide(self.clock.now(), cluster, &policies) else {
+        let Some(taints) = decide(self.clock.now(), self.failover, cluster, &policies) else {
             return Ok(Requeue::Never);
         };
         let patch = json!({

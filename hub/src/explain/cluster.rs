@@ -164,12 +164,24 @@ fn not_registered(cluster: &Cluster) -> Option<Broken> {
         let what = format!("{name} is quarantined: {}", said(&condition.message));
         return Some(of(cluster, stage, Cause::Quarantined, what, mend));
     }
-    let labels = cluster.metadata.labels.as_ref();
-    if labels.is_some_and(|it| it.contains_key(HELD)) {
-        let command = format!("kubectl label cluster {name} {HELD}-");
-        let mend = on_hub(LET_IN, [command]);
-        let what = format!("{name} was restored and is not let in");
-        return Some(of(cluster, stage, Cause::NotRegistered, what, mend));
+    // The annotation decides; its condition is written later, or not while the hub's store takes no writes.
+    let annotations = cluster.metadata.annotations.as_ref();
+    if let Some(since) = annotations.and_then(|it| it.get(QUARANTINED_SINCE)) {
+        let labels = cluster.metadata.labels.as_ref();
+        let (cause, words, what) = match labels.is_some_and(|it| it.contains_key(HELD)) {
+            true => (
+                Cause::NotRegistered,
+                LET_IN,
+                format!("{name} was restored and is not let in"),
+            ),
+            false => (
+                Cause::Quarantined,
+                "Find out why it was quarantined, then give its agent its rights back.",
+                format!("{name} is quarantined since {}", said(since)),
+            ),
+        };
+        let command = format!("kubectl annotate cluster {name} {QUARANTINED_SINCE}-");
+        return Some(of(cluster, stage, cause, what, on_hub(words, [command])));
     }
     if let Some(condition) = is_true(cluster, EXECUTION_SPACE_TERMINATING) {
         let command = format!(
@@ -205,17 +217,27 @@ fn certificate_ended(cluster: &Cluster, now: DateTime<Utc>) -> Option<Broken> {
     let ended = ends(cluster).filter(|it| *it <= now)?;
     let name = name(cluster);
     let what = format!("the certificate of {name}'s agent ended {}", day(ended));
-    let command =
-        format!("towline token create --cluster {name} --replace --print-register-command");
-    let words = format!(
-        "Register it anew: run in {name} what this prints; nothing in the member is deleted."
-    );
+    let mend = match cluster.spec.sync_mode {
+        SyncMode::Pull => on_hub(
+            format!(
+                "Register it anew: run in {name} what this prints; nothing in the member is deleted."
+            ),
+            [format!(
+                "towline token create --cluster {name} --replace --print-register-command"
+            )],
+        ),
+        // An agent of its own is not to be installed in it.
+        SyncMode::Push => on_hub(
+            "Join it again, with a kubeconfig of somebody who may create roles there; nothing in the member is deleted.",
+            [format!("towline join {name} --cluster-kubeconfig FILE")],
+        ),
+    };
     Some(of(
         cluster,
         Stage::Agent,
         Cause::CertificateEnded,
         what,
-        on_hub(words, [command]),
+        mend,
     ))
 }
 

@@ -32,6 +32,7 @@ pub fn desired() -> Vec<Desired> {
             &READ
         ),
         rule("cluster.karmada.io", &["clusters"], &READ),
+        leases(),
         customizations(),
     ]);
     let edit = json!([
@@ -73,6 +74,7 @@ fn operator() -> Desired {
             &["resourcebindings", "clusterresourcebindings"],
             &READ
         ),
+        leases(),
         customizations(),
     ]);
     Desired::new(json!({
@@ -81,6 +83,11 @@ fn operator() -> Desired {
         "metadata": {"name": "towline-operator"},
         "rules": rules,
     }))
+}
+
+/// When agents and the hub's own process were heard last. Nobody is sent every heartbeat: whoever looks asks.
+fn leases() -> Value {
+    rule("coordination.k8s.io", &["leases"], &["get", "list"])
 }
 
 /// What says how kinds are understood: plans follow it.
@@ -118,7 +125,8 @@ mod tests {
                 let group = rule["apiGroups"][0].as_str().expect("a group");
                 for resource in rule["resources"].as_array().expect("resources") {
                     let name = format!("{}.{group}", resource.as_str().expect("a name"));
-                    assert!(served.contains(&name), "{name} is no kind of ours");
+                    let is_known = served.contains(&name) || name == "leases.coordination.k8s.io";
+                    assert!(is_known, "{name} is no kind of ours");
                 }
             }
         }

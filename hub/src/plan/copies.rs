@@ -1,7 +1,7 @@
 //! What each member has of a template, by what a state of the hub says. Pure.
 
 use super::difference::{Difference, differences, without_secrets};
-use super::state::State;
+use super::state::{State, within};
 use crate::controller::binding::facts::Facts;
 use crate::controller::binding::overrides::{Overrides, Policy, is_of_the_system};
 use crate::controller::binding::render::{Binding, Renderer};
@@ -86,19 +86,14 @@ fn rendered(
         let copies = all.iter().map(|target| (target.name.clone(), copy(target)));
         copies.collect()
     };
-    let name = TemplateName::of(&binding.spec.resource);
+    let name = TemplateName::of_binding(binding);
     let Some(template) = name.and_then(|name| state.templates.get(&name)) else {
         return each(&|target| failed(target, "the template is gone".to_owned()));
     };
     let object = &template.object;
-    let of = |namespaced: bool| {
-        let all = state.overrides.iter();
-        let all = all.filter(move |(name, _)| name.namespace.is_some() == namespaced);
-        all.map(|(_, policy)| -> Policy<'_> {
-            (&policy.metadata, &policy.spec, policy.problem.as_deref())
-        })
-    };
-    let overrides = Overrides::of(object, of(false), of(true));
+    let namespace = binding.namespace.as_deref().into_iter();
+    let here = namespace.flat_map(|it| overrides(state, Some(it)));
+    let overrides = Overrides::of(object, overrides(state, None), here);
     let none = Overrides::of(object, [], []);
     let interpreter = &state.interpreter;
     let (with, without) = (
@@ -147,6 +142,12 @@ fn rendered(
             overrides,
         }
     })
+}
+
+/// The override policies of a namespace; without one, those of the hub.
+fn overrides<'s>(state: &'s State, namespace: Option<&'s str>) -> impl Iterator<Item = Policy<'s>> {
+    within(&state.overrides, namespace)
+        .map(|policy| (&policy.metadata, &policy.spec, policy.problem.as_deref()))
 }
 
 /// The policies of an annotation that tells which were applied, each once.

@@ -1,8 +1,8 @@
 //! What becomes of a template in one member: what it has, and what it is to have, compared. Pure.
 
+use super::answer::{ClusterPlan, Step, Verdict};
 use super::copies::Copy;
 use super::difference::{differences, without_secrets};
-use super::told::{ClusterPlan, Step, Verdict};
 
 /// What becomes of it; `at_once` is whether it is left at the moment at which it comes there, `preserved` whether its
 /// objects stay when it goes.

@@ -1,32 +1,32 @@
 //! Carries out what the hub's controllers decide, one after another, until nothing is left to do: at once, and then
 //! as time passes. Pure: the decisions are the controllers' own.
 
-use super::state::{Held, Placed, State, Touched};
+mod place;
+mod write;
+
+use super::looks;
+use super::state::{Placed, State, Touched, within};
+use super::templates::Held;
 use super::told::unplaced;
-use crate::controller::bindings::required_by;
-use crate::controller::dependencies::{attach, sought};
+use crate::controller::dependencies::attach;
 use crate::controller::detector::skip::Skips;
 use crate::controller::detector::wake::{self, Edit};
 use crate::controller::detector::{self, Observed, Problem, Write};
-use crate::controller::eviction::brake::{Brake, SETTLE, Sight};
-use crate::controller::eviction::decide::{Around, Seen as Leaving};
-use crate::controller::eviction::unhealthy::Since;
-use crate::controller::eviction::{self, clusters_of, untainted};
-use crate::controller::scheduler::decide::{self as placing, Ahead, Seen};
-use crate::controller::scheduler::is_ours;
-use crate::propagation::{Binding, PolicyName, Template};
+use crate::controller::eviction::brake::{Brake, Sight};
+use crate::controller::eviction::{self, clusters_of};
+use crate::controller::scheduler::decide::Ahead;
+use crate::propagation::{Binding, Template};
 use crate::scheduler::{Cluster, Snapshot};
 use crate::world::{self, ObjectName, TemplateName};
 use chrono::{DateTime, Utc};
-use common::api::binding::{ResourceBindingStatus, TargetCluster};
 use common::gvk::{GroupKind, Gvk};
-use common::labels::APPLIED_PLACEMENT;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::Arc;
 
-/// Decisions about one binding or template; who needs more does not come to rest.
-const ROUNDS: usize = 64;
+/// Writes of one binding; one that needs more does not come to rest.
+const WRITES: usize = 64;
 
 /// A hub in which something is decided.
 pub(super) struct Settling<'a> {
@@ -44,7 +44,8 @@ pub(super) struct Settling<'a> {
     edited: BTreeMap<TemplateName, Edit>,
     ahead: BTreeMap<ObjectName, Ahead>,
     timers: BTreeMap<ObjectName, DateTime<Utc>>,
-    rounds: BTreeMap<ObjectName, usize>,
+    /// How many times bindings were written, or went, and the most that took one along meanwhile.
+    written: BTreeMap<ObjectName, (usize, usize)>,
     version: u64,
     /// What waits, and for what.
     pub problems: BTreeMap<TemplateName, Problem>,
@@ -83,7 +84,7 @@ impl<'a> Settling<'a> {
             edited: BTreeMap::new(),
             ahead: BTreeMap::new(),
             timers: BTreeMap::new(),
-            rounds: BTreeMap::new(),
+            written: BTreeMap::new(),
             version: 0,
             problems: BTreeMap::new(),
             held: BTreeSet::new(),
@@ -153,7 +154,7 @@ impl<'a> Settling<'a> {
             |cluster: Option<&Cluster>| cluster.map(|it| (Arc::clone(&it.shape), it.leaving));
         let other = looks(old) != looks(new);
         let gains = new.filter(|new| new.may_gain_over(old));
-        for (key, held) in &self.state.bindings {
+        for (key, held) in self.state.bindings.iter() {
             let is_there = clusters_of(held).iter().any(|it| **it == *changed.name);
             let mut targets = held.binding.spec.clusters.iter();
             let is_placed = targets.any(|it| it.name == changed.name);
@@ -182,18 +183,25 @@ impl<'a> Settling<'a> {
         self.brake.begin(std::time::Duration::ZERO);
     }
 
-    /// Decides until nothing changes any more at this moment.
+    /// Decides until nothing changes any more at this moment. In waves: what a thousand others wake is looked at once for
+    /// all of them, and not a thousand times.
     pub(super) fn settle(&mut self) {
         loop {
-            if let Some(name) = self.templates.pop_first() {
-                self.detect(&name);
-            } else if let Some(name) = self.bindings.pop_first() {
-                if self.may_go_on(&name) {
-                    self.schedule(&name);
+            if !self.templates.is_empty() {
+                for name in mem::take(&mut self.templates) {
+                    self.detect(&name);
+                }
+            } else if !self.bindings.is_empty() {
+                for name in mem::take(&mut self.bindings) {
+                    if self.may_go_on(&name) {
+                        self.schedule(&name);
+                        self.evict(&name);
+                    }
+                }
+            } else if !self.leaving.is_empty() {
+                for name in mem::take(&mut self.leaving) {
                     self.evict(&name);
                 }
-            } else if let Some(name) = self.leaving.pop_first() {
-                self.evict(&name);
             } else {
                 return;
             }
@@ -215,10 +223,14 @@ impl<'a> Settling<'a> {
         }
     }
 
+    /// Whether a binding was not written so often yet that nothing comes of it. What goes along with others is written for
+    /// each of them, also of those that are gone by now.
     fn may_go_on(&mut self, name: &ObjectName) -> bool {
-        let rounds = self.rounds.entry(name.clone()).or_default();
-        *rounds += 1;
-        let on = *rounds <= ROUNDS;
+        looks::one();
+        let held = self.state.bindings.get(name);
+        let parents = held.map_or(0, |held| held.binding.spec.required_by.len());
+        let (written, most) = self.written.get(name).copied().unwrap_or_default();
+        let on = written < WRITES.saturating_mul(parents.max(most) + 1);
         self.rests &= on;
         on
     }
@@ -239,19 +251,16 @@ impl<'a> Settling<'a> {
         let edited = self.edited.remove(name);
         let seen = self.observed(template, &held.object, edited);
         let mut decision = detector::decide(&seen);
-        let required: BTreeSet<ObjectName> =
-            self.state.all_bindings().flat_map(required_by).collect();
-        let is_required = |it: &ObjectName| required.contains(it);
         // What has no form in JSON is no binding; the hub says so itself.
         let _ = detector::shown::add(
             &seen,
             Some(&held.object),
             &self.state.interpreter,
-            is_required,
+            |it| self.state.bindings.is_required(it),
             &mut decision,
         );
         if let Some(claim) = &decision.claim {
-            self.state.claim(name, claim);
+            self.state.templates.claim(name, claim);
         }
         let waits = matches!(decision.binding, Some(Write::Replace(_)));
         match decision.binding {
@@ -285,13 +294,10 @@ impl<'a> Settling<'a> {
     }
 
     fn observed(&self, template: &Template, object: &Value, edited: Option<Edit>) -> Observed {
-        let here =
-            |name: &PolicyName| name.namespace.is_none() || name.namespace == template.namespace;
-        let policies = self.state.policies.iter();
-        let policies: Vec<_> = policies
-            .filter(|(name, _)| here(name))
-            .map(|(_, policy)| Arc::clone(policy))
-            .collect();
+        let of_hub = within(&self.state.policies, None);
+        let namespace = template.namespace.as_deref().into_iter();
+        let here = namespace.flat_map(|it| within(&self.state.policies, Some(it)));
+        let policies: Vec<_> = of_hub.chain(here).cloned().collect();
         let wanted = policies.iter().flat_map(|it| wake::overrides_of(it));
         let overrides = wanted
             .filter(|it| self.state.overrides.contains_key(it))
@@ -305,7 +311,7 @@ impl<'a> Settling<'a> {
             replicas: replicas.map_or(Ok(None), |it| it.map_err(|failed| failed.to_string())),
             priority_classes: self.state.priority_classes.clone(),
             binding: binding.map(|held| held.binding.clone()),
-            dependents: attach::those_of(template, self.state.all_bindings()),
+            dependents: attach::those_of(template, self.state.bindings.seekers(template)),
             fresh_id: format!("id of {}", template.binding_name()),
             template: template.clone(),
             policies,
@@ -329,210 +335,5 @@ impl<'a> Settling<'a> {
             self.remove(&key);
         }
         self.problems.remove(name);
-    }
-
-    /// A cluster with a part of a binding, of which nobody knows what it is: nothing moves for that.
-    fn is_blind(&self, binding: &Binding) -> bool {
-        let mut names = binding.spec.clusters.iter().map(|it| &it.name);
-        names.any(|name| {
-            let held = self.state.clusters.get(name);
-            held.is_some_and(|it| it.record.placing.is_none())
-                || self
-                    .state
-                    .is_unreadable("Cluster", &ObjectName::new(None, name))
-        })
-    }
-
-    fn place_and_write(&mut self, key: &ObjectName, wanted: &Binding) {
-        let held = self.state.bindings.get(key).cloned();
-        if !is_ours(wanted) || self.is_blind(wanted) {
-            return self.write(key, wanted.clone());
-        }
-        let (placed, ahead) = placing::write_over(wanted, held.as_deref(), &self.placing);
-        self.write(key, placed);
-        if let Some(ahead) = ahead {
-            self.ahead.insert(key.clone(), ahead);
-        }
-    }
-
-    fn schedule(&mut self, key: &ObjectName) {
-        let Some(held) = self.state.bindings.get(key).cloned() else {
-            return;
-        };
-        if !is_ours(&held.binding) || self.is_blind(&held.binding) {
-            return;
-        }
-        let ahead = self.ahead.remove(key);
-        let ahead = ahead.filter(|ahead| held.generation == ahead.generation + 1);
-        let seen = Seen {
-            held: &held,
-            snapshot: &self.placing,
-            ahead: ahead.as_ref(),
-        };
-        let decision = placing::decide(self.now, &seen);
-        let mut generation = None;
-        if let Some(patch) = &decision.patch {
-            let mut wanted = held.binding.clone();
-            if let Some(clusters) = patch.pointer("/spec/clusters") {
-                let clusters: Result<Vec<TargetCluster>, _> =
-                    serde_json::from_value(clusters.clone());
-                // It was made of such a list.
-                wanted.spec.clusters = clusters.unwrap_or_default();
-            }
-            let annotations = patch.pointer("/metadata/annotations");
-            let applied = annotations.and_then(|it| it.get(APPLIED_PLACEMENT)?.as_str());
-            if let Some(applied) = applied {
-                let annotations = &mut wanted.annotations;
-                annotations.insert(APPLIED_PLACEMENT.to_owned(), applied.to_owned());
-            }
-            self.write(key, wanted);
-            generation = self.state.bindings.get(key).map(|it| it.generation);
-        }
-        if let Some(mut status) = decision.status {
-            if let (true, Some(generation)) = (decision.placed, generation) {
-                status["schedulerObservedGeneration"] = generation.into();
-            }
-            self.say(key, &status);
-        }
-    }
-
-    /// Has a binding's status say something.
-    fn say(&mut self, key: &ObjectName, patch: &Value) {
-        let Some(held) = self.state.bindings.get(key) else {
-            return;
-        };
-        let mut status = serde_json::to_value(held.whole_status()).unwrap_or_default();
-        for (field, value) in patch.as_object().into_iter().flatten() {
-            status[field] = value.clone();
-        }
-        let status: ResourceBindingStatus = serde_json::from_value(status).unwrap_or_default();
-        let mut next = world::Binding::new(held.binding.clone(), held.generation, status);
-        next.applied.clone_from(&held.applied);
-        self.state.bindings.insert(key.clone(), Arc::new(next));
-    }
-
-    fn evict(&mut self, key: &ObjectName) {
-        let Some(held) = self.state.bindings.get(key).cloned() else {
-            return;
-        };
-        self.timers.remove(key);
-        let passed = (self.now - self.start).to_std().unwrap_or_default() + SETTLE;
-        let mut clusters = BTreeMap::new();
-        for name in clusters_of(&held) {
-            let Some(cluster) = self.state.clusters.get(&*name) else {
-                continue;
-            };
-            let mut around = Around {
-                cluster: Arc::clone(&cluster.record),
-                word: self.brake.word(passed, &name),
-            };
-            if !self.eviction.enabled {
-                around = untainted(around);
-            }
-            clusters.insert(name.to_string(), around);
-        }
-        let options = eviction::decide::Options {
-            purge_mode: self.eviction.purge_mode,
-            timeout: self.eviction.timeout,
-        };
-        let seen = Leaving {
-            held: &held,
-            clusters: &clusters,
-            // Only time shows what will not be healthy.
-            unhealthy: &Since::new(),
-            turn: true,
-        };
-        let decision = eviction::decide::decide(self.now, options, seen);
-        self.held.extend(decision.held);
-        if let Some(wait) = decision
-            .again
-            .and_then(|it| chrono::Duration::from_std(it).ok())
-            && let Some(at) = self.now.checked_add_signed(wait)
-        {
-            self.timers.insert(key.clone(), at);
-        }
-        if let Some(wanted) = &decision.binding {
-            self.place_and_write(key, wanted);
-        }
-    }
-
-    /// Writes a binding, as an API server does it.
-    fn write(&mut self, key: &ObjectName, mut wanted: Binding) {
-        let known = self.state.bindings.get(key).cloned();
-        self.version += 1;
-        wanted.resource_version = format!("planned {}", self.version);
-        if wanted.uid.is_empty() {
-            wanted.uid = format!("uid of {key}");
-        }
-        let generation = known.as_ref().map_or(1, |known| {
-            known.generation + i64::from(known.binding.spec != wanted.spec)
-        });
-        let moves = known
-            .as_ref()
-            .is_none_or(|known| known.binding.spec.clusters != wanted.spec.clusters);
-        if moves && self.now > self.start {
-            self.moved_at.insert(key.clone(), self.now);
-        }
-        let before = known
-            .as_ref()
-            .map_or(&[][..], |it| &it.binding.spec.clusters);
-        self.note_moves(key, before, &wanted.spec.clusters);
-        let status = known.as_ref().map(|known| known.whole_status());
-        let mut next = world::Binding::new(wanted, generation, status.unwrap_or_default());
-        if next.applied.is_none() {
-            next.applied = known.as_ref().and_then(|known| known.applied.clone());
-        }
-        let next = Arc::new(next);
-        self.state.bindings.insert(key.clone(), Arc::clone(&next));
-        self.bindings.insert(key.clone());
-        self.wake_around(known.iter().chain([&next]));
-    }
-
-    fn note_moves(&mut self, key: &ObjectName, before: &[TargetCluster], after: &[TargetCluster]) {
-        let has = |all: &[TargetCluster], name: &str| all.iter().any(|it| it.name == name);
-        for one in after.iter().filter(|it| !has(before, &it.name)) {
-            let place = (key.clone(), one.name.clone());
-            self.passed.remove(&place);
-            self.came.insert(place, self.now);
-        }
-        for one in before.iter().filter(|it| !has(after, &it.name)) {
-            let place = (key.clone(), one.name.clone());
-            if self.came.remove(&place) == Some(self.now) {
-                self.passed.insert(place);
-            }
-        }
-    }
-
-    fn remove(&mut self, key: &ObjectName) {
-        let known = self.state.bindings.remove(key);
-        self.ahead.remove(key);
-        self.timers.remove(key);
-        self.bindings.remove(key);
-        self.leaving.remove(key);
-        self.wake_around(known.iter());
-        self.ended.extend(known.map(|known| (key.clone(), known)));
-    }
-
-    /// What a change of a binding wakes: its template, those that it takes along, and those that took it along.
-    fn wake_around<'b>(&mut self, bindings: impl Iterator<Item = &'b Arc<world::Binding>>) {
-        let mut woken = BTreeSet::new();
-        for held in bindings {
-            let binding = &held.binding;
-            woken.extend(TemplateName::of(&binding.spec.resource));
-            for parent in required_by(binding) {
-                let parent = self.state.bindings.get(&parent);
-                woken.extend(parent.and_then(|it| TemplateName::of(&it.binding.spec.resource)));
-            }
-            for key in sought::keys_of_binding(binding) {
-                let meant = self.state.templates.keys().filter(|name| {
-                    name.kind.group == key.group
-                        && name.kind.kind == key.kind
-                        && *name.name.namespace == *key.namespace
-                        && key.name.as_ref().is_none_or(|it| **it == *name.name.name)
-                });
-                woken.extend(meant.cloned());
-            }
-        }
-        self.templates.extend(woken);
     }
 }

@@ -1,8 +1,9 @@
 //! A hub in memory, out of a snapshot: what [`super::settle`] decides on and writes into. Pure.
 
-use crate::controller::detector::claim::MetadataPatch;
+use super::bindings::Bindings;
+use super::templates::Templates;
 use crate::controller::detector::wake::{self, Edit};
-use crate::propagation::{Binding, Policy, PolicyName, Template};
+use crate::propagation::{Policy, PolicyName, Template};
 use crate::scheduler;
 use crate::snapshot::{self, Snapshot};
 use crate::world::{self, ObjectName, Record as _, TemplateName};
@@ -11,7 +12,6 @@ use common::api::cluster::TaintEffect;
 use common::gvk::Gvk;
 use common::interpreter::custom::Customizations;
 use common::interpreter::layers::Interpreter;
-use common::names::fnv1a;
 use common::time::to_time;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,20 +92,13 @@ pub(super) fn sort(kind: &Gvk) -> Sort {
     }
 }
 
-/// A template.
-#[derive(Debug, Clone)]
-pub(super) struct Held {
-    pub identity: Template,
-    pub object: Value,
-}
-
 /// What is there.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub policies: BTreeMap<PolicyName, Arc<Policy>>,
     pub overrides: BTreeMap<PolicyName, Arc<world::Override>>,
-    pub templates: BTreeMap<TemplateName, Arc<Held>>,
-    pub bindings: BTreeMap<ObjectName, Arc<world::Binding>>,
+    pub templates: Templates,
+    pub bindings: Bindings,
     pub clusters: BTreeMap<String, snapshot::Cluster>,
     pub priority_classes: BTreeMap<String, i32>,
     pub customizations: BTreeMap<String, Arc<world::Customization>>,
@@ -114,8 +107,6 @@ pub(super) struct State {
     /// What is known of kinds.
     pub interpreter: Interpreter,
     pub unreadable: BTreeSet<(String, ObjectName)>,
-    /// What was written of claims into templates since: whoever applies a file leaves it there.
-    claims: BTreeMap<TemplateName, MetadataPatch>,
 }
 
 /// What a change concerns at first.
@@ -137,19 +128,12 @@ pub(super) struct Placed {
 
 impl State {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
-        let templates = snapshot.templates.iter().map(|(name, template)| {
-            let held = Held {
-                identity: template.identity.clone(),
-                object: template.object(),
-            };
-            (name.clone(), Arc::new(held))
-        });
         let unreadable = snapshot.unreadable.iter();
         Self {
             policies: snapshot.policies.clone(),
             overrides: snapshot.overrides.clone(),
-            templates: templates.collect(),
-            bindings: snapshot.bindings.clone(),
+            templates: Templates::of(snapshot),
+            bindings: Bindings::of(&snapshot.bindings),
             clusters: snapshot.clusters.clone(),
             priority_classes: snapshot.priority_classes.clone(),
             customizations: snapshot.customizations.clone(),
@@ -158,7 +142,6 @@ impl State {
             unreadable: unreadable
                 .map(|it| (it.kind.clone(), it.name.clone()))
                 .collect(),
-            claims: BTreeMap::new(),
         }
     }
 
@@ -190,12 +173,15 @@ impl State {
                         let name = subject.name.name.to_string();
                         // Only who waits for one looks at it again.
                         Ok(match self.priority_classes.insert(name, value) {
-                            None => self.all_templates(),
+                            None => Touched {
+                                templates: self.templates.names(),
+                                ..Touched::default()
+                            },
                             Some(_) => Touched::default(),
                         })
                     }
                     Sort::Customization => self.customization(&subject, Some(object)),
-                    Sort::Template => Ok(self.template(&subject, object, odd)),
+                    Sort::Template => Ok(self.templates.apply(&subject, object, odd)),
                     Sort::Other => Ok(Touched::default()),
                 }
             }
@@ -212,15 +198,7 @@ impl State {
                     Ok(Touched::default())
                 }
                 Sort::Customization => self.customization(subject, None),
-                Sort::Template => {
-                    let name = subject.template();
-                    self.templates.remove(&name);
-                    self.claims.remove(&name);
-                    Ok(Touched {
-                        templates: [name].into(),
-                        ..Touched::default()
-                    })
-                }
+                Sort::Template => Ok(self.templates.remove(subject.template())),
                 Sort::Other => Ok(Touched::default()),
             },
         }
@@ -276,7 +254,8 @@ impl State {
         if let Some(new) = &new {
             self.policies.insert(name, Arc::clone(new));
         }
-        let templates = self.woken(&wake::woken(old.as_deref(), new.as_deref()));
+        let woken = wake::woken(old.as_deref(), new.as_deref());
+        let templates = self.templates.woken(&woken);
         Ok(Touched {
             templates,
             ..Touched::default()
@@ -299,7 +278,10 @@ impl State {
         let waiting = self.policies.values();
         let waiting = waiting.filter(|it| wake::overrides_of(it).contains(&name));
         let woken: Vec<_> = waiting.map(|it| wake::woken(None, Some(it))).collect();
-        let templates = woken.iter().flat_map(|it| self.woken(it)).collect();
+        let templates = woken
+            .iter()
+            .flat_map(|it| self.templates.woken(it))
+            .collect();
         Ok(Touched {
             templates,
             ..Touched::default()
@@ -324,10 +306,10 @@ impl State {
         }
         self.interpreter = world::interpreter_of(&self.customizations, &self.shipped);
         let kinds: BTreeSet<_> = old.iter().chain(&new).filter_map(|it| it.kind()).collect();
-        let templates = self.templates.keys();
-        let meant = templates.filter(|it| kinds.iter().any(|kind| kind.group_kind() == it.kind));
+        let mut templates = self.templates.names();
+        templates.retain(|it| kinds.iter().any(|kind| kind.group_kind() == it.kind));
         Ok(Touched {
-            templates: meant.cloned().collect(),
+            templates,
             ..Touched::default()
         })
     }
@@ -358,79 +340,7 @@ impl State {
         Ok(self.moved(&subject.name.name, before))
     }
 
-    fn template(&mut self, subject: &Subject, object: &Value, odd: bool) -> Touched {
-        let name = subject.template();
-        let old = self.templates.get(&name).cloned();
-        let mut object = object.clone();
-        let metadata = &mut object["metadata"];
-        match &old {
-            // Neither does a file have one, nor is that of a trial the one that it gets.
-            Some(old) => metadata["uid"] = json!(old.identity.uid),
-            None if metadata["uid"].as_str().is_none_or(str::is_empty) => {
-                metadata["uid"] = json!(made_up(odd));
-            }
-            None => {}
-        }
-        metadata["resourceVersion"] = json!("planned");
-        if let Some(claim) = self.claims.get(&name) {
-            write(claim, &mut object);
-        }
-        let Some(identity) = Template::of(&object) else {
-            return Touched::default();
-        };
-        let edit = wake::edit(old.as_ref().map(|it| &it.identity), &identity);
-        let held = Arc::new(Held { identity, object });
-        self.templates.insert(name.clone(), held);
-        Touched {
-            templates: [name.clone()].into(),
-            edited: edit.map(|edit| (name, edit)).into_iter().collect(),
-            cluster: None,
-        }
-    }
-
-    /// A template shows another policy.
-    pub(super) fn claim(&mut self, name: &TemplateName, claim: &MetadataPatch) {
-        let Some(held) = self.templates.get(name) else {
-            return;
-        };
-        let mut object = held.object.clone();
-        write(claim, &mut object);
-        if let Some(identity) = Template::of(&object) {
-            let held = Held { identity, object };
-            self.templates.insert(name.clone(), Arc::new(held));
-        }
-        let known = self.claims.entry(name.clone()).or_default();
-        known.labels.extend(claim.labels.clone());
-        known.annotations.extend(claim.annotations.clone());
-    }
-
-    fn all_templates(&self) -> Touched {
-        Touched {
-            templates: self.templates.keys().cloned().collect(),
-            ..Touched::default()
-        }
-    }
-
-    /// The templates that a change of a policy wakes.
-    fn woken(&self, woken: &wake::Woken) -> BTreeSet<TemplateName> {
-        let fits = |given: &Option<String>, is: &str| given.as_deref().is_none_or(|it| it == is);
-        let meant = |name: &TemplateName, held: &Held| {
-            let selected = woken.selected.iter().any(|it| {
-                it.group == name.kind.group
-                    && it.kind == name.kind.kind
-                    && fits(&it.namespace, &name.name.namespace)
-                    && fits(&it.name, &name.name.name)
-            });
-            let held = || woken.held_by.is_some() && wake::holder(&held.identity) == woken.held_by;
-            selected || held()
-        };
-        let all = self.templates.iter();
-        all.filter(|(name, held)| meant(name, held))
-            .map(|(name, _)| name.clone())
-            .collect()
-    }
-
-    /// The bindings of a kind of policy or class that cannot be read.
+    /// Whether an object of this kind and name is there and cannot be read.
     pub(super) fn is_unreadable(&self, kind: &str, name: &ObjectName) -> bool {
         self.unreadable.contains(&(kind.to_owned(), name.clone()))
     }
@@ -439,35 +349,18 @@ impl State {
     pub(super) fn binding_of(template: &Template) -> ObjectName {
         ObjectName::new(template.namespace.as_deref(), &template.binding_name())
     }
-
-    /// All bindings, as decisions see them.
-    pub(super) fn all_bindings(&self) -> impl Iterator<Item = &Binding> {
-        self.bindings.values().map(|held| &held.binding)
-    }
 }
 
-fn write(claim: &MetadataPatch, object: &mut Value) {
-    for (part, changes) in [
-        ("labels", &claim.labels),
-        ("annotations", &claim.annotations),
-    ] {
-        let texts = &mut object["metadata"][part];
-        for (key, value) in changes {
-            match (value, texts.as_object_mut()) {
-                (None, Some(texts)) => {
-                    texts.remove(key);
-                }
-                (None, None) => {}
-                (Some(value), _) => texts[key] = json!(value),
-            }
-        }
-    }
-}
-
-/// A UID that nobody has: it settles ties as those of its parity do.
-fn made_up(odd: bool) -> String {
-    let wanted = u32::from(odd);
-    let mut all = (0..).map(|number: u32| format!("not made yet {number}"));
-    let found = all.find(|uid| fnv1a(uid) % 2 == wanted);
-    found.unwrap_or_default()
+/// The policies of a namespace; without one, those of the hub.
+pub(super) fn within<'p, P>(
+    all: &'p BTreeMap<PolicyName, Arc<P>>,
+    namespace: Option<&'p str>,
+) -> impl Iterator<Item = &'p Arc<P>> {
+    let first = PolicyName {
+        namespace: namespace.map(str::to_owned),
+        name: String::new(),
+    };
+    all.range(first..)
+        .take_while(move |(name, _)| name.namespace.as_deref() == namespace)
+        .map(|(_, policy)| policy)
 }

@@ -1,5 +1,7 @@
 //! Plans on hubs of a few objects. That plans come true is held elsewhere, on a hub with all its controllers.
 
+mod shared;
+
 use super::*;
 use crate::snapshot;
 use crate::world::{self, Record as _};
@@ -109,18 +111,21 @@ pub(crate) fn then(snapshot: &Snapshot, changes: &[Change]) -> Snapshot {
     let (after, refused) = run(now(), &options, State::of(snapshot), changes, &way);
     assert!(refused.is_empty(), "{refused:?}");
     let state = after.state;
-    let templates = state.templates.into_iter().map(|(name, held)| {
+    let templates = state.templates.iter().map(|(name, held)| {
         let read = world::Template::read(&held.object.to_string());
-        (name, Arc::new(read.expect("an object").expect("held")))
+        (
+            name.clone(),
+            Arc::new(read.expect("an object").expect("held")),
+        )
     });
     Snapshot {
+        templates: templates.collect(),
         policies: state.policies,
         overrides: state.overrides,
-        bindings: state.bindings,
+        bindings: state.bindings.into_all(),
         clusters: state.clusters,
         customizations: state.customizations,
         shipped: state.shipped,
-        templates: templates.collect(),
         ..snapshot.clone()
     }
 }
@@ -368,6 +373,127 @@ fn what_waits_already_is_told_where_it_stays() {
     assert_eq!(waits.before, waits.after);
     assert!(waits.after.is_some());
     assert_eq!(plan.unchanged, 1);
+}
+
+#[test]
+fn what_is_edited_while_its_policy_waits_goes_along_only_with_what_is_written_of_it() {
+    let mut waiting = policy("web", weighed(&[("m1", 2), ("m2", 1)]));
+    waiting["spec"]["dependentOverrides"] = json!(["missing"]);
+    let hub = then(&hub(&web()), &[apply(waiting)]);
+    let mut edited = deployment("web", 6);
+    edited["spec"]["template"]["spec"]["containers"][0]["image"] = json!("registry.io/web:2");
+    let taint = json!([{"key": "spare", "effect": "NoSchedule"}]);
+    let labelled = |name: &str| {
+        let mut cluster = cluster(name);
+        cluster["metadata"]["labels"] = json!({"tier": "gold"});
+        cluster
+    };
+    let stays = ["m1 Stays 4 4", "m2 Stays 2 2"];
+    // What changes with it, and what becomes of the template.
+    let cases = [
+        (tainted("m1", taint.clone()), stays),
+        (tainted("m3", taint), stays),
+        (labelled("m3"), stays),
+        (labelled("m1"), ["m1 Changed 4 4", "m2 Changed 2 2"]),
+    ];
+    for (other, wanted) in cases {
+        let plan = planned(&hub, &[apply(other.clone()), apply(edited.clone())]);
+        assert_eq!(told(&plan), wanted, "{other}");
+    }
+}
+
+#[test]
+fn a_cluster_that_goes_while_a_template_is_edited_is_told_in_whatever_order_it_is_asked() {
+    let roomy = |name: &str, pods: u32| {
+        let mut cluster = cluster(name);
+        cluster["status"]["resourceSummary"]["allocatable"] = json!({"pods": pods.to_string()});
+        apply(cluster)
+    };
+    let by_room = json!({"replicaScheduling": {"replicaSchedulingType": "Divided",
+        "replicaDivisionPreference": "Weighted",
+        "weightPreference": {"dynamicWeight": "AvailableReplicas"}}});
+    let hub = hub(&[
+        roomy("m1", 2),
+        roomy("m2", 2),
+        roomy("m3", 0),
+        apply(policy("web", by_room)),
+        apply(deployment("web", 4)),
+        roomy("m1", 1),
+        roomy("m2", 3),
+        roomy("m3", 1),
+    ]);
+    let ends = |changes: &[Change]| -> BTreeSet<Vec<Share>> {
+        let plan = planned(&hub, changes);
+        let [template] = plan.templates.as_slice() else {
+            panic!("{plan:?}");
+        };
+        let clusters = template.clusters.iter();
+        let placed = clusters.filter(|it| it.verdict != Verdict::Lost);
+        let first = placed.map(|it| Share {
+            cluster: it.cluster.clone(),
+            replicas: it.replicas.after,
+        });
+        let others = template.or.iter().cloned();
+        others.chain([first.collect()]).collect()
+    };
+    let (goes, edited) = (delete(&cluster("m1")), apply(deployment("web", 7)));
+    let named = ends(&[goes.clone(), edited.clone()]);
+    assert_eq!(named, ends(&[edited, goes]));
+    // At once: five more are wanted, and there is room for four.
+    let stays = vec![Share {
+        cluster: "m2".to_owned(),
+        replicas: Some(2),
+    }];
+    assert!(named.len() > 1 && named.contains(&stays), "{named:?}");
+}
+
+/// `many` Deployments that all refer to one ConfigMap, of which nothing is placed yet.
+fn sharing(many: usize) -> Snapshot {
+    let conf = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "conf", "namespace": "shop", "uid": "c"}, "data": {"a": "b"}});
+    let one = |number: usize| {
+        let mut web = deployment(&format!("web-{number:03}"), 1);
+        web["spec"]["template"]["spec"]["containers"][0]["envFrom"] =
+            json!([{"configMapRef": {"name": "conf"}}]);
+        apply(web)
+    };
+    let changes: Vec<Change> = (0..many).map(one).chain([apply(conf)]).collect();
+    hub(&changes)
+}
+
+/// What the policy `web` places on a cluster goes there with what it refers to.
+fn along(cluster: &str) -> Value {
+    let mut policy = policy(
+        "web",
+        json!({"clusterAffinity": {"clusterNames": [cluster]}}),
+    );
+    policy["spec"]["propagateDeps"] = json!(true);
+    policy
+}
+
+#[test]
+fn eight_times_as_many_bindings_are_looked_at_some_eight_times_as_often() {
+    let looked = |many: usize| {
+        let hub = then(&sharing(many), &[apply(along("m1"))]);
+        let before = looks::all();
+        let plan = planned(&hub, &[apply(along("m3"))]);
+        let looked = looks::all() - before;
+        assert_eq!(plan.templates.len(), many + 1);
+        // However many share the ConfigMap, it follows all of them.
+        assert_eq!(plan.unknown, Vec::<String>::new());
+        for template in &plan.templates {
+            let clusters = template.clusters.iter();
+            let clusters: Vec<_> = clusters
+                .map(|it| (it.cluster.as_str(), it.verdict))
+                .collect();
+            let moves = [("m1", Verdict::Lost), ("m3", Verdict::Gained)];
+            assert_eq!(clusters, moves, "{}", template.name);
+        }
+        looked
+    };
+    let (few, many) = (looked(20), looked(160));
+    assert!(few > 20, "nothing is counted");
+    assert!(many < 12 * few, "{few} and {many}");
 }
 
 #[test]

@@ -1,212 +1,19 @@
-//! What a plan says: two states of a hub, compared template by template and member by member. Pure.
+//! Two states of a hub, compared template by template and member by member. Pure.
 
+use super::answer::{ClusterPlan, Plan, Share, Step, TemplatePlan, Verdict};
 use super::copies;
-use super::difference::Difference;
 use super::member::in_cluster;
 use super::settle::Settling;
-use super::state::{Change, State, Subject};
-use crate::controller::detector::{Problem, keep, wake};
-use crate::propagation::PolicyName;
+use super::state::State;
+use super::stirred::Stirred;
+use crate::controller::detector::{Problem, claim, keep, wake};
+use crate::propagation::{Binding, PolicyName};
 use crate::scheduler::Strategy;
 use crate::world::{self, ObjectName, TemplateName};
 use common::api::binding::{ObjectReference, SCHEDULED};
 use common::conditions;
-use serde::Serialize;
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// What changes would do.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Plan {
-    /// Templates of which something changes, or of which something is to be told.
-    pub templates: Vec<TemplatePlan>,
-    /// Templates that are in members, and of which nothing changes.
-    pub unchanged: usize,
-    /// Changes that the hub refuses.
-    pub refused: Vec<Refused>,
-    /// What nobody can know before.
-    pub unknown: Vec<String>,
-}
-
-impl Plan {
-    /// Whether anything changes.
-    pub fn changes(&self) -> bool {
-        self.templates.iter().any(TemplatePlan::changes)
-    }
-}
-
-/// A change that the hub refuses.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Refused {
-    /// `group/version` of the object.
-    pub api_version: String,
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-    /// Why.
-    pub message: String,
-}
-
-impl Refused {
-    /// Of a change.
-    pub fn of(change: &Change, message: String) -> Option<Self> {
-        let subject = match change {
-            Change::Apply(object) => Subject::of(object)?,
-            Change::Delete(subject) => subject.clone(),
-        };
-        let namespace = subject.name.namespace.to_string();
-        Some(Self {
-            api_version: subject.kind.api_version(),
-            kind: subject.kind.kind,
-            namespace: Some(namespace).filter(|it| !it.is_empty()),
-            name: subject.name.name.to_string(),
-            message,
-        })
-    }
-}
-
-/// Something before and after.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Step<T> {
-    /// As it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub before: Option<T>,
-    /// As it will be.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<T>,
-}
-
-impl<T> Step<T> {
-    /// Whether there is nothing before nor after.
-    pub fn is_none(&self) -> bool {
-        self.before.is_none() && self.after.is_none()
-    }
-}
-
-/// One template.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TemplatePlan {
-    /// `group/version`.
-    pub api_version: String,
-    /// Kind.
-    pub kind: String,
-    /// Namespace.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Name.
-    pub name: String,
-    /// The policy that holds it; none for what goes along with others.
-    pub policy: Step<String>,
-    /// Each cluster that it is in, or comes to.
-    pub clusters: Vec<ClusterPlan>,
-    /// Why it is placed nowhere, or not as its policy wants it.
-    #[serde(skip_serializing_if = "Step::is_none")]
-    pub unplaced: Step<String>,
-    /// What it waits for before its policy is carried out.
-    #[serde(skip_serializing_if = "Step::is_none")]
-    pub waits: Step<String>,
-    /// Seconds until it is so, where that takes its time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after_seconds: Option<i64>,
-    /// Where it may go instead; which it is cannot be known before.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub or: Vec<Vec<Share>>,
-    /// What may be otherwise in the end, beside where it goes; whether it is so cannot be known before.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub otherwise: Vec<String>,
-}
-
-impl TemplatePlan {
-    /// Whether it may end in more than one way.
-    pub fn is_open(&self) -> bool {
-        !self.or.is_empty() || !self.otherwise.is_empty()
-    }
-
-    /// Whether anything of it changes: in a member, or in why it is not there.
-    pub fn changes(&self) -> bool {
-        self.policy.before != self.policy.after
-            || self.unplaced.before != self.unplaced.after
-            || self.waits.before != self.waits.after
-            || self.is_open()
-            || self.clusters.iter().any(|it| it.verdict != Verdict::Stays)
-    }
-}
-
-/// A cluster and its replicas.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Share {
-    /// The cluster.
-    pub cluster: String,
-    /// Its replicas, of what has any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
-}
-
-/// What becomes of a template in one cluster.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub enum Verdict {
-    /// Nothing.
-    #[default]
-    Stays,
-    /// It comes there.
-    Gained,
-    /// It goes from there.
-    Lost,
-    /// It goes from there once others serve in its place.
-    Leaves,
-    /// It is another there than before.
-    Changed,
-}
-
-/// One template in one cluster.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterPlan {
-    /// The cluster.
-    pub cluster: String,
-    /// What becomes of it.
-    pub verdict: Verdict,
-    /// It comes there and leaves again at once: whether there is time for a copy, nobody can know before.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub passing: bool,
-    /// What becomes another of it is held back: its policy suspends dispatching.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub held: bool,
-    /// Whatever was held back of it comes there.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub released: bool,
-    /// Its objects stay there when it goes.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub preserved: bool,
-    /// Its replicas.
-    pub replicas: Step<i32>,
-    /// In what it differs from what is there.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<Difference>,
-    /// Override policies that are about it there.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub overrides: Vec<String>,
-    /// In what these make it differ from the template.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub overridden: Vec<Difference>,
-    /// Why the cluster is not told.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
-    /// What the cluster is told, without the system's marks.
-    #[serde(skip)]
-    pub manifest: Option<Value>,
-    /// It is told nothing: it has what it had.
-    #[serde(skip)]
-    pub untold: bool,
-}
 
 /// Compares what was with what comes, and that with what may come as well.
 pub(super) fn tell(
@@ -217,31 +24,37 @@ pub(super) fn tell(
 ) -> Plan {
     let mut plan = Plan::default();
     let same_around = same_around(before, &after.state);
-    let others_too = others.iter().flat_map(|it| it.state.bindings.iter());
-    let all = before.bindings.iter().chain(&after.state.bindings);
+    let stirred = Stirred::of(before, &after.state);
+    let others: Vec<(&Settling<'_>, Stirred<'_>)> = others
+        .iter()
+        .map(|it| (it, Stirred::of(before, &it.state)))
+        .collect();
+    let others_too = others.iter().flat_map(|it| it.0.state.bindings.iter());
+    let all = before.bindings.iter().chain(after.state.bindings.iter());
     let keys: BTreeMap<&ObjectName, &Arc<world::Binding>> = others_too.chain(all).collect();
     let mut told: BTreeSet<TemplateName> = BTreeSet::new();
     for (key, held) in keys {
-        let Some(name) = TemplateName::of(&held.binding.spec.resource) else {
+        let Some(name) = TemplateName::of_binding(&held.binding) else {
             continue;
         };
-        let others: Vec<&Settling<'_>> = others
+        let others: Vec<_> = others
             .iter()
-            .filter(|it| !ends_alike(after, it, key, &name))
+            .filter(|(way, _)| !ends_alike(after, way, key, &name))
             .collect();
         let stays = same_around && is_same(before, &after.state, key);
         if others.is_empty() && stays && !after.problems.contains_key(&name) {
             plan.unchanged += 1;
             continue;
         }
-        let told_by = |way: &Settling<'_>| {
-            let mut told = template(before, way, key, &held.binding.spec.resource, &name);
+        let told_by = |way: &Settling<'_>, stirred: &Stirred<'_>| {
+            let resource = &held.binding.spec.resource;
+            let mut told = template(before, (way, stirred), key, resource, &name);
             told.waits = waits(waited, way, &name);
             told
         };
-        let mut template = told_by(after);
-        template.or = alternatives(key, after, &others);
-        let otherwise = others.iter().map(|it| told_by(it));
+        let mut template = told_by(after, &stirred);
+        template.or = alternatives(key, after, others.iter().map(|it| it.0));
+        let otherwise = others.iter().map(|(way, stirred)| told_by(way, stirred));
         let otherwise: BTreeSet<String> =
             otherwise.flat_map(|it| differs(&template, &it)).collect();
         template.otherwise = otherwise.into_iter().collect();
@@ -272,7 +85,7 @@ pub(super) fn tell(
     plan.unknown.extend(after.held.iter().map(|name| {
         format!("{name} would be left, but too many clusters are lost at once: nothing leaves them until most are heard again")
     }));
-    if !after.rests || others.iter().any(|it| !it.rests) {
+    if !after.rests || others.iter().any(|it| !it.0.rests) {
         let text = "where it ends: some decisions undo each other for ever";
         plan.unknown.push(text.to_owned());
     }
@@ -374,7 +187,7 @@ fn is_same(before: &State, after: &State, key: &ObjectName) -> bool {
         return false;
     };
     let object = |state: &State| {
-        let name = TemplateName::of(&old.binding.spec.resource)?;
+        let name = TemplateName::of_binding(&old.binding)?;
         Some(state.templates.get(&name)?.object.clone())
     };
     old.binding.spec == new.binding.spec
@@ -406,7 +219,7 @@ fn holders(before: &State, after: &State, name: &TemplateName) -> Step<String> {
 
 fn template(
     before: &State,
-    after: &Settling<'_>,
+    (after, stirred): (&Settling<'_>, &Stirred<'_>),
     key: &ObjectName,
     resource: &ObjectReference,
     name: &TemplateName,
@@ -416,10 +229,13 @@ fn template(
     template.policy = holders(before, &after.state, name);
     let (was, will) = (copies::of(before, key), copies::of(&after.state, key));
     // What is edited while its policy waits goes to members with whatever is written of its binding next.
-    let same = |old: &world::Binding, new: &world::Binding| old.binding.spec == new.binding.spec;
+    let stands = |old: &world::Binding, new: &world::Binding| {
+        let (old, new) = (&old.binding, &new.binding);
+        old.spec == new.spec && old.finalizers == new.finalizers && old.id() == new.id()
+    };
     let waits = after.problems.contains_key(name)
-        && old.zip(new).is_some_and(|(old, new)| same(old, new))
-        && same_around(before, &after.state);
+        && old.zip(new).is_some_and(|(old, new)| stands(old, new))
+        && !stirred.wakes(name, &was);
     let preserved = are_preserved(before, after, key);
     let clusters: BTreeSet<&String> = was.keys().chain(will.keys()).collect();
     let clusters = clusters.into_iter().map(|cluster| {
@@ -451,21 +267,32 @@ fn shown(policy: &PolicyName) -> String {
 }
 
 /// Whether the objects of a template stay in the members that it leaves: its binding says so when it is left, or at its
-/// end, or the policy that the binding shows does.
+/// end, or the policy that the binding shows does. One that its policy let go, and others still take along, says so until
+/// the Works that it leaves do; here it has come to rest, and says so no longer.
 fn are_preserved(before: &State, after: &Settling<'_>, key: &ObjectName) -> bool {
     let says = |held: &world::Binding| {
         let spec = &held.binding.spec;
         spec.preserve_resources_on_deletion == Some(true)
     };
-    if let Some(held) = after.state.bindings.get(key) {
-        return says(held);
-    }
-    let last = after.ended(key).or_else(|| before.bindings.get(key));
-    last.is_some_and(|held| {
+    let policy = |binding: &Binding| {
+        let holder = claim::holder(&binding.labels, &binding.annotations)?;
         // A policy that is deleted is there until its templates are let go.
-        let policies = after.state.policies.values();
-        let policies = policies.chain(before.policies.values());
-        says(held) || keep::first(&held.binding, policies.map(|it| &**it)).is_some()
+        let policy = after.state.policies.get(&holder);
+        policy.or_else(|| before.policies.get(&holder))
+    };
+    let known = before.bindings.get(key);
+    if let Some(held) = after.state.bindings.get(key) {
+        let is_released = |old: &Arc<world::Binding>| {
+            let policy = policy(&old.binding).map(AsRef::as_ref);
+            keep::first_released(&old.binding, &held.binding, policy).is_some()
+        };
+        return says(held) || known.is_some_and(is_released);
+    }
+    let last = after.ended(key).or(known);
+    last.is_some_and(|held| {
+        let binding = &held.binding;
+        let policy = policy(binding).map(AsRef::as_ref);
+        says(held) || keep::first(binding, policy).is_some()
     })
 }
 
@@ -505,13 +332,13 @@ fn released(template: &TemplatePlan) -> Vec<String> {
 }
 
 /// Other placements that are as likely, each once.
-fn alternatives(
+fn alternatives<'w>(
     key: &ObjectName,
     after: &Settling<'_>,
-    others: &[&Settling<'_>],
+    others: impl Iterator<Item = &'w Settling<'w>>,
 ) -> Vec<Vec<Share>> {
     let known = shares(&after.state, key);
-    let others: BTreeSet<Vec<Share>> = others.iter().map(|it| shares(&it.state, key)).collect();
+    let others: BTreeSet<Vec<Share>> = others.map(|it| shares(&it.state, key)).collect();
     others.into_iter().filter(|it| *it != known).collect()
 }
 

@@ -20,20 +20,22 @@ use crate::controller::registration::Registrar;
 use crate::controller::rights::Rights;
 use crate::controller::scheduler::{Placing, Scheduler};
 use crate::controller::taint_policy::TaintPolicies;
+use crate::epoch::Rounds;
 use crate::install::repair::{Known, Repair};
 use crate::world::World;
 use common::admin::Check;
 use common::controller::{Controller, Reconcile};
 use common::env::Env;
 use common::signal;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// Requests of agents judged at once.
 const CONCURRENT_REGISTRATIONS: usize = 8;
 /// Clusters whose permissions are compared at once.
 const CONCURRENT_RIGHTS: usize = 2;
-/// Quarantines settled at once.
-const CONCURRENT_QUARANTINES: usize = 2;
+/// Quarantines settled at once; those that take rights wait together for watches to end.
+const CONCURRENT_QUARANTINES: usize = 16;
 
 /// Of bindings whose Works are written, and of those that leave clusters, there are so many times as many at once as
 /// of others.
@@ -69,7 +71,16 @@ impl Hub {
             failover_after: self.config.failover.after,
         };
         let events = Events::new(client(), clock.clone(), identity);
-        let clusters = Clusters::watching(client(), clock.clone(), events, options, &world);
+        // Who ends watches at the same time does so together.
+        let watches = Arc::new(Rounds::default());
+        let clusters = Clusters::watching(
+            client(),
+            clock.clone(),
+            events,
+            Arc::clone(&watches),
+            options,
+            &world,
+        );
         self.start(
             &mut parts,
             clusters.workers(self.config.concurrent_clusters),
@@ -77,7 +88,7 @@ impl Hub {
         let rights = Rights::new(client()).watching(&world);
         self.start(&mut parts, rights.workers(CONCURRENT_RIGHTS));
         self.propagate(&mut parts, &world, identity);
-        let quarantine = Quarantine::new(client(), clock, self.config.write_budget);
+        let quarantine = Quarantine::new(client(), clock, self.config.write_budget, watches);
         let quarantine = quarantine.watching(&world);
         self.start(&mut parts, quarantine.workers(CONCURRENT_QUARANTINES));
         let monitor = Monitor::new(
@@ -180,7 +191,9 @@ impl Hub {
         let evicted = evictions.queue();
         // What bounds them is their turns.
         self.start(parts, evictions.workers(workers * WORKERS_OF_WORKS));
-        let policies = TaintPolicies::watching(client(), bindings(), clock.clone(), world);
+        let failover = self.config.failover.after.is_some();
+        let policies =
+            TaintPolicies::watching(client(), bindings(), clock.clone(), failover, world);
         self.start(parts, policies.workers(workers));
         let rebalancers = Rebalancers::watching(client(), bindings(), clock.clone(), world);
         self.start(parts, rebalancers);

@@ -1,10 +1,15 @@
 //! Kubeconfigs: the administrator's beside the database, and others on request.
 
+mod place;
+
+pub(super) use place::{keep, place, settle};
+
 use super::beside::Beside;
 use crate::apiserver::authn::Peer;
 use crate::apiserver::caller::MASTERS;
 use crate::apiserver::keys::revoked::Revoked;
 use crate::apiserver::keys::{Error, Keys, client, secret_file};
+use crate::install::cluster_info::{ClusterInfo, SERVERS_EXTENSION};
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -41,7 +46,7 @@ pub struct KubeconfigArgs {
     /// How long it holds; at least 1s. `towline-hub revoke` takes it back before that
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive)]
     ttl: std::time::Duration,
-    /// Address of the hub; default: the one in the administrator's kubeconfig
+    /// Address of the hub; default: the first one that it advertises
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<HostPort>,
 }
@@ -56,8 +61,8 @@ pub fn print(args: &KubeconfigArgs, clock: &SharedClock) -> anyhow::Result<Strin
             let path = args.data_dir.join(ADMIN_FILE);
             let text = std::fs::read_to_string(&path)
                 .with_context(|| format!("failed to read {}; name --server", path.display()))?;
-            server_of(&text)
-                .with_context(|| format!("{} names no server; name --server", path.display()))?
+            let first = advertised_in(&text).into_iter().next();
+            first.with_context(|| format!("{} names no server; name --server", path.display()))?
         }
     };
     let now = clock.now();
@@ -66,51 +71,43 @@ pub fn print(args: &KubeconfigArgs, clock: &SharedClock) -> anyhow::Result<Strin
     Ok(made)
 }
 
-/// Where the administrator's kubeconfig is written: where a link in the data directory points to. One that is
-/// asked for elsewhere leaves none in the data directory but that link, by which commands find it.
-pub(super) fn settle(own: &Path, named: Option<&Path>) -> Result<PathBuf, Error> {
-    let failed = |source| Error::File {
-        doing: "link to the administrator's kubeconfig from",
-        path: own.to_owned(),
-        source,
-    };
-    let here = match (std::fs::read_link(own), own.parent()) {
-        (Ok(target), Some(folder)) => folder.join(target),
-        _ => own.to_owned(),
-    };
-    let Some(named) = named else {
-        return Ok(here);
-    };
-    let there = std::path::absolute(named).map_err(failed)?;
-    let is_own = std::path::absolute(own).is_ok_and(|own| own == there);
-    if there == here || is_own {
-        return Ok(there);
+/// By which addresses a kubeconfig leads to the hub.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Servers<'a> {
+    /// The one that its user goes to.
+    pub(super) own: &'a str,
+    /// Those that the hub advertises, which kubeconfigs for elsewhere name; none if `own` is for everybody.
+    pub(super) advertised: &'a [String],
+}
+
+impl<'a> From<&'a str> for Servers<'a> {
+    fn from(own: &'a str) -> Self {
+        let advertised = &[];
+        Self { own, advertised }
     }
-    match std::fs::remove_file(own) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
+}
+
+impl Servers<'_> {
+    /// Those for elsewhere.
+    fn elsewhere(&self) -> Vec<String> {
+        match self.advertised {
+            [] => vec![self.own.to_owned()],
+            advertised => advertised.to_vec(),
+        }
     }
-    std::os::unix::fs::symlink(&there, own).map_err(failed)?;
-    Ok(there)
 }
 
 /// Writes the administrator's kubeconfig, its certificate with this life, unless the one that is there
-/// still serves: a third of the life is left, and address and authorities are those of now. Whether it did.
-pub(super) fn ensure_admin(
+/// still serves: a third of the life is left, and addresses and authorities are those of now. Whether it did.
+pub(super) fn ensure_admin<'a>(
     path: &Path,
     keys: &Keys,
-    server: &str,
+    servers: impl Into<Servers<'a>>,
     life: Duration,
     now: DateTime<Utc>,
 ) -> Result<bool, Error> {
-    ensure(
-        path,
-        keys,
-        server,
-        (ADMIN, &[MASTERS.to_owned()]),
-        life,
-        now,
-    )
+    let admin = (ADMIN, &[MASTERS.to_owned()][..]);
+    ensure(path, keys, servers.into(), admin, life, now)
 }
 
 /// The same of the process beside the hub that serves clusters without an agent of their own.
@@ -121,22 +118,22 @@ pub(super) fn ensure_push(
     life: Duration,
     now: DateTime<Utc>,
 ) -> Result<bool, Error> {
-    ensure(path, keys, server, (PUSH_USER, &[]), life, now)
+    ensure(path, keys, server.into(), (PUSH_USER, &[]), life, now)
 }
 
 fn ensure(
     path: &Path,
     keys: &Keys,
-    server: &str,
+    servers: Servers<'_>,
     (user, groups): (&str, &[String]),
     life: Duration,
     now: DateTime<Utc>,
 ) -> Result<bool, Error> {
     let found = std::fs::read_to_string(path).unwrap_or_default();
-    if serves(&found, keys, server, life, now) {
+    if serves(&found, keys, servers, life, now) {
         return Ok(false);
     }
-    let made = make(keys, server, user, groups, now, now + life)?;
+    let made = compose(keys, servers, user, groups, now, now + life)?;
     secret_file(path, made.as_bytes())?;
     Ok(true)
 }
@@ -162,7 +159,11 @@ pub(super) fn renew_admin(path: &Path, keys: &Keys, now: DateTime<Utc>) -> Resul
     if !certificate_of(&found).is_some_and(|chain| is_revoked(&chain, keys, now)) {
         return Ok(false);
     }
-    ensure_admin(path, keys, &server, ADMIN_LIFE, now)?;
+    let servers = Servers {
+        own: &server,
+        advertised: &advertised_in(&found),
+    };
+    ensure_admin(path, keys, servers, ADMIN_LIFE, now)?;
     Ok(true)
 }
 
@@ -190,7 +191,18 @@ fn server_of(text: &str) -> Option<String> {
     Some(server.to_owned())
 }
 
-fn serves(text: &str, keys: &Keys, server: &str, life: Duration, now: DateTime<Utc>) -> bool {
+/// The addresses by which others reach the hub, as an administrator's kubeconfig says; its own where it says none.
+fn advertised_in(text: &str) -> Vec<String> {
+    ClusterInfo::parse(text).map_or_else(|_| Vec::new(), |said| said.servers)
+}
+
+fn serves(
+    text: &str,
+    keys: &Keys,
+    servers: Servers<'_>,
+    life: Duration,
+    now: DateTime<Utc>,
+) -> bool {
     let read = || -> Option<bool> {
         let config: Value = serde_yaml::from_str(text).ok()?;
         let cluster = &config["clusters"][0]["cluster"];
@@ -202,7 +214,8 @@ fn serves(text: &str, keys: &Keys, server: &str, life: Duration, now: DateTime<U
         let authorities = keys.authorities();
         Some(
             !is_revoked(&chain, keys, now)
-                && cluster["server"] == server
+                && cluster["server"] == servers.own
+                && advertised_in(text) == servers.elsewhere()
                 && ca == authorities.bundle().into_bytes()
                 && authorities.verify(chain.first()?, &[], now).is_ok()
                 && common::tls::validity(chain.first()?).ok()?.1 > late,
@@ -220,16 +233,34 @@ pub(super) fn make(
     now: DateTime<Utc>,
     until: DateTime<Utc>,
 ) -> Result<String, Error> {
+    compose(keys, server.into(), user, groups, now, until)
+}
+
+/// The same. Addresses for elsewhere stand in it as they do in cluster-info.
+fn compose(
+    keys: &Keys,
+    servers: Servers<'_>,
+    user: &str,
+    groups: &[String],
+    now: DateTime<Utc>,
+    until: DateTime<Utc>,
+) -> Result<String, Error> {
     let authorities = keys.authorities();
     let (certificate, key) = client::issue(&authorities.signer(), user, groups, now, until)?;
     let name = "towline-hub";
+    let mut cluster = json!({
+        "server": servers.own,
+        "certificate-authority-data": STANDARD.encode(authorities.bundle()),
+    });
+    let elsewhere = servers.elsewhere();
+    if elsewhere != [servers.own] {
+        let extension = json!({"servers": elsewhere});
+        cluster["extensions"] = json!([{"name": SERVERS_EXTENSION, "extension": extension}]);
+    }
     let config: Value = json!({
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {
-            "server": server,
-            "certificate-authority-data": STANDARD.encode(authorities.bundle()),
-        }}],
+        "clusters": [{"name": name, "cluster": cluster}],
         "users": [{"name": user, "user": {
             "client-certificate-data": STANDARD.encode(certificate),
             "client-key-data": STANDARD.encode(key),
@@ -243,25 +274,9 @@ pub(super) fn make(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::keys::revoked::{Entry, Whom};
     use common::time::SystemClock;
     use std::sync::Arc;
-
-    #[test]
-    fn the_administrators_file_can_lie_elsewhere() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let (own, apart) = (dir.path().join(ADMIN_FILE), dir.path().join("apart"));
-        assert_eq!(settle(&own, None).expect("settled"), own);
-        std::fs::write(&own, "a private key").expect("written");
-        assert_eq!(settle(&own, Some(&apart)).expect("settled"), apart);
-        std::fs::write(&apart, "another").expect("written");
-        assert_eq!(std::fs::read_to_string(&own).expect("linked"), "another");
-        for named in [None, Some(apart.as_path())] {
-            assert_eq!(settle(&own, named).expect("settled"), apart);
-        }
-        std::fs::remove_file(&own).expect("removed");
-        std::os::unix::fs::symlink("apart", &own).expect("linked by somebody");
-        assert_eq!(settle(&own, None).expect("settled"), apart);
-    }
 
     #[derive(Debug, clap::Parser)]
     struct Cli {
@@ -298,6 +313,58 @@ mod tests {
         let key = config["users"][0]["user"]["client-key-data"].as_str();
         let key = STANDARD.decode(key.expect("a key")).expect("base64");
         assert!(key.starts_with(b"-----BEGIN EC PRIVATE KEY-----"));
+    }
+
+    #[test]
+    fn kubeconfigs_for_elsewhere_name_what_the_hub_advertises() {
+        use clap::Parser as _;
+        let dir = tempfile::tempdir().expect("a folder");
+        let data_dir = dir.path().display().to_string();
+        let clock: SharedClock = Arc::new(SystemClock);
+        let keys = Keys::open(dir.path(), &clock).expect("made");
+        let path = dir.path().join(ADMIN_FILE);
+        let (own, now) = ("https://127.0.0.1:6443", clock.now());
+        let hosts = ["https://hub.example:443", "https://192.0.2.1:6443"];
+        let hosts = hosts.map(str::to_owned);
+        let ensure = |advertised: &[String]| {
+            let servers = Servers { own, advertised };
+            ensure_admin(&path, &keys, servers, Duration::days(365), now).expect("written")
+        };
+        let named = |more: &[&str]| {
+            let args = ["kubeconfig", "--data-dir", &data_dir, "--user", "ann"];
+            let cli = Cli::try_parse_from([&args, more].concat()).expect("flags");
+            let made = print(&cli.kubeconfig, &clock).expect("made");
+            assert!(!made.contains(SERVERS_EXTENSION), "{made}");
+            server_of(&made).expect("a server")
+        };
+        let admin = || std::fs::read_to_string(&path).expect("there");
+        for (advertised, elsewhere) in [
+            (&hosts[..1], hosts[0].as_str()),
+            (&hosts[..], hosts[0].as_str()),
+            (&hosts[1..], hosts[1].as_str()),
+            (&hosts[..0], own),
+        ] {
+            assert!(ensure(advertised), "others are advertised: {advertised:?}");
+            assert!(!ensure(advertised), "the same are: {advertised:?}");
+            assert_eq!(server_of(&admin()).as_deref(), Some(own));
+            assert_eq!(named(&[]), elsewhere);
+            assert_eq!(named(&["--server", "b:1"]), "https://b:1");
+        }
+        // One that is made anew because it was revoked knows them too.
+        assert!(ensure(&hosts));
+        let revoke = |revoked: &mut Revoked| {
+            let entry = Entry {
+                whom: Whom::User(ADMIN.to_owned()),
+                begun_by: Some(now),
+                until: None,
+            };
+            revoked.add(entry, now);
+        };
+        keys.revoke(revoke).expect("written");
+        let before = admin();
+        assert!(renew_admin(&path, &keys, now + Duration::minutes(10)).expect("made anew"));
+        assert!(admin() != before && server_of(&admin()).as_deref() == Some(own));
+        assert_eq!(named(&[]), hosts[0]);
     }
 
     #[test]

@@ -28,9 +28,10 @@ const FILE: &str = "push.kubeconfig";
 const PROGRAM: &str = "towline-agent";
 /// What the flag says for nobody.
 const NOBODY: &str = "none";
-/// Life of its certificate; it is started anew with another one after a third of it.
+/// Life of its certificate; it is started anew with another one when a third of it is left.
 const LIFE: chrono::Duration = chrono::Duration::days(30);
-const RENEWED: Duration = Duration::from_secs(10 * 24 * 3600);
+/// How often it is looked whether that is so: a host that slept has another time.
+const LOOK: Duration = Duration::from_secs(60);
 /// How long the Leases of its agents last unless it is told otherwise.
 const LEASE: Duration = Duration::from_secs(40);
 /// How long it goes on after the last such Cluster is gone: the agent takes itself out of the member.
@@ -172,13 +173,11 @@ impl Push {
 
     /// Runs it until it ends, or until its certificate is to be another one.
     async fn once(&self, program: &Path) -> Result<(), Error> {
-        let now = self.env.clock.now();
-        let (path, server) = (&self.kubeconfig, &self.server);
-        kubeconfig::ensure_push(path, &self.keys, server, LIFE, now).map_err(Error::Kubeconfig)?;
+        self.ensure_kubeconfig()?;
         let failed = |error| Error::Program(program.to_owned(), error);
         let mut process = Command::new(program)
             .args(["push", "--end-with-stdin", "--hub-kubeconfig"])
-            .arg(path)
+            .arg(&self.kubeconfig)
             .args(["--health-probe-bind-address=0", "--metrics-bind-address=0"])
             .args(self.lease_flag())
             .stdin(Stdio::piped())
@@ -190,14 +189,51 @@ impl Push {
             pid = process.id(),
             "an agent for clusters without one is started"
         );
-        if let Ok(ended) = timeout(RENEWED, process.wait()).await {
-            return Err(ended.map_or_else(failed, Error::Ended));
+        tokio::select! {
+            biased;
+            ended = process.wait() => return Err(ended.map_or_else(failed, Error::Ended)),
+            () = self.is_renewed() => {}
         }
         drop(held);
         if timeout(STOP_TIMEOUT, process.wait()).await.is_err() {
             process.kill().await.map_err(failed)?;
         }
         Ok(())
+    }
+
+    /// Ends once its certificate is another one: the one that it was started with is old, or was revoked.
+    async fn is_renewed(&self) {
+        let mut changes = self.keys.changes();
+        let mut failing = false;
+        loop {
+            tokio::select! {
+                biased;
+                Ok(()) = changes.changed() => {}
+                () = sleep(LOOK) => {}
+            }
+            let renewed = self.ensure_kubeconfig();
+            if let Err(error) = &renewed
+                && !failing
+            {
+                let error = chain(error).to_string();
+                tracing::error!(
+                    error,
+                    "clusters without an agent are served as long as that certificate holds"
+                );
+            }
+            failing = renewed.is_err();
+            if renewed.unwrap_or(false) {
+                return;
+            }
+        }
+    }
+
+    /// Makes its kubeconfig anew unless the one that is there still serves; whether it did.
+    fn ensure_kubeconfig(&self) -> Result<bool, Error> {
+        let (path, server) = (&self.kubeconfig, &self.server);
+        // Dated a second on: one of the same second as a revocation would be revoked with those before it.
+        let now = self.env.clock.now() + chrono::Duration::seconds(1);
+        kubeconfig::ensure_push(path, &self.keys, server, LIFE, now).map_err(Error::Kubeconfig)
     }
 }
 
@@ -274,7 +310,12 @@ impl Joined {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::keys::revoked::{Entry, Whom};
+    use chrono::{DateTime, Utc};
+    use common::names::PUSH_USER;
+    use common::time::SimClock;
     use serde_json::json;
+    use std::sync::Arc;
 
     fn cluster(name: &str, joined: bool) -> Event<Record> {
         let annotations = if joined {
@@ -293,6 +334,41 @@ mod tests {
             assert_eq!(lease, Duration::from_secs(wanted), "{grace}");
         }
         assert_eq!(lease(Duration::from_millis(900)), Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_certificate_that_is_revoked_or_old_is_replaced_at_once() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let start: DateTime<Utc> = "2026-01-01T00:00:00Z".parse().expect("a time");
+        let env = Env::seeded(Arc::new(SimClock::starting_at(start)), 1);
+        let keys = Keys::open(dir.path(), &env.clock).expect("keys");
+        let server = "https://h:1".to_owned();
+        let push = Push::new(None, dir.path(), server, keys.clone(), env.clone());
+        assert!(push.ensure_kubeconfig().expect("made"));
+        let made = || std::fs::read_to_string(&push.kubeconfig).expect("there");
+        let renewed = async || timeout(3 * LOOK, push.is_renewed()).await.is_ok();
+        let before = made();
+        assert!(!renewed().await, "it serves");
+        let mut renewal = pin!(push.is_renewed());
+        assert!(futures::poll!(renewal.as_mut()).is_pending());
+        let now = env.clock.now();
+        let entry = Entry {
+            whom: Whom::User(PUSH_USER.to_owned()),
+            // All that were made until now: each begins five minutes before it is made.
+            begun_by: Some(now - chrono::Duration::minutes(5)),
+            until: None,
+        };
+        let revoked_at = Instant::now();
+        keys.revoke(|revoked| revoked.add(entry, now))
+            .expect("written");
+        renewal.await;
+        assert_eq!(revoked_at.elapsed(), Duration::ZERO);
+        let again = made();
+        assert_ne!(again, before);
+        assert!(!renewed().await, "the new one serves");
+        tokio::time::advance(Duration::from_secs(21 * 24 * 3600)).await;
+        assert!(renewed().await, "a third of its life is left");
+        assert_ne!(made(), again);
     }
 
     #[test]

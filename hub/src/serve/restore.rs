@@ -58,7 +58,7 @@ pub struct RestoreArgs {
 struct Told {
     tokens: Vec<String>,
     findings: Findings,
-    /// The groups of the registrations that are held.
+    /// The groups of the registrations that are in force once they are confirmed.
     held: Vec<String>,
 }
 
@@ -99,9 +99,10 @@ fn carry_out(args: &RestoreArgs, now: DateTime<Utc>) -> anyhow::Result<String> {
         for cluster in &findings.held {
             hold(edit, cluster, now)?;
         }
+        let (removed, _) = findings.split_held();
         Ok(Told {
             tokens: drop_tokens(edit)?,
-            held: groups(&registered, &findings.held),
+            held: groups(&registered, &removed),
             findings,
         })
     };
@@ -267,8 +268,10 @@ fn take_authorities(previous: &Path, data_dir: &Path) -> anyhow::Result<bool> {
     })
 }
 
-/// Takes over what was revoked since the backup. Registrations that are held are not in it: confirming them
-/// has to be enough. Where the list of the previous hub is gone, that of the backup stays; its place then.
+/// Takes over what was revoked since the backup. Registrations that are `held` are not in it: confirming them
+/// has to be enough. One that another took the place of since stays in it: its agent has the other, and whoever has
+/// the earlier certificate is to have nothing by a confirmation. Where the list of the previous hub is gone, that of
+/// the backup stays; its place then.
 fn take_revoked(
     previous: &Path,
     data_dir: &Path,
@@ -360,9 +363,16 @@ fn text(args: &RestoreArgs, told: &Told, taken: &Taken) -> String {
             list(since)
         );
     }
-    // Those that were registered anew are named above: their old registrations are held as well.
-    let removed = |name: &&String| !since.contains(name);
-    let held: Vec<String> = told.findings.held.iter().filter(removed).cloned().collect();
+    let (held, anew) = told.findings.split_held();
+    if !anew.is_empty() {
+        let _ = writeln!(
+            said,
+            "Of these, an earlier registration is in the backup, which is held: {}. First register each again, then \
+             let it in; until both are done its agent may nothing.\n  \
+             kubectl annotate cluster NAME {QUARANTINED_SINCE}-",
+            list(&anew)
+        );
+    }
     if !held.is_empty() {
         let why = match args.previous {
             Some(_) => "were removed since the backup",

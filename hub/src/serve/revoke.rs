@@ -2,15 +2,16 @@
 
 use super::beside::Beside;
 use super::kubeconfig::{ADMIN_FILE, renew_admin, settle};
-use crate::apiserver::authn::serial;
+use crate::apiserver::authn::{Peer, serial};
 use crate::apiserver::keys::revoked::{Entry, Revoked, Whom};
 use crate::apiserver::keys::{FOLDER, Keys};
 use anyhow::{Context as _, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use chrono::Duration;
+use chrono::{DateTime, Duration, Utc};
 use clap::Args;
 use common::time::SharedClock;
+use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ struct Which {
     /// The certificate of this serial number, in hex
     #[arg(long, value_name = "HEX")]
     serial: Option<String>,
-    /// The certificate in this kubeconfig
+    /// Every certificate of this hub in this kubeconfig; those of others in it are left
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Print what is on the list
@@ -58,29 +59,30 @@ pub fn revoke(args: &RevokeArgs, clock: &SharedClock) -> anyhow::Result<String> 
         return Ok(shown(&Revoked::read(&folder)?));
     }
     let now = clock.now();
-    let (whom, what) = args.which.whom()?;
+    let all = args.which.whom(&keys, now)?;
     if args.undo {
-        let mut found = false;
-        Revoked::change(&folder, |revoked| found = revoked.remove(&whom))?;
-        return match found {
-            true => Ok(format!("{what} counts again.")),
-            false => bail!("{what} is not on the list; `--list` prints what is"),
-        };
+        let mut found = Vec::new();
+        Revoked::change(&folder, |revoked| {
+            found.extend(all.iter().filter(|(whom, _)| revoked.remove(whom)));
+        })?;
+        if found.is_empty() {
+            let all: Vec<&str> = all.iter().map(|(_, what)| what.as_str()).collect();
+            bail!(
+                "not on the list: {}; `--list` prints what is",
+                all.join(", ")
+            );
+        }
+        return Ok(lines(found.into_iter(), "counts again."));
     }
-    let begun_by = match whom {
-        // One certificate, whenever it began.
-        Whom::Serial(_) => None,
-        Whom::User(_) | Whom::Group(_) => Some(now - BACKDATE),
-    };
-    let entry = Entry {
-        whom,
-        begun_by,
-        until: None,
-    };
-    Revoked::change(&folder, |revoked| revoked.add(entry, now))?;
+    Revoked::change(&folder, |revoked| {
+        for (whom, _) in &all {
+            revoked.add(entry(whom.clone(), now), now);
+        }
+    })?;
     keys.reload_revoked()?;
-    let mut said = format!(
-        "{what} is revoked: a hub that runs refuses it within a second, on open connections too."
+    let mut said = lines(
+        all.iter(),
+        "is revoked: a hub that runs refuses it within a second, on open connections too.",
     );
     // Where the hub keeps it: the one in the data directory may be a link to there.
     let admin = settle(&args.data_dir.join(ADMIN_FILE), None)?;
@@ -91,21 +93,44 @@ pub fn revoke(args: &RevokeArgs, clock: &SharedClock) -> anyhow::Result<String> 
     Ok(said)
 }
 
+/// What is shut out, and how it is called.
+type Meant = (Whom, String);
+
+/// What is true of each of them, one a line.
+fn lines<'a>(all: impl Iterator<Item = &'a Meant>, is: &str) -> String {
+    let lines: Vec<String> = all.map(|(_, what)| format!("{what} {is}")).collect();
+    lines.join("\n")
+}
+
+fn entry(whom: Whom, now: DateTime<Utc>) -> Entry {
+    let begun_by = match whom {
+        // One certificate, whenever it began.
+        Whom::Serial(_) => None,
+        Whom::User(_) | Whom::Group(_) => Some(now - BACKDATE),
+    };
+    Entry {
+        whom,
+        begun_by,
+        until: None,
+    }
+}
+
 impl Which {
-    fn whom(&self) -> anyhow::Result<(Whom, String)> {
+    fn whom(&self, keys: &Keys, now: DateTime<Utc>) -> anyhow::Result<Vec<Meant>> {
         if let Some(user) = &self.user {
             let what = format!("every certificate of user {user:?} issued until now");
-            return Ok((Whom::User(user.clone()), what));
+            return Ok(vec![(Whom::User(user.clone()), what)]);
         }
-        let serial = match (&self.serial, &self.kubeconfig) {
-            (Some(given), _) => {
-                normal(given).with_context(|| format!("--serial {given:?} is no number in hex"))?
-            }
-            (None, Some(path)) => serial_in(path)?,
-            (None, None) => bail!("name --user, --serial or --kubeconfig"),
+        if let Some(path) = &self.kubeconfig {
+            return in_kubeconfig(path, keys, now);
+        }
+        let Some(given) = &self.serial else {
+            bail!("name --user, --serial or --kubeconfig");
         };
+        let serial =
+            normal(given).with_context(|| format!("--serial {given:?} is no number in hex"))?;
         let what = format!("the certificate of serial number {serial}");
-        Ok((Whom::Serial(serial), what))
+        Ok(vec![(Whom::Serial(serial), what)])
     }
 }
 
@@ -117,19 +142,48 @@ fn normal(text: &str) -> Option<String> {
     (is_hex && !digits.is_empty()).then_some(digits)
 }
 
-fn serial_in(path: &Path) -> anyhow::Result<String> {
+/// The certificates of this hub in a kubeconfig. Users of other API servers stand in the same file, in any order.
+fn in_kubeconfig(path: &Path, keys: &Keys, now: DateTime<Utc>) -> anyhow::Result<Vec<Meant>> {
     let text = std::fs::read_to_string(path);
     let text = text.with_context(|| format!("failed to read {}", path.display()))?;
-    let none = || format!("{} holds no client certificate", path.display());
-    let config: Value = serde_yaml::from_str(&text).with_context(none)?;
-    let encoded = config["users"][0]["user"]["client-certificate-data"].as_str();
-    let pem = STANDARD
-        .decode(encoded.with_context(none)?)
-        .with_context(none)?;
-    let chain = common::tls::certificates(&pem).with_context(none)?;
-    let leaf = chain.first().with_context(none)?;
-    let (_, certificate) = X509Certificate::from_der(leaf).with_context(none)?;
-    Ok(serial(&certificate))
+    let config: Value = serde_yaml::from_str(&text)
+        .with_context(|| format!("{} is no kubeconfig", path.display()))?;
+    let users = config["users"].as_array().into_iter().flatten();
+    let mut all: Vec<Meant> = Vec::new();
+    for user in users {
+        let encoded = user["user"]["client-certificate-data"].as_str();
+        let Some(meant) = encoded.and_then(|encoded| ours(encoded, keys, now)) else {
+            continue;
+        };
+        // Two users may have the same one.
+        if !all.contains(&meant) {
+            all.push(meant);
+        }
+    }
+    if all.is_empty() {
+        bail!(
+            "{} holds no certificate that this hub would take, so nothing was changed; where it names files in place \
+             of data, or the file is another one, use --serial or --user",
+            path.display()
+        );
+    }
+    Ok(all)
+}
+
+/// The certificate, if it is of this hub and its time is not over; whether it is revoked does not matter.
+fn ours(encoded: &str, keys: &Keys, now: DateTime<Utc>) -> Option<Meant> {
+    let chain: Vec<CertificateDer<'static>> =
+        common::tls::certificates(&STANDARD.decode(encoded).ok()?).ok()?;
+    let Peer::Known { caller, .. } =
+        Peer::of(&chain, &keys.authorities(), &Revoked::default(), now)
+    else {
+        return None;
+    };
+    let (_, certificate) = X509Certificate::from_der(chain.first()?).ok()?;
+    let serial = serial(&certificate);
+    let user = caller.user;
+    let what = format!("the certificate of user {user:?}, serial number {serial},");
+    Some((Whom::Serial(serial), what))
 }
 
 fn shown(revoked: &Revoked) -> String {
@@ -155,10 +209,9 @@ fn shown(revoked: &Revoked) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apiserver::authn::Peer;
     use crate::apiserver::caller::MASTERS;
     use crate::apiserver::keys::client;
-    use crate::serve::kubeconfig::{ADMIN, ensure_admin};
+    use crate::serve::kubeconfig::{ADMIN, ensure_admin, make};
     use common::time::SystemClock;
     use std::sync::Arc;
 
@@ -243,6 +296,74 @@ mod tests {
         let revoked = Keys::existing(dir.path()).expect("there").revoked();
         let peer = Peer::of(&chain, &authorities, &revoked, now);
         assert!(matches!(peer, Peer::Known { .. }));
+    }
+
+    #[test]
+    fn of_a_merged_kubeconfig_every_certificate_of_this_hub_is_revoked_and_no_other() {
+        let (dir, elsewhere) = (tempfile::tempdir(), tempfile::tempdir());
+        let (dir, elsewhere) = (dir.expect("a folder"), elsewhere.expect("a folder"));
+        let clock: SharedClock = Arc::new(SystemClock);
+        let (keys, others) = (
+            Keys::open(dir.path(), &clock).expect("made"),
+            Keys::open(elsewhere.path(), &clock).expect("made"),
+        );
+        let now = clock.now();
+        let user = |keys: &Keys, name: &str| -> Value {
+            let until = now + Duration::hours(1);
+            let made = make(keys, "https://a:1", name, &[], now, until).expect("made");
+            let config: Value = serde_yaml::from_str(&made).expect("YAML");
+            config["users"][0].clone()
+        };
+        // As kubectl merges them: by name.
+        let foreign = user(&others, "kubernetes-admin");
+        let (bob, admin) = (user(&keys, "bob"), user(&keys, ADMIN));
+        let token = serde_json::json!({"name": "ci", "user": {"token": "t"}});
+        let lost = dir.path().join("lost.kubeconfig");
+        let run = |users: &[&Value], undo: bool| {
+            let config = serde_json::json!({"kind": "Config", "users": users});
+            std::fs::write(&lost, config.to_string()).expect("written");
+            let args = RevokeArgs {
+                data_dir: dir.path().to_owned(),
+                which: Which {
+                    user: None,
+                    serial: None,
+                    kubeconfig: Some(lost.clone()),
+                    list: false,
+                },
+                undo,
+            };
+            revoke(&args, &clock)
+        };
+        let holds = |user: &Value| {
+            let pem = user["user"]["client-certificate-data"].as_str();
+            let pem = STANDARD.decode(pem.expect("there")).expect("base64");
+            let chain = common::tls::certificates(&pem).expect("PEM");
+            let keys = Keys::existing(dir.path()).expect("there");
+            let peer = Peer::of(&chain, &keys.authorities(), &keys.revoked(), clock.now());
+            matches!(peer, Peer::Known { .. })
+        };
+        let listed = || {
+            let list = Revoked::read(&dir.path().join(FOLDER)).expect("read");
+            list.entries().len()
+        };
+        let merged = [&foreign, &token, &bob, &admin, &bob];
+        let said = run(&merged, false).expect("revoked");
+        assert!(said.contains("\"bob\"") && said.contains(ADMIN), "{said}");
+        assert!(!holds(&bob) && !holds(&admin), "{said}");
+        assert_eq!(listed(), 2, "those of others, and one twice, are not on it");
+
+        let refused = run(&[&foreign, &token], false).expect_err("nothing to revoke");
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("no certificate that this hub"),
+            "{refused}"
+        );
+        assert_eq!(listed(), 2);
+
+        run(&merged, true).expect("undone");
+        assert!(holds(&bob) && holds(&admin));
+        assert_eq!(listed(), 0);
+        run(&merged, true).expect_err("it is not there any more");
     }
 
     #[test]

@@ -50,6 +50,7 @@ struct Live {
     shown: Option<Value>,
 }
 
+/// Null is a member that has said nothing.
 #[derive(Debug, Deserialize)]
 struct Aggregate {
     items: Vec<Value>,
@@ -76,6 +77,35 @@ fn rules(table: &Table) -> Arc<Rules> {
     let text = |key: &str| table.object[key].as_str().expect("a text");
     let gvk = Gvk::new(text("apiVersion"), text("kind")).expect("sound");
     Arc::clone(customizations().of(&gvk).expect("is known"))
+}
+
+/// The status of the object by what members say, from m1 on.
+fn aggregated(name: &str, table: &Table, statuses: &[Value]) -> Value {
+    let items = statuses.iter().enumerate();
+    let items = items.map(|(at, status)| AggregatedStatusItem {
+        cluster_name: format!("m{}", at + 1),
+        status: Some(status.clone()).filter(|it| !it.is_null()),
+        ..AggregatedStatusItem::default()
+    });
+    let items: Vec<AggregatedStatusItem> = items.collect();
+    let made = rules(table).aggregate(&table.object, &items);
+    made.expect("asked").expect(name)
+}
+
+/// What a member says in the first table of its kind.
+fn first(table: &Table) -> &Value {
+    let mut items = table.aggregate.iter().flat_map(|it| &it.items);
+    items.find(|it| !it.is_null()).expect("one says something")
+}
+
+/// Whether a definition takes a status, and drops nothing of it.
+fn takes(table: &Table, status: &Value) -> bool {
+    let version = &table.definition["spec"]["versions"][0];
+    let schema = Schema::of_crd(&version["schema"]["openAPIV3Schema"], false);
+    let object = json!({"spec": table.object["spec"], "status": status});
+    let mut pruned = object.clone();
+    schema.prune(&mut pruned);
+    schema.validate(&object, None).errors.is_empty() && pruned == object
 }
 
 /// The object with other fields in its spec.
@@ -195,16 +225,7 @@ fn members_are_understood() {
                 .unwrap_or_else(|failed| panic!("{name}: {failed}"));
         }
         for Aggregate { items, status } in &table.aggregate {
-            let items: Vec<AggregatedStatusItem> = (items.iter().enumerate())
-                .map(|(at, item)| AggregatedStatusItem {
-                    cluster_name: format!("m{}", at + 1),
-                    status: Some(item.clone()),
-                    ..AggregatedStatusItem::default()
-                })
-                .collect();
-            let made = rules.aggregate(&table.object, &items).expect("asked");
-            let made = made.unwrap_or_else(|failed| panic!("{name}: {failed}"));
-            assert_eq!(&made, status, "{name}");
+            assert_eq!(&aggregated(&name, &table, items), status, "{name}");
         }
         let silent = AggregatedStatusItem {
             cluster_name: "m1".to_owned(),
@@ -212,6 +233,130 @@ fn members_are_understood() {
         };
         let made = rules.aggregate(&table.object, &[silent]).expect("asked");
         made.unwrap_or_else(|failed| panic!("{name}: {failed}"));
+    }
+}
+
+/// Each place in a value, by its path.
+fn places(value: &Value, path: &str, found: &mut Vec<String>) {
+    found.push(path.to_owned());
+    for (key, inner) in value.as_object().into_iter().flatten() {
+        places(inner, &format!("{path}/{key}"), found);
+    }
+    for (at, inner) in value.as_array().into_iter().flatten().enumerate() {
+        places(inner, &format!("{path}/{at}"), found);
+    }
+}
+
+/// The value without what is at this place.
+fn without(mut value: Value, path: &str) -> Value {
+    let Some((parent, key)) = path.rsplit_once('/') else {
+        return Value::Null;
+    };
+    let parent = value.pointer_mut(parent).expect("there");
+    if let Some(items) = parent.as_array_mut() {
+        items.remove(key.parse().expect("a position"));
+    } else {
+        parent.as_object_mut().expect("it has parts").remove(key);
+    }
+    value
+}
+
+/// What does not belong in a place where this is.
+fn strangers(value: &Value) -> Vec<Value> {
+    let all = [
+        json!(-1),
+        json!(1e300),
+        json!(1.5),
+        json!(true),
+        json!("zzz"),
+        json!("9999-99-99T99:99:99Z"),
+        json!([7]),
+        json!({"a": "b"}),
+    ];
+    let is_time = value.as_str().is_some_and(|it| it.contains("T0"));
+    let belongs = |it: &Value| match it {
+        Value::String(_) => value.is_string() && !is_time,
+        Value::Array(_) | Value::Object(_) => value.is_array() || value.is_object(),
+        _ => false,
+    };
+    all.into_iter().filter(|it| !belongs(it)).collect()
+}
+
+/// One member of another version, or one that was taken over, keeps out nobody else's word.
+#[test]
+fn what_has_another_form_counts_as_absent() {
+    for (name, table) in tables() {
+        let sound = first(&table);
+        let mut paths = Vec::new();
+        places(sound, "", &mut paths);
+        for path in paths {
+            let absent = without(sound.clone(), &path);
+            let expected = aggregated(&name, &table, &[sound.clone(), absent]);
+            for stranger in strangers(sound.pointer(&path).expect("there")) {
+                let mut odd = sound.clone();
+                *odd.pointer_mut(&path).expect("there") = stranger.clone();
+                let made = aggregated(&name, &table, &[sound.clone(), odd.clone()]);
+                assert_eq!(made, expected, "{name}: {stranger} at {path}");
+                // What only the first is asked, or the only one, is asked the odd one.
+                let ahead = aggregated(&name, &table, &[odd.clone(), sound.clone()]);
+                let alone = aggregated(&name, &table, &[odd]);
+                for made in [made, ahead, alone] {
+                    assert!(takes(&table, &made), "{name}: {stranger} at {path}: {made}");
+                }
+            }
+        }
+    }
+}
+
+/// Texts of conditions are bounded by API servers, and who has a large fleet has many of them.
+#[test]
+fn what_many_members_say_is_cut() {
+    for (name, table) in tables() {
+        let says = |message: &str| {
+            let condition = |kind: &str, status: &str| {
+                json!({"type": kind, "status": status, "reason": "BuildFailed", "message": message,
+                    "lastTransitionTime": "2026-01-02T03:04:05Z"})
+            };
+            let conditions = [condition("Ready", "False"), condition("Failed", "True")];
+            json!({"conditions": conditions, "message": message, "phase": "Failed",
+                "jobStatus": {"state": message}, "applicationState": {"errorMessage": message}})
+        };
+        for (members, bytes) in [(2, 20_000), (300, 200)] {
+            let mut all = vec![says(&"\u{e4}".repeat(bytes / 2)); members];
+            if name.starts_with("cloudnative") {
+                let phase = |it: &mut Value, at: usize| {
+                    it["phase"] = json!(format!("{at}{}", it["message"]));
+                };
+                all.iter_mut()
+                    .enumerate()
+                    .for_each(|(at, it)| phase(it, at));
+            }
+            let made = aggregated(&name, &table, &all);
+            assert!(takes(&table, &made), "{name}: {made}");
+            let length = made.to_string().len();
+            assert!(length < 16 * 1024, "{name}: {length}");
+            let tells = ["flux", "kubeflow", "cloudnative", "argo-workflow", "spark"];
+            if members == 300 && tells.iter().any(|it| name.starts_with(it)) {
+                let rest = if name.starts_with("kubeflow") {
+                    "m300"
+                } else {
+                    " more"
+                };
+                assert!(made.to_string().contains(rest), "{name}: {made}");
+            }
+        }
+    }
+}
+
+/// Nor if one of them says as much as it may, and all of it wrong.
+#[test]
+fn three_thousand_members_are_not_too_many_for_a_script() {
+    for (name, table) in tables() {
+        let mut all = vec![first(&table).clone(); 3000];
+        let odd = |at: usize| json!({"type": "Ready", "status": "False", "lastTransitionTime": format!("z{at}")});
+        all[7] = json!({"conditions": (0..2000).map(odd).collect::<Value>()});
+        let made = aggregated(&name, &table, &all);
+        assert!(takes(&table, &made), "{name}");
     }
 }
 

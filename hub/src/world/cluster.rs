@@ -8,7 +8,7 @@ use crate::scheduler::{self, Interner, from_api};
 use chrono::{DateTime, Utc};
 use common::api::cluster::Cluster as Api;
 use common::api::cluster::{EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, Taint, UNREGISTERING};
-use common::labels::{CERTIFICATE_END, QUARANTINED_SINCE, UNREGISTER};
+use common::labels::{CERTIFICATE_END, FAILOVER_TAINT, QUARANTINED_SINCE, UNREGISTER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
@@ -31,6 +31,8 @@ pub struct Cluster {
     pub conditions: BTreeMap<Box<str>, Box<str>>,
     /// Its taints, as they are written.
     pub taints: Vec<Taint>,
+    /// The key of the taint that failover put on.
+    pub failover_taint: Option<Box<str>>,
     /// The deprecated field, unless empty.
     pub zone: Option<Box<str>>,
     /// Its zones.
@@ -129,9 +131,10 @@ impl Record for Cluster {
         let end = annotation(CERTIFICATE_END)
             .and_then(|noted| DateTime::parse_from_rfc3339(noted).ok())
             .map(|end| end.with_timezone(&Utc));
-        let (withheld, unregister) = (
+        let (withheld, unregister, failover_taint) = (
             annotation(QUARANTINED_SINCE).is_some(),
             annotation(UNREGISTER).map(|mode| mode.as_str().into()),
+            annotation(FAILOVER_TAINT).map(|key| key.as_str().into()),
         );
         let registration = Registration::of_cluster(&ObjectMeta {
             name: Some(metadata.name),
@@ -154,6 +157,7 @@ impl Record for Cluster {
             id: id.filter(|id| !id.is_empty()),
             conditions: statuses.collect(),
             taints: serde_json::from_value(taints).unwrap_or_default(),
+            failover_taint,
             zone: zone.filter(|zone| !zone.is_empty()),
             zones: zones.unwrap_or_default(),
             lifecycle: Lifecycle {

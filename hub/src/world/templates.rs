@@ -14,6 +14,7 @@ use super::records::Marker;
 use super::template::Template;
 use super::view::View;
 use super::watched;
+use crate::propagation::Binding;
 use answers::{Answers, Said, ask};
 use common::api::binding::ObjectReference;
 use common::chance::Chance;
@@ -48,6 +49,15 @@ impl TemplateName {
             kind: Gvk::new(&resource.api_version, &resource.kind)?.group_kind(),
             name: ObjectName::new(resource.namespace.as_deref(), &resource.name),
         })
+    }
+
+    /// The template of a binding, which lies where the binding does. One that names another place is nobody's: whoever may
+    /// write a binding decides about its namespace, and neither about another one nor about the whole hub.
+    pub fn of_binding(binding: &Binding) -> Option<Self> {
+        let given = |namespace: &'_ Option<String>| namespace.clone().filter(|it| !it.is_empty());
+        let of = &binding.spec.resource;
+        let is_beside = given(&of.namespace) == given(&binding.namespace);
+        is_beside.then(|| Self::of(of)).flatten()
     }
 }
 

@@ -2,9 +2,11 @@
 //!
 //! An API server refuses a Job that ended without saying why it was going to (`SuccessCriteriaMet`,
 //! `FailureTarget`), without a start, or while Pods are active. What the reference writes at the end is refused so,
-//! and its Jobs never end; here the end is written when it can be.
+//! and its Jobs never end; here the end is written when it can be. It also refuses that a Job has fewer failed or
+//! succeeded Pods than it had, and that it takes back what it was going to end as. Members come and go, so both are
+//! kept: what a member did stays done when the Job has moved on.
 
-use super::{Seen, Status, list, number, set, text, words};
+use super::{Seen, Status, count, list, number, set, text, words};
 use serde_json::{Value, json};
 
 /// None once it has ended: an end is final.
@@ -14,8 +16,10 @@ pub(super) fn job(seen: &Seen<'_>) -> Option<Status> {
         return None;
     }
     let mut status = Status::new();
-    for key in ["active", "succeeded", "failed"] {
-        set(&mut status, key, seen.sum(key), false);
+    set(&mut status, "active", seen.sum("active"), false);
+    for key in ["succeeded", "failed"] {
+        let known = count(&before, key);
+        set(&mut status, key, seen.sum(key).max(known), false);
     }
     let failed: Vec<&str> = seen
         .reflected()
@@ -25,7 +29,11 @@ pub(super) fn job(seen: &Seen<'_>) -> Option<Status> {
     let complete = !seen.items.is_empty() && each(seen, |reflected| has(reflected, "Complete"));
     let ended = number(&Value::Object(status.clone()), "active") == 0;
     let mut conditions = Vec::new();
-    if !failed.is_empty() {
+    let (target, met) = (
+        held(&before, "FailureTarget"),
+        held(&before, "SuccessCriteriaMet"),
+    );
+    if met.is_none() && !failed.is_empty() {
         let message = format!(
             "Job executed failed in member clusters {}",
             failed.join(",")
@@ -36,16 +44,25 @@ pub(super) fn job(seen: &Seen<'_>) -> Option<Status> {
         if ended {
             add("Failed");
         }
+    } else if let Some(target) = target {
+        // Who failed has left.
+        conditions.push(target.clone());
+        if ended {
+            conditions.push(with_type(target, "Failed"));
+        }
     } else if complete && ended {
         let message = "All member clusters have met success criteria";
-        let met = ("SuccessCriteriaMet", "CompletionsReached", message);
-        for (kind, reason, message) in [met, ("Complete", "Completed", "Job completed")] {
-            conditions.push(condition(seen, "Complete", kind, reason, message));
-        }
+        let reason = "CompletionsReached";
+        let new = || condition(seen, "Complete", "SuccessCriteriaMet", reason, message);
+        conditions.push(met.cloned().unwrap_or_else(new));
+        let (reason, message) = ("Completed", "Job completed");
+        conditions.push(condition(seen, "Complete", "Complete", reason, message));
         let times = seen.reflected();
         let times = times.filter_map(|(_, it)| words::time(it, "completionTime"));
         let time = times.chain([last_change(seen, "Complete")]).max();
         status.insert("completionTime".to_owned(), json!(time));
+    } else {
+        conditions.extend(met.cloned());
     }
     if let Some(start) = start(seen, !conditions.is_empty()) {
         status.insert("startTime".to_owned(), start);
@@ -76,8 +93,20 @@ fn start(seen: &Seen<'_>, at_its_end: bool) -> Option<Value> {
 }
 
 fn has(status: &Value, kind: &str) -> bool {
+    held(status, kind).is_some()
+}
+
+/// A condition that is true.
+fn held<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
     let mut conditions = list(status, "conditions").iter();
-    conditions.any(|it| text(it, "type") == kind && text(it, "status") == "True")
+    conditions.find(|it| text(it, "type") == kind && text(it, "status") == "True")
+}
+
+/// The same condition by another name.
+fn with_type(of: &Value, kind: &str) -> Value {
+    let mut condition = of.clone();
+    condition["type"] = kind.into();
+    condition
 }
 
 /// When the last member came to it, by its own clock.

@@ -2,6 +2,8 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::json;
 
+mod kept;
+
 fn items(statuses: &[Value]) -> Vec<AggregatedStatusItem> {
     let item = |(index, status): (usize, &Value)| AggregatedStatusItem {
         cluster_name: format!("m{}", index + 1),

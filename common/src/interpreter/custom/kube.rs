@@ -75,7 +75,8 @@ fn resource_quantity(_: &Context<'_>, values: &[Value]) -> Result<Value, Refused
     Ok(Value::Number(amount.approximate()))
 }
 
-/// A table of the script as JSON.
+/// A table of the script as JSON, charged while it is read, whatever comes of it: whoever catches the error that it is
+/// too large is not to have it read again for nothing.
 fn json(context: &Context<'_>, value: Option<&Value>) -> Result<Json, Refused> {
     let Some(value @ Value::Table(_)) = value else {
         return Err(Refused::message("a pod template is expected"));
@@ -85,8 +86,6 @@ fn json(context: &Context<'_>, value: Option<&Value>) -> Result<Json, Refused> {
         NotConverted::Exceeded(what) => Refused::Stop(mlua::Error::external(what)),
         other => Refused::message(other.to_string()),
     })?;
-    // Its text is about as long as what it took to read it.
-    context.charge(json.to_string().len() * 4)?;
     restore(&mut json, &[]);
     Ok(json)
 }

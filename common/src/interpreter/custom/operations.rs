@@ -33,15 +33,28 @@ impl Answer {
 
     /// A value that has to be a table, as JSON.
     fn table(&self, at: usize, what: &str, limit: usize) -> Result<Json, Problem> {
-        let value = self.values.get(at).cloned().unwrap_or_default();
+        let value = self.values.get(at).unwrap_or(&Value::Nil);
         if !matches!(value, Value::Table(_)) {
-            let found = type_name(&value);
-            return Err(Problem::Type(format!(
-                "expect the returned {what} type is table but got {found}"
-            )));
+            return Err(no_table(what, value));
         }
-        Ok(self.machine.export(&value, limit)?)
+        Ok(self.machine.export(value, limit)?)
     }
+
+    /// One field of the first value, which has to be a table, as JSON.
+    fn field(&self, name: &str, what: &str, limit: usize) -> Result<Json, Problem> {
+        let Value::Table(table) = self.first() else {
+            return Err(no_table(what, self.first()));
+        };
+        let field = table.raw_get(name).unwrap_or(Value::Nil);
+        Ok(self.machine.export(&field, limit)?)
+    }
+}
+
+fn no_table(what: &str, value: &Value) -> Problem {
+    let found = type_name(value);
+    Problem::Type(format!(
+        "expect the returned {what} type is table but got {found}"
+    ))
 }
 
 impl Script {
@@ -138,6 +151,8 @@ impl Rules {
     }
 
     /// The status of a template out of what its members reflect.
+    ///
+    /// Of what the script returns only the status is read: the rest is the object, which may be large.
     pub fn aggregate(
         &self,
         template: &Json,
@@ -146,10 +161,10 @@ impl Rules {
         self.ask(Operation::AggregateStatus, |script| {
             let items = serde_json::to_value(items).unwrap_or_default();
             let answer = script.call(&[template, &items])?;
-            let mut object = answer.table(0, "requires", LARGEST_OBJECT)?;
-            restore(&mut object, &[template]);
-            let status = object.get_mut("status").map(Json::take);
-            map(status.unwrap_or_else(|| json!({})))
+            let mut status = answer.field("status", "requires", LARGEST_OBJECT)?;
+            let before: Vec<&Json> = template.get("status").into_iter().collect();
+            restore(&mut status, &before);
+            map(status)
         })
     }
 
@@ -180,14 +195,7 @@ impl Rules {
                 Err(problem) => return Some(Err(script.failed(problem))),
             }
         }
-        let key = |it: &Dependency| {
-            let labels = serde_json::to_string(&it.label_selector).unwrap_or_default();
-            let names = (it.namespace.clone(), it.name.clone());
-            (it.api_version.clone(), it.kind.clone(), names, labels)
-        };
-        found.sort_by_cached_key(key);
-        found.dedup();
-        Some(Ok(found))
+        Some(Ok(unique(found)))
     }
 
     /// The parts of a template with replicas of their own, as the script gives them.
@@ -256,11 +264,6 @@ fn dependencies(script: &Script, object: &Json) -> Result<Vec<Dependency>, Probl
             ));
         }
     };
-    if list.len() > MOST_DEPENDENCIES {
-        return Err(Problem::Type(format!(
-            "more than {MOST_DEPENDENCIES} dependencies"
-        )));
-    }
     let mut found = Vec::with_capacity(list.len());
     for (at, mut item) in list.into_iter().enumerate() {
         if let Some(map) = item.as_object_mut() {
@@ -284,5 +287,23 @@ fn dependencies(script: &Script, object: &Json) -> Result<Vec<Dependency>, Probl
             Err(error) => return wrong(format!(": {error}")),
         }
     }
+    // Many parts of one object may need the same.
+    let found = unique(found);
+    if found.len() > MOST_DEPENDENCIES {
+        return Err(Problem::Type(format!(
+            "more than {MOST_DEPENDENCIES} dependencies"
+        )));
+    }
     Ok(found)
+}
+
+/// Each once, in an order that does not depend on that of scripts.
+fn unique(mut all: Vec<Dependency>) -> Vec<Dependency> {
+    all.sort_by_cached_key(|it| {
+        let labels = serde_json::to_string(&it.label_selector).unwrap_or_default();
+        let names = (it.namespace.clone(), it.name.clone());
+        (it.api_version.clone(), it.kind.clone(), names, labels)
+    });
+    all.dedup();
+    all
 }

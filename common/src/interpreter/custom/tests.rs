@@ -278,7 +278,7 @@ fn wrong_answers_are_told_as_the_reference_tells_them() {
         ),
         (
             Operation::Dependency,
-            "function GetDependencies() local t = {} for i = 1, 300 do t[i] = {apiVersion = 'v1', kind = 'a', name = 'b'} end return t end",
+            "function GetDependencies() local t = {} for i = 1, 300 do t[i] = {apiVersion = 'v1', kind = 'a', name = 'b' .. i} end return t end",
             "more than 256 dependencies",
         ),
         (
@@ -387,6 +387,55 @@ fn the_first_by_name_wins_and_dependencies_are_united() {
     assert!(
         all.of(&Gvk::new("shop.example.com/v2", "Till").expect("sound"))
             .is_none()
+    );
+}
+
+#[test]
+fn what_many_parts_need_is_one_dependency() {
+    let script = "function GetDependencies() local t = {}
+        for i = 1, 300 do t[i] = {apiVersion = 'v1', kind = 'Secret', name = 'same'} end return t end";
+    let found = rules(&[(Operation::Dependency, script)]).dependencies(&json!({}));
+    assert_eq!(found.expect("asked").expect("answers").len(), 1);
+}
+
+/// The object that comes with it may be as large as an API server takes.
+#[test]
+fn only_the_status_is_read_of_what_aggregates() {
+    let script = "function AggregateStatus(o) o.spec = {print} o.status.notes = {} o.status.now = {} return o end";
+    let status = rules(&[(Operation::AggregateStatus, script)]).aggregate(&object(), &[]);
+    let want = json!({"ready": 3, "phase": "Open", "notes": []});
+    assert_eq!(status.expect("asked").expect("answers"), want);
+}
+
+#[test]
+fn an_object_without_a_status_gets_an_empty_one() {
+    for body in ["o.status = nil", "o.status = {}"] {
+        let script = format!("function AggregateStatus(o) {body} return o end");
+        let status = rules(&[(Operation::AggregateStatus, &script)]).aggregate(&object(), &[]);
+        assert_eq!(
+            status.expect("asked").expect("answers"),
+            json!({}),
+            "{body}"
+        );
+    }
+}
+
+/// Each turn reads a megabyte before it is refused.
+#[test]
+fn what_is_refused_for_its_size_has_its_price() {
+    let script = "local kube = require('kube')
+        function GetReplicas()
+          local numbers, big = {}, {}
+          for i = 1, 5000 do numbers[i] = i end
+          for i = 1, 40 do big[i] = numbers end
+          for turn = 1, 50 do pcall(kube.getPodDependencies, big) end
+          return 1
+        end";
+    let found = rules(&[(Operation::Replica, script)]).replicas(&json!({}));
+    let failed = found.expect("asked").expect_err("is stopped").to_string();
+    assert!(
+        failed.contains("the script was stopped: it took more"),
+        "{failed}"
     );
 }
 

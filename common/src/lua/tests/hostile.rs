@@ -310,6 +310,29 @@ fn what_a_script_gives_is_bounded() {
     }
 }
 
+/// What a script gives is read when it has ended, and what it calls may be refused at the end: both are paid for.
+#[test]
+fn what_is_exported_is_charged() {
+    let script = "function f() local t = {} for i = 1, 12000 do t[i] = 1e300 end return t end";
+    for (limit, fits) in [(1_000_000, true), (65_536, false)] {
+        let machine = load(LIMITS, script).expect("runs");
+        let values = called(&machine, Vec::new()).expect("runs");
+        let before = machine.steps();
+        assert_eq!(machine.export(&values[0], limit).is_ok(), fits);
+        assert!(machine.steps() - before > 4000.0, "{limit}");
+    }
+    let machine = load(LIMITS, "function f() return ('x'):rep(100) end").expect("runs");
+    let values = called(&machine, Vec::new()).expect("runs");
+    while machine.export(&values[0], 1000).is_ok() {}
+    let error = machine.export(&values[0], 1000).expect_err("is too much");
+    assert!(error.to_string().contains(STEPS), "{error}");
+}
+
+#[test]
+fn a_time_is_charged_by_the_length_of_its_format() {
+    fails("for i = 1, 300 do os.date(('%c'):rep(100), 0) end", STEPS);
+}
+
 #[test]
 fn one_script_leaves_nothing_to_the_next() {
     let script = "seen = (seen or 0) + 1 string.upper = nil leak = leak and 'leaked' or true

@@ -41,6 +41,23 @@ fn shown(made: &Made) -> Vec<CertificateDer<'static>> {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_leases_cannot_be_listed_whoever_renewed_lately_stays() {
+    let (first, second) = (made(), made());
+    let (one, two) = (of(&first), of(&second));
+    one.leases().listed(&[lease(&one, 1), lease(&two, 1)]).await;
+    let stay = |listed: Option<&[Value]>| {
+        let listed: Option<Vec<PartialObjectMeta<Lease>>> = listed.map(|listed| {
+            let read = |it: &Value| serde_json::from_value(it.clone()).expect("a Lease");
+            listed.iter().map(read).collect()
+        });
+        one.with_leases(listed.as_deref()).len()
+    };
+    assert_eq!(stay(Some(&[lease(&two, 1)])), 1);
+    assert_eq!(stay(Some(&[lease(&one, 1)])), 0);
+    assert_eq!(stay(None), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_replica_is_there_as_long_as_it_renews_its_lease() {
     let (first, second) = (made(), made());
     let (one, two) = (of(&first), of(&second));

@@ -139,13 +139,14 @@ struct Owned<'a> {
 }
 
 impl<'a> Owned<'a> {
-    fn of(rules: &'a [Rule]) -> Self {
+    fn of(rules: impl IntoIterator<Item = &'a Rule>) -> Self {
         let mut owned = Self {
-            rules: rules.iter().map(Searched::of).collect(),
+            rules: Vec::new(),
             of_all: Vec::new(),
             of_one: BTreeMap::new(),
         };
-        for (at, rule) in rules.iter().enumerate() {
+        for (at, rule) in rules.into_iter().enumerate() {
+            owned.rules.push(Searched::of(rule));
             if rule.resource_names.is_empty() {
                 owned.of_all.push(at);
             }
@@ -173,7 +174,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(owned: &'a [Rule], steps: usize, room: usize) -> Self {
+    fn new(owned: impl IntoIterator<Item = &'a Rule>, steps: usize, room: usize) -> Self {
         Self {
             owned: Owned::of(owned),
             steps,
@@ -282,7 +283,10 @@ pub(super) fn lacking(owned: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
 }
 
 /// What of `wanted` is not covered by `owned`, as messages list it; empty when all is.
-pub(super) fn missing(owned: &[Rule], wanted: &[Rule]) -> Vec<String> {
+pub(super) fn missing<'a>(
+    owned: impl IntoIterator<Item = &'a Rule>,
+    wanted: &'a [Rule],
+) -> Vec<String> {
     let mut search = Search::new(owned, MOST_STEPS, MOST_TOLD);
     let all = search.look(wanted);
     // Parts that differ only in the verb are shown as one.

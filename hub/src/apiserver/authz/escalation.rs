@@ -65,7 +65,8 @@ impl Authorizer {
                 },
             ];
             let (owned, _) = self.rules(grant.caller, grant.namespace);
-            if !missing(&owned, &all).is_empty() {
+            let owned = owned.iter().flat_map(|role| role.iter());
+            if !missing(owned, &all).is_empty() {
                 return Err(grant
                     .forbidden("must have cluster-admin privileges to use the aggregationRule"));
             }
@@ -103,7 +104,8 @@ impl Authorizer {
 
     fn check_covered(&self, grant: &Grant<'_>, wanted: &[Rule]) -> Result<(), ApiError> {
         let (owned, problems) = self.rules(grant.caller, grant.namespace);
-        let lacking = missing(&owned, wanted);
+        let owned = owned.iter().flat_map(|role| role.iter());
+        let lacking = missing(owned, wanted);
         if lacking.is_empty() {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use crate::apiserver::error::{ApiError, GroupResource};
 use crate::go::quote;
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
@@ -275,8 +275,11 @@ impl Index {
             Action::Path { .. } => "",
         };
         let mut problems = Vec::new();
+        let mut seen = HashSet::new();
         for (binding, place) in self.about(caller, namespace) {
             match self.resolve(&binding.role, place) {
+                // What did not allow it the first time does not by another binding.
+                Ok(rules) if !seen.insert(rules.as_ptr()) => {}
                 Ok(rules) if rules.iter().any(|rule| rule.allows(action)) => {
                     return Decision {
                         allowed: true,
@@ -296,11 +299,19 @@ impl Index {
         }
     }
 
-    pub(super) fn rules(&self, caller: &Caller, namespace: &str) -> (Vec<Rule>, Vec<String>) {
+    /// The rules of each role that is bound to a caller, each role once however many bindings lead to it; and
+    /// what leads nowhere.
+    pub(super) fn rules(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+    ) -> (Vec<Arc<[Rule]>>, Vec<String>) {
         let (mut rules, mut problems) = (Vec::new(), Vec::new());
+        let mut seen = HashSet::new();
         for (binding, place) in self.about(caller, namespace) {
             match self.resolve(&binding.role, place) {
-                Ok(found) => rules.extend_from_slice(&found),
+                Ok(found) if seen.insert(found.as_ptr()) => rules.push(found),
+                Ok(_) => {}
                 Err(problem) => problems.push(problem),
             }
         }
@@ -441,6 +452,36 @@ mod tests {
                 reason: "RBAC: clusterrole.rbac.authorization.k8s.io \"gone\" not found".to_owned(),
             }
         );
+    }
+
+    #[test]
+    fn a_role_counts_once_however_often_it_is_bound() {
+        let mut index = index();
+        let names: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
+        let role = json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"],
+            "resourceNames": names}]});
+        index.put(Kind::Role, "a", "large", &role);
+        let bind = |role: &str| {
+            json!({"roleRef": {"apiGroup": RBAC, "kind": "Role", "name": role},
+                "subjects": [{"kind": "User", "name": "u"}]})
+        };
+        for number in 0..50 {
+            index.put(
+                Kind::RoleBinding,
+                "a",
+                &format!("b{number}"),
+                &bind("large"),
+            );
+        }
+        let caller = caller("u", &[]);
+        let (rules, problems) = index.rules(&caller, "a");
+        assert_eq!((rules.len(), problems.len()), (1, 1));
+        assert_eq!(rules[0][0].resource_names, names);
+        // It is one role by each of its bindings, and another one allows what it does not.
+        assert!(!get(&index, &caller, "a").allowed);
+        index.put(Kind::RoleBinding, "a", "z", &bind("local"));
+        assert!(get(&index, &caller, "a").allowed);
+        assert_eq!(index.rules(&caller, "a").0.len(), 2);
     }
 
     #[test]

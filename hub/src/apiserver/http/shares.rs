@@ -115,13 +115,46 @@ impl Shares {
         if tickets.iter().all(Option::is_none) {
             return Ok(response);
         }
-        let size = response.body().size_hint().exact().unwrap_or_default();
-        let weight = match usize::try_from(size >> 20).unwrap_or(usize::MAX) {
+        let weight = match weight(&response) {
             0 => None,
             size => Some(self.answers.take(&caller.user, size).ok_or_else(too_many)?),
         };
         Ok(response.map(|body| kept(body, (tickets, weight))))
     }
+
+    /// Room for the answer to what changes something, of about so many bytes, while that is carried out: once
+    /// it is done it cannot be refused any more.
+    pub(super) fn room(&self, caller: &Caller, bytes: usize) -> Result<Option<Ticket>, ApiError> {
+        match bytes >> 20 {
+            0 => Ok(None),
+            _ if caller.is_in(MASTERS) => Ok(None),
+            size => match self.answers.take(&caller.user, size) {
+                Some(room) => Ok(Some(room)),
+                None => Err(too_many()),
+            },
+        }
+    }
+
+    /// The answer to what was done; it counts as any other, and is sent even if there is no room for it.
+    pub(super) fn sending_done(
+        &self,
+        response: Response<Body>,
+        caller: &Caller,
+        tickets: Tickets,
+    ) -> Response<Body> {
+        let weight = match weight(&response) {
+            0 => None,
+            _ if tickets.iter().all(Option::is_none) => None,
+            size => Some(self.answers.add(&caller.user, size)),
+        };
+        response.map(|body| kept(body, (tickets, weight)))
+    }
+}
+
+/// What an answer weighs, in MiB.
+fn weight(response: &Response<Body>) -> usize {
+    let size = response.body().size_hint().exact().unwrap_or_default();
+    usize::try_from(size >> 20).unwrap_or(usize::MAX)
 }
 
 /// What a request counts as.

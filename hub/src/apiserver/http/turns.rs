@@ -41,6 +41,14 @@ impl Cost {
             _ => Self::Cheap,
         }
     }
+
+    /// Does what costs so much, where it keeps nobody else waiting.
+    pub(super) fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        match self {
+            Self::Dear => aside(work),
+            _ => work(),
+        }
+    }
 }
 
 /// The lanes. Clones share them.
@@ -178,7 +186,8 @@ pub(in crate::apiserver) fn aside<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The same for what also waits.
+/// The same for what also waits, which must not be for long: a thread is kept meanwhile, and there are only so
+/// many. Whoever waits so had a turn to begin.
 pub(super) async fn all_aside<T>(work: impl Future<Output = T>) -> T {
     match has_others() {
         true => tokio::task::block_in_place(|| Handle::current().block_on(work)),

@@ -8,7 +8,7 @@ use super::negotiate::{
 use super::respond::{Body, Reply, not_found};
 use super::route::{Misplaced, Route};
 use super::router::{Asked, Router, method_not_allowed};
-use super::turns::{Cost, DEAR, Turn, all_aside, aside};
+use super::turns::{Cost, DEAR, Turn, all_aside};
 use crate::apiserver::caller::Caller;
 use crate::apiserver::error::{ApiError, FieldError};
 use crate::apiserver::registry::{self, Effect, Outcome, evict};
@@ -77,11 +77,18 @@ impl Call<'_> {
     }
 
     /// What carrying it out may cost: by what is read, and by what a kind or a form lets a small body do.
-    pub(super) fn cost(&self, body: &[u8]) -> (Cost, usize) {
+    pub(super) fn price(&self, body: &[u8]) -> Price {
         let (info, resource) = (self.asked.info, self.resource);
-        if matches!(info.verb.as_str(), "get" | "list" | "watch") {
+        if matches!(
+            info.verb.as_str(),
+            "get" | "list" | "watch" | "deletecollection"
+        ) {
             // What they cost is known when they know what they are of.
-            return (Cost::Nothing, 0);
+            return Price {
+                cost: Cost::Nothing,
+                bytes: 0,
+                answer: 0,
+            };
         }
         let stored = match self.route.name {
             "" => None,
@@ -94,15 +101,19 @@ impl Call<'_> {
             _ if content_type.contains("yaml") => 4,
             _ => 1,
         };
-        let bytes = body.len() + stored.map_or(0, |stored| stored.json_len());
-        let bytes = bytes.saturating_mul(weight);
+        let answer = body.len() + stored.map_or(0, |stored| stored.json_len());
+        let bytes = answer.saturating_mul(weight);
         let says_something = body.len() > 2;
         let cost = match Cost::of(bytes) {
             Cost::Cheap if says_something && resource.has_rules() => Cost::Dear,
             Cost::Cheap if is_lease(resource) => Cost::Lease,
             cost => cost,
         };
-        (cost, bytes)
+        Price {
+            cost,
+            bytes,
+            answer,
+        }
     }
 
     async fn turn(&self, cost: Cost) -> Option<Turn> {
@@ -220,29 +231,18 @@ impl Call<'_> {
         let object = self.registry().get(&self.context(), version).await?;
         let cost = Cost::of(object.len());
         let _turn = self.turn(cost).await;
-        let answer = || reply.object(StatusCode::OK, object, self.resource);
-        Ok(match cost {
-            Cost::Dear => aside(answer),
-            _ => answer(),
-        })
+        Ok(cost.run(|| reply.object(StatusCode::OK, object, self.resource)))
     }
 
     async fn list(&self) -> Result<Response<Body>, ApiError> {
         let reply = self.shaped()?;
         let options = ListOptions::parse(self.asked.query.pairs())?;
-        let context = self.context();
-        let cost = Cost::of(self.registry().size_of(&context, DEAR));
-        let turn = self.turn(cost);
-        let listed = async {
-            // Its turn is over when all of it is encoded.
-            let listed = self.registry().list_at(&context, &options, turn);
-            let (list, _turn) = listed.await?;
-            Ok(reply.list(&list, self.resource))
-        };
-        match cost {
-            Cost::Dear => all_aside(listed).await,
-            _ => listed.await,
-        }
+        let (context, registry) = (self.context(), self.registry());
+        // Whoever waits for a resourceVersion, or for a turn, keeps no thread meanwhile.
+        let listing = registry.listing(&context, &options).await?;
+        let cost = Cost::of(listing.size(DEAR));
+        let _turn = self.turn(cost).await;
+        Ok(cost.run(|| reply.list(&registry.listed(&context, &listing), self.resource)))
     }
 
     async fn watch(&self) -> Result<Response<Body>, ApiError> {
@@ -263,7 +263,14 @@ impl Call<'_> {
             options.field_selector.push_str(&selector);
         }
         let ticket = self.router.shares().watch(self.caller)?;
-        let frames = self.registry().watch(&context, &options).await?;
+        let begun = self.registry().begin_watch(&context, &options).await?;
+        let cost = match begun.size(DEAR) {
+            0 => Cost::Nothing,
+            size => Cost::of(size),
+        };
+        let turn = self.turn(cost).await;
+        let frames = cost.run(|| begun.open());
+        drop(turn);
         let standing = self.router.standing(self.asked, self.caller);
         let frames = super::standing::guarded(frames, standing);
         let end = self.router.end_of_watch(self.resource);
@@ -342,14 +349,47 @@ impl Call<'_> {
     }
 
     async fn delete_collection(&self, body: Bytes) -> Result<Response<Body>, ApiError> {
-        let (context, options) = self.delete_options(body)?;
         let selected = ListOptions::parse(self.asked.query.pairs())?;
         let registry = self.registry();
-        let list = registry
-            .delete_collection(&context, options, &selected)
-            .await?;
-        Ok(self.shaped()?.list(&list, self.resource))
+        // Whoever waits for a resourceVersion has no turn and keeps no thread meanwhile.
+        let listing = registry.listing(&self.context(), &selected).await?;
+        let whole = Cost::of(body.len().saturating_mul(4) + listing.size(DEAR));
+        let turn = self.turn(whole).await;
+        let (context, options, page) = whole.run(|| {
+            let (context, options) = self.delete_options(body)?;
+            Ok::<_, ApiError>((context, options, registry.page(&listing)))
+        })?;
+        drop((turn, listing));
+        let _room = self.router.shares().room(self.caller, page.size())?;
+        for stored in &page.objects {
+            // Each of them is as dear as a deletion by itself, and others may have their turn in between.
+            let cost = Cost::of(stored.json_len());
+            let turn = self.turn(cost).await;
+            if cost == Cost::Dear {
+                all_aside(registry.delete_selected(&context, &options, stored)).await?;
+                drop(turn);
+            } else {
+                let holding = turn.into();
+                let context = Context {
+                    holding,
+                    ..context.clone()
+                };
+                registry.delete_selected(&context, &options, stored).await?;
+            }
+        }
+        // All is deleted: nobody waits again for the word of it.
+        let reply = self.shaped()?;
+        Ok(whole.run(|| reply.list(&registry.deleted(&context, &page), self.resource)))
     }
+}
+
+/// What carrying a request out may cost, and others with it.
+pub(super) struct Price {
+    pub(super) cost: Cost,
+    /// What it was priced by; from [`DEAR`] on it has its turn to the end.
+    pub(super) bytes: usize,
+    /// How long the answer may be, about.
+    pub(super) answer: usize,
 }
 
 fn is_lease(resource: &Resource) -> bool {

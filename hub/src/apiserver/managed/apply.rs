@@ -2,7 +2,7 @@
 
 use super::check::check;
 use super::combine::combine;
-use super::conflict::{self, Refused};
+use super::conflict::{self, Conflict, Refused};
 use super::element::same;
 use super::entries::{Id, Managed, Owned};
 use super::owned::{fields_of, without};
@@ -43,7 +43,11 @@ pub(super) fn apply(
     let conflicts = match annotation::left_by_client_side_apply(live, rules, id) {
         Some(left) => conflicts
             .into_iter()
-            .filter(|conflict| !left.has(&conflict.path))
+            .map(|Conflict { of, fields }| Conflict {
+                of,
+                fields: fields.difference(&left),
+            })
+            .filter(|conflict| !conflict.fields.is_empty())
             .collect(),
         None => conflicts,
     };

@@ -2,13 +2,14 @@
 
 use super::element::Element;
 use super::entries::Id;
-use crate::apiserver::error::{ApiError, StatusCause};
+use super::set::Set;
+use crate::apiserver::error::{ApiError, LONGEST_TOLD, MOST_TOLD, StatusCause};
 
-/// A field and whose it is.
+/// Fields and whose they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Conflict {
     pub(super) of: Id,
-    pub(super) path: Vec<Element>,
+    pub(super) fields: Set,
 }
 
 /// Why a write cannot be told to the managers there are.
@@ -21,35 +22,51 @@ pub(super) enum Refused {
 }
 
 /// As conflicts name fields: `.spec.containers[name="a"].image`.
-fn shown(path: &[Element]) -> String {
+fn shown(path: &[&Element]) -> String {
     path.iter().map(ToString::to_string).collect()
 }
 
-/// The answer to an apply that is not to take fields from others.
+/// The answer to an apply that is not to take fields from others. All of them are counted, and the first are
+/// named: an apply may reach a hundred thousand of them.
 pub(super) fn refused(conflicts: &[Conflict]) -> ApiError {
-    let causes = conflicts
-        .iter()
-        .map(|conflict| StatusCause {
-            reason: "FieldManagerConflict".to_owned(),
-            message: format!("conflict with {}", conflict.of),
-            field: shown(&conflict.path),
-        })
-        .collect();
-    let message = if let [one] = conflicts {
-        let (of, path) = (&one.of, shown(&one.path));
-        format!("Apply failed with 1 conflict: conflict with {of}: {path}")
-    } else {
-        let mut lines: Vec<String> = Vec::new();
-        let mut last: Option<&Id> = None;
-        for conflict in conflicts {
-            if last != Some(&conflict.of) {
-                lines.push(format!("conflicts with {}:", conflict.of));
-                last = Some(&conflict.of);
+    let count: usize = conflicts.iter().map(|one| one.fields.count()).sum();
+    let mut causes: Vec<StatusCause> = Vec::new();
+    let mut lines: Vec<String> = Vec::new();
+    let mut length = 0;
+    for Conflict { of, fields } in conflicts {
+        let of = of.to_string();
+        let mut is_named = false;
+        fields.each(&mut |path| {
+            if causes.len() >= MOST_TOLD || length > LONGEST_TOLD {
+                return false;
             }
-            lines.push(format!("- {}", shown(&conflict.path)));
+            if !is_named {
+                lines.push(format!("conflicts with {of}:"));
+                is_named = true;
+            }
+            let field = shown(path);
+            length += of.len() + 2 * field.len();
+            lines.push(format!("- {field}"));
+            causes.push(StatusCause {
+                reason: "FieldManagerConflict".to_owned(),
+                message: format!("conflict with {of}"),
+                field,
+            });
+            true
+        });
+    }
+    let more = count.saturating_sub(causes.len());
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    let message = match causes.as_slice() {
+        [one] if count == 1 => {
+            format!(
+                "Apply failed with 1 conflict: {}: {}",
+                one.message, one.field
+            )
         }
-        let (count, lines) = (conflicts.len(), lines.join("\n"));
-        format!("Apply failed with {count} conflicts: {lines}")
+        _ => format!("Apply failed with {count} conflicts: {}", lines.join("\n")),
     };
     ApiError::apply_conflict(causes, message)
 }

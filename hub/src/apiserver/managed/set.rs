@@ -42,6 +42,7 @@ impl Set {
     }
 
     /// Whether a path is in it.
+    #[cfg(test)]
     pub(super) fn has(&self, path: &[Element]) -> bool {
         match path {
             [] => false,
@@ -135,23 +136,50 @@ impl Set {
         set
     }
 
-    /// All paths: those that end here first, then those below.
-    pub(super) fn paths(&self) -> Vec<Vec<Element>> {
-        let mut paths = Vec::new();
-        self.collect(&mut Vec::new(), &mut paths);
-        paths
+    /// How many paths are in it.
+    pub(super) fn count(&self) -> usize {
+        let below = self.children.values().map(Self::count);
+        self.members.len() + below.sum::<usize>()
     }
 
-    fn collect(&self, prefix: &mut Vec<Element>, into: &mut Vec<Vec<Element>>) {
+    /// Shows the paths, as long as they are wanted: those that end here first, then those below.
+    pub(super) fn each<'a>(&'a self, wants_more: &mut impl FnMut(&[&'a Element]) -> bool) {
+        self.walk(&mut Vec::new(), wants_more);
+    }
+
+    /// Whether more are wanted after all of this.
+    fn walk<'a>(
+        &'a self,
+        path: &mut Vec<&'a Element>,
+        wants_more: &mut impl FnMut(&[&'a Element]) -> bool,
+    ) -> bool {
         for step in &self.members {
-            let mut path = prefix.clone();
-            path.push(step.clone());
-            into.push(path);
+            path.push(step);
+            let more = wants_more(path.as_slice());
+            path.pop();
+            if !more {
+                return false;
+            }
         }
         for (step, set) in &self.children {
-            prefix.push(step.clone());
-            set.collect(prefix, into);
-            prefix.pop();
+            path.push(step);
+            let more = set.walk(path, wants_more);
+            path.pop();
+            if !more {
+                return false;
+            }
         }
+        true
+    }
+
+    /// All paths.
+    #[cfg(test)]
+    pub(super) fn paths(&self) -> Vec<Vec<Element>> {
+        let mut paths = Vec::new();
+        self.each(&mut |path| {
+            paths.push(path.iter().copied().cloned().collect());
+            true
+        });
+        paths
     }
 }

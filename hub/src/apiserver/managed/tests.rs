@@ -172,6 +172,37 @@ fn an_update_is_named_with_its_version_in_a_conflict() {
 }
 
 #[test]
+fn many_conflicts_are_counted_and_the_first_are_named() {
+    let data = |count: usize, value: &str| {
+        let keys = (0..count).map(|key| (format!("k{key:04}"), json!(value)));
+        config_map(Value::Object(keys.collect()))
+    };
+    let mut world = World::new("", "configmaps");
+    let owner = "o".repeat(128);
+    world.apply(&owner, &data(1_000, "1"), false, 1).unwrap();
+    world.apply("next", &data(1_000, "1"), false, 2).unwrap();
+    let refused = world.apply("two", &data(1_000, "2"), false, 3).unwrap_err();
+    assert_eq!(refused.code, 409);
+    let text = refused.to_status().to_string();
+    assert!(text.len() < 256 * 1024, "{}", text.len());
+    let message = &refused.message;
+    assert!(message.starts_with("Apply failed with 2000 conflicts: conflicts with \"next\":\n- "));
+    assert!(
+        message.ends_with("\n- .data.k0099\nand 1900 more"),
+        "{message}"
+    );
+    assert_eq!(refused.details.unwrap().causes.len(), 100);
+    // Few of them, but long.
+    let long =
+        |value: &str| config_map(json!({"a".repeat(200_000): value, "b".repeat(200_000): value}));
+    let mut world = World::new("", "configmaps");
+    world.apply("one", &long("1"), false, 1).unwrap();
+    let refused = world.apply("two", &long("2"), false, 2).unwrap_err();
+    assert_eq!(refused.details.unwrap().causes.len(), 1);
+    assert!(refused.message.ends_with("\nand 1 more"));
+}
+
+#[test]
 fn who_wrote_before_the_first_apply_is_remembered() {
     let mut world = World::new("", "configmaps");
     world.create("edit", &config_map(json!({"a": "1"})), 1);

@@ -81,11 +81,11 @@ pub(super) fn take(
             continue;
         }
         let taken = owned.set.intersection(changed);
-        for path in taken.paths() {
-            let of = id.clone();
-            conflicts.push(Conflict { of, path });
-        }
         let kept = owned.set.difference(&taken).difference(&changes.removed);
+        if !taken.is_empty() {
+            let (of, fields) = (id.clone(), taken);
+            conflicts.push(Conflict { of, fields });
+        }
         left.insert(id.clone(), kept);
     }
     if !force && !conflicts.is_empty() {

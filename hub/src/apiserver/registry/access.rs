@@ -2,6 +2,7 @@
 
 use super::Registry;
 use crate::apiserver::error::ApiError;
+use crate::apiserver::metadata::finalizers;
 use crate::apiserver::request::Context;
 use crate::apiserver::scheme::{Resource, Scheme};
 use crate::apiserver::store::{self, Change, Class, Expect, Key, Stored, Write};
@@ -13,6 +14,39 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 const LEASES: &str = "coordination.k8s.io";
+
+/// How long an object may be as it is stored. What is sent, as a whole object or as its status, has 3 MiB at the
+/// most; beside both of them there is room for defaults and for who owns which field.
+const MOST_STORED: usize = 8 << 20;
+/// By how much an object may become longer that loses a finalizer: that somebody took it is noted.
+const RELEASING: usize = 4096;
+
+/// How long an object may be that takes the place of one of this length. One that is too long already may shrink,
+/// and be released, or nobody could ever delete it.
+fn most_stored(old: usize, is_released: impl FnOnce() -> bool) -> usize {
+    let with_note = old.saturating_add(RELEASING);
+    match with_note > MOST_STORED && is_released() {
+        true => with_note,
+        false => MOST_STORED.max(old),
+    }
+}
+
+/// Whether an object loses a finalizer and gets nothing but the note of who took it.
+fn is_released(old: &Value, new: &Value) -> bool {
+    let differs = |old: &Value, new: &Value, but: &[&str]| {
+        let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
+            return true;
+        };
+        let rest =
+            |of: &Map<String, Value>| of.keys().filter(|it| !but.contains(&it.as_str())).count();
+        let mut kept = new.iter().filter(|(key, _)| !but.contains(&key.as_str()));
+        rest(old) != rest(new) || kept.any(|(key, value)| old.get(key) != Some(value))
+    };
+    let noted = ["finalizers", "managedFields", "resourceVersion"];
+    finalizers(new).len() < finalizers(old).len()
+        && !differs(old, new, &["apiVersion", "metadata"])
+        && !differs(&old["metadata"], &new["metadata"], &noted)
+}
 
 /// The group that the objects of a kind are stored in: events have two groups and one place.
 fn storage_group(resource: &Resource) -> &str {
@@ -136,7 +170,7 @@ impl Registry {
         is_of(&stored.json(), &of)
     }
 
-    /// Writes an object of the version of the request.
+    /// Writes an object of the version of the request, unless it is too long.
     pub(super) async fn commit(
         &self,
         context: &Context,
@@ -144,6 +178,35 @@ impl Registry {
         expect: Expect,
         object: Value,
         class: Class,
+    ) -> Result<Arc<Stored>, store::Error> {
+        let stored = self.inner.store.get(&context.resource.storage_key, &key);
+        let most = stored.map_or(MOST_STORED, |old| {
+            most_stored(old.json_len(), || is_released(&old.value(), &object))
+        });
+        self.put(context, key, expect, object, class, most).await
+    }
+
+    /// Writes an object that is to be deleted, however long it is: what marks it as such is little.
+    pub(super) async fn commit_marked(
+        &self,
+        context: &Context,
+        key: Key,
+        expect: Expect,
+        object: Value,
+    ) -> Result<Arc<Stored>, store::Error> {
+        let class = Class::Durable;
+        self.put(context, key, expect, object, class, usize::MAX)
+            .await
+    }
+
+    async fn put(
+        &self,
+        context: &Context,
+        key: Key,
+        expect: Expect,
+        object: Value,
+        class: Class,
+        most: usize,
     ) -> Result<Arc<Stored>, store::Error> {
         let resource = &context.resource;
         context.holding.let_go();
@@ -162,16 +225,14 @@ impl Registry {
                 put(&mut object, &["apiVersion"], Some(json!(of)));
             }
         }
-        self.inner
-            .store
-            .commit(Write {
-                resource: resource.storage_key.clone(),
-                key,
-                expect,
-                change: Change::Put(object),
-                class,
-            })
-            .await
+        let write = Write {
+            resource: resource.storage_key.clone(),
+            key,
+            expect,
+            change: Change::Put(object),
+            class,
+        };
+        self.inner.store.commit_within(write, most).await
     }
 
     /// Removes an object at a revision.
@@ -201,6 +262,9 @@ pub(super) fn failed(error: &store::Error) -> ApiError {
         store::Error::Full { .. } => ApiError::plain(507, "InsufficientStorage", error.to_string()),
         store::Error::Closed => ApiError::unavailable(error.to_string()),
         store::Error::Unfit { .. } => ApiError::bad_request(error.to_string()),
+        store::Error::TooLong { length, most, .. } => ApiError::too_large(&format!(
+            "the object would have {length} bytes with what the server keeps of it, and the limit is {most}; make it smaller, or several of it"
+        )),
         _ => ApiError::internal(error),
     }
 }
@@ -291,6 +355,26 @@ mod tests {
         let mut labelled = lease("a", "2", "2");
         labelled["metadata"]["labels"] = json!({"k": "v"});
         assert!(!is_renewal(&kind, &labelled, &old));
+    }
+
+    #[test]
+    fn what_is_too_long_may_shrink_and_be_released() {
+        // How long the object was, whether it loses a finalizer, and how long it may be.
+        for (old, is_released, most) in [
+            (0, false, MOST_STORED),
+            (100, true, MOST_STORED),
+            (MOST_STORED, false, MOST_STORED),
+            (MOST_STORED, true, MOST_STORED + RELEASING),
+            (MOST_STORED + 5, false, MOST_STORED + 5),
+            (10 * MOST_STORED, false, 10 * MOST_STORED),
+            (10 * MOST_STORED, true, 10 * MOST_STORED + RELEASING),
+        ] {
+            assert_eq!(
+                most_stored(old, || is_released),
+                most,
+                "{old} {is_released}"
+            );
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::apiserver::error::{ApiError, GroupResource};
 use crate::apiserver::metadata;
 use crate::apiserver::request::{Context, DeleteOptions, Operation, Preconditions, Propagation};
 use crate::apiserver::scheme::Resource;
-use crate::apiserver::store::{self, Class, Expect, Stored};
+use crate::apiserver::store::{self, Expect, Stored};
 use crate::apiserver::strategies::{self, Dependents, Strategy};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Registry {
             if grace != Grace::None && object != old {
                 // It is seen to end before it is gone.
                 let expect = Expect::Revision(revision);
-                let marked = self.commit(context, key.clone(), expect, object, Class::Durable);
+                let marked = self.commit_marked(context, key.clone(), expect, object);
                 match marked.await {
                     Ok(stored) => revision = stored.revision(),
                     Err(error) => return again(&error),
@@ -106,10 +106,7 @@ impl Registry {
             return Ok(self.stays(options, encode(&object)));
         }
         let expect = Expect::Revision(stored.revision());
-        match self
-            .commit(context, key, expect, object, Class::Durable)
-            .await
-        {
+        match self.commit_marked(context, key, expect, object).await {
             Ok(stored) => Ok(self.stays(options, self.shown(resource, &stored))),
             Err(error) => again(&error),
         }

@@ -5,19 +5,55 @@ use super::token::Continue;
 use super::{ListResult, Registry, fresh};
 use crate::apiserver::error::ApiError;
 use crate::apiserver::request::{Context, EXACT, ListOptions};
-use crate::apiserver::store::{Key, Snapshot, Stored};
-use std::future::ready;
+use crate::apiserver::store::{Key, Snapshot, Stored, Table};
 use std::sync::Arc;
 
 const PAGE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 
+/// What a list is of: the state that it shows, and what is asked of that. Nothing of it was read yet.
+pub(crate) struct Listing {
+    selection: Selection,
+    snapshot: Snapshot,
+    token: Option<Continue>,
+    limit: usize,
+}
+
+impl Listing {
+    /// How many bytes the objects have that the list may be of; counted no further than to `enough`.
+    pub(crate) fn size(&self, enough: usize) -> usize {
+        size(&self.snapshot.table, &self.selection.namespace, enough)
+    }
+}
+
+/// How many bytes the objects of a namespace have, or of all of them; counted no further than to `enough`.
+pub(super) fn size(table: &Table, namespace: &str, enough: usize) -> usize {
+    let mut size = 0;
+    let add = |stored: &Arc<Stored>| {
+        // Each costs something, however short.
+        size += stored.json_len() + 64;
+        size < enough
+    };
+    let _ = match namespace {
+        "" => table.iter().all(add),
+        namespace => table.namespace(namespace).all(add),
+    };
+    size
+}
+
 /// A page, before it is encoded.
-pub(super) struct Page {
+pub(crate) struct Page {
     pub(super) revision: u64,
-    pub(super) objects: Vec<Arc<Stored>>,
+    pub(crate) objects: Vec<Arc<Stored>>,
     continue_token: String,
     remaining: Option<u64>,
+}
+
+impl Page {
+    /// How many bytes its objects have.
+    pub(crate) fn size(&self) -> usize {
+        self.objects.iter().map(|stored| stored.json_len()).sum()
+    }
 }
 
 impl Registry {
@@ -27,56 +63,17 @@ impl Registry {
         context: &Context,
         options: &ListOptions,
     ) -> Result<ListResult, ApiError> {
-        let (list, ()) = self.list_at(context, options, ready(())).await?;
-        Ok(list)
+        let listing = self.listing(context, options).await?;
+        Ok(self.listed(context, &listing))
     }
 
-    /// The same, of which nothing is put together before it is this one's `turn`; and what that gave.
-    pub async fn list_at<T>(
+    /// What a list is of. All the waiting is here; what takes long is in [`Registry::listed`].
+    pub(crate) async fn listing(
         &self,
         context: &Context,
         options: &ListOptions,
-        turn: impl Future<Output = T>,
-    ) -> Result<(ListResult, T), ApiError> {
+    ) -> Result<Listing, ApiError> {
         context.note_deprecation();
-        let (page, turn) = self.page(context, options, turn).await?;
-        let items = page.objects.iter();
-        let resource = &context.resource;
-        let list = ListResult {
-            resource_version: page.revision,
-            continue_token: page.continue_token,
-            remaining: page.remaining,
-            items: items.map(|stored| self.shown(resource, stored)).collect(),
-        };
-        Ok((list, turn))
-    }
-
-    /// How many bytes the objects have that a list may be of; counted no further than to `enough`.
-    pub(crate) fn size_of(&self, context: &Context, enough: usize) -> usize {
-        let table = self
-            .inner
-            .store
-            .snapshot(&context.resource.storage_key)
-            .table;
-        let mut size = 0;
-        let add = |stored: &Arc<Stored>| {
-            // Each costs something, however short.
-            size += stored.json_len() + 64;
-            size < enough
-        };
-        let _ = match context.namespace.as_str() {
-            "" => table.iter().all(add),
-            namespace => table.namespace(namespace).all(add),
-        };
-        size
-    }
-
-    pub(super) async fn page<T>(
-        &self,
-        context: &Context,
-        options: &ListOptions,
-        turn: impl Future<Output = T>,
-    ) -> Result<(Page, T), ApiError> {
         options.validate(false)?;
         let selection = Selection::new(context, options)?;
         let asked = fresh::parse(&options.resource_version).map_err(|error| {
@@ -100,9 +97,36 @@ impl Registry {
         }
         let (of, token_of) = (&selection.namespace, token.as_ref());
         let snapshot = self.as_of(context, of, options, asked, token_of).await?;
-        let turn = turn.await;
-        let page = self.fill(&selection, &snapshot, token.as_ref(), limit);
-        Ok((page, turn))
+        Ok(Listing {
+            selection,
+            snapshot,
+            token,
+            limit,
+        })
+    }
+
+    /// The list, put together.
+    pub(crate) fn listed(&self, context: &Context, listing: &Listing) -> ListResult {
+        let page = self.page(listing);
+        let items = page.objects.iter();
+        let resource = &context.resource;
+        ListResult {
+            resource_version: page.revision,
+            continue_token: page.continue_token,
+            remaining: page.remaining,
+            items: items.map(|stored| self.shown(resource, stored)).collect(),
+        }
+    }
+
+    /// What is selected, as it is stored.
+    pub(crate) fn page(&self, listing: &Listing) -> Page {
+        let Listing {
+            selection,
+            snapshot,
+            token,
+            limit,
+        } = listing;
+        self.fill(selection, snapshot, token.as_ref(), *limit)
     }
 
     /// The state that a list is of.

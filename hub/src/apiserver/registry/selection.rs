@@ -64,6 +64,17 @@ impl Selection {
         self.labels.is_empty() && self.fields.is_empty() && self.name.is_none()
     }
 
+    /// Whether objects have to be read to know which are selected.
+    pub(super) fn reads(&self) -> bool {
+        !self.labels.is_empty() || self.needs_value()
+    }
+
+    /// Whether it is decided by what is in an object and not by where it is.
+    fn needs_value(&self) -> bool {
+        let mut fields = self.fields.fields();
+        fields.any(|field| !matches!(field, "metadata.name" | "metadata.namespace"))
+    }
+
     /// The part of the kind that the store can follow by itself.
     pub(super) fn scope(&self) -> Scope {
         let everywhere = self.resource.namespaced && self.namespace.is_empty();
@@ -99,11 +110,9 @@ impl Selection {
         {
             return false;
         }
-        let needs_value = self
-            .fields
-            .fields()
-            .any(|field| !matches!(field, "metadata.name" | "metadata.namespace"));
-        let value = needs_value.then(|| registry.view(&self.resource, stored));
+        let value = self
+            .needs_value()
+            .then(|| registry.view(&self.resource, stored));
         self.fields.matches(|field| match field {
             "metadata.name" => stored.name().to_owned(),
             "metadata.namespace" => stored.namespace().to_owned(),

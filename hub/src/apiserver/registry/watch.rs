@@ -2,10 +2,10 @@
 
 use super::access::encode;
 use super::selection::{Selection, at_revision};
-use super::{FrameKind, Registry, WatchFrame, WatchStream, fresh};
+use super::{FrameKind, Registry, WatchFrame, WatchStream, fresh, list};
 use crate::apiserver::error::ApiError;
 use crate::apiserver::request::{Context, ListOptions};
-use crate::apiserver::store::{Event, Kind, Stored, Watcher};
+use crate::apiserver::store::{Event, Kind, Stored, Table, Watcher};
 use bytes::Bytes;
 use common::chance::SharedStream;
 use futures::stream;
@@ -25,6 +25,15 @@ const LONGEST: u64 = 24 * 3600;
 const BOOKMARK_EVERY: std::ops::RangeInclusive<f64> = 45.0..=60.0;
 /// A last bookmark comes so long before the deadline.
 const BOOKMARK_LAST: Duration = Duration::from_secs(2);
+
+/// A watch that has its place in the history, and of which nothing was read yet.
+pub(crate) struct Begun(Beginning);
+
+enum Beginning {
+    Refused(ApiError),
+    /// With what it begins from, where it does.
+    Open(Box<Watching>, Option<Table>),
+}
 
 struct Watching {
     registry: Registry,
@@ -50,6 +59,15 @@ impl Registry {
         context: &Context,
         options: &ListOptions,
     ) -> Result<WatchStream, ApiError> {
+        Ok(self.begin_watch(context, options).await?.open())
+    }
+
+    /// The same before its first frame. All the waiting is here; what takes long is in [`Begun::open`].
+    pub(crate) async fn begin_watch(
+        &self,
+        context: &Context,
+        options: &ListOptions,
+    ) -> Result<Begun, ApiError> {
         context.note_deprecation();
         options.validate(true)?;
         let selection = Selection::new(context, options)?;
@@ -61,7 +79,7 @@ impl Registry {
         if options.send_initial_events == Some(true)
             && let Err(error) = self.not_older_than(asked).await
         {
-            return Ok(refused(&error));
+            return Ok(Begun(Beginning::Refused(error)));
         }
         let snapshot = store.snapshot(&kind);
         let since = if from_now { snapshot.revision } else { asked };
@@ -71,16 +89,12 @@ impl Registry {
         let watcher = match begun {
             Ok(watcher) => watcher,
             Err(gone) => {
-                return Ok(refused(&ApiError::expired(format!(
+                let expired = ApiError::expired(format!(
                     "too old resource version: {} ({})",
                     gone.asked, gone.floor
-                ))));
+                ));
+                return Ok(Begun(Beginning::Refused(expired)));
             }
-        };
-        let initial = if wants_initial {
-            self.initial(&selection, &snapshot.table)
-        } else {
-            VecDeque::new()
         };
         let drawn = || self.draws().draw(|rng| rng.random_range(DEADLINE));
         let deadline = Instant::now() + lasts(options.timeout_seconds, drawn);
@@ -94,7 +108,7 @@ impl Registry {
             context: context.clone(),
             selection,
             watcher,
-            initial,
+            initial: VecDeque::new(),
             mark: (is_list && options.allow_watch_bookmarks).then_some(snapshot.revision),
             since,
             bookmarks: options.allow_watch_bookmarks,
@@ -102,17 +116,11 @@ impl Registry {
             deadline,
             ended: false,
         };
-        Ok(Box::pin(stream::unfold(watching, |mut watching| async {
-            let frame = watching.next().await?;
-            Some((frame, watching))
-        })))
+        let from = wants_initial.then_some(snapshot.table);
+        Ok(Begun(Beginning::Open(Box::new(watching), from)))
     }
 
-    fn initial(
-        &self,
-        selection: &Selection,
-        table: &crate::apiserver::store::Table,
-    ) -> VecDeque<Arc<Stored>> {
+    fn initial(&self, selection: &Selection, table: &Table) -> VecDeque<Arc<Stored>> {
         let selected = |stored: &&Arc<Stored>| selection.matches(self, stored);
         if selection.namespace.is_empty() {
             table.iter().filter(selected).cloned().collect()
@@ -120,6 +128,33 @@ impl Registry {
             let of = table.namespace(&selection.namespace);
             of.filter(selected).cloned().collect()
         }
+    }
+}
+
+impl Begun {
+    /// How many bytes of objects have to be read before the first frame; counted no further than to `enough`.
+    pub(crate) fn size(&self, enough: usize) -> usize {
+        match &self.0 {
+            Beginning::Open(watching, Some(table)) if watching.selection.reads() => {
+                list::size(table, &watching.selection.namespace, enough)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Its frames.
+    pub(crate) fn open(self) -> WatchStream {
+        let (mut watching, table) = match self.0 {
+            Beginning::Refused(error) => return refused(&error),
+            Beginning::Open(watching, table) => (watching, table),
+        };
+        if let Some(table) = table {
+            watching.initial = watching.registry.initial(&watching.selection, &table);
+        }
+        Box::pin(stream::unfold(watching, |mut watching| async {
+            let frame = watching.next().await?;
+            Some((frame, watching))
+        }))
     }
 }
 

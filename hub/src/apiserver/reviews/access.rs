@@ -1,7 +1,7 @@
 //! What somebody may do: the caller itself, or whoever it asks about.
 
 use super::ReviewHandler;
-use crate::apiserver::authz::Attributes;
+use crate::apiserver::authz::{Attributes, Rule};
 use crate::apiserver::caller::Caller;
 use crate::apiserver::error::{
     ApiError, BadValue, FieldError, FieldErrorKind, FieldErrors, GroupKind,
@@ -10,6 +10,9 @@ use crate::apiserver::names;
 use crate::apiserver::patch::print;
 use crate::apiserver::schema::builtin::schemas;
 use serde_json::{Value, json};
+
+/// How much of the rules that somebody has is told.
+const MOST_TOLD: usize = 256 * 1024;
 
 impl ReviewHandler<'_> {
     pub(super) fn self_access(&self, review: Value) -> Result<Value, ApiError> {
@@ -69,40 +72,80 @@ impl ReviewHandler<'_> {
         if namespace.is_empty() {
             return Err(ApiError::bad_request("no namespace on request"));
         }
-        let (rules, problems) = self.authorizer.rules(&self.context.caller, namespace);
-        let (mut resources, mut paths) = (Vec::new(), Vec::new());
-        for rule in &rules {
-            if !rule.resources.is_empty() {
-                let mut shown = json!({
-                    "verbs": rule.verbs,
-                    "apiGroups": rule.api_groups,
-                    "resources": rule.resources,
-                });
-                if !rule.resource_names.is_empty() {
-                    shown["resourceNames"] = json!(rule.resource_names);
-                }
-                resources.push(shown);
-            }
-            if !rule.non_resource_urls.is_empty() {
-                paths.push(json!({
-                    "verbs": rule.verbs,
-                    "nonResourceURLs": rule.non_resource_urls,
-                }));
-            }
-        }
-        let mut status = json!({
-            "resourceRules": resources,
-            "nonResourceRules": paths,
-            "incomplete": !problems.is_empty(),
-        });
-        if !problems.is_empty() {
-            status["evaluationError"] = json!(problems.join(", "));
-        }
+        let (roles, problems) = self.authorizer.rules(&self.context.caller, namespace);
         review["metadata"] = json!({});
         review["spec"] = json!({});
-        review["status"] = status;
+        review["status"] = rules_told(roles.iter().flat_map(|role| role.iter()), problems);
         Ok(review)
     }
+}
+
+/// The rules that somebody has, as far as they are told, and what is wrong with others.
+fn rules_told<'a>(rules: impl Iterator<Item = &'a Rule>, mut problems: Vec<String>) -> Value {
+    let (mut resources, mut paths) = (Vec::new(), Vec::new());
+    let mut room = MOST_TOLD;
+    let mut has_room = |size: usize| {
+        let left = room.checked_sub(size);
+        room = left.unwrap_or(room);
+        left.is_some()
+    };
+    let mut left_out = 0_usize;
+    for rule in rules {
+        if !has_room(size(rule)) {
+            left_out += 1;
+            continue;
+        }
+        if !rule.resources.is_empty() {
+            let mut shown = json!({
+                "verbs": rule.verbs,
+                "apiGroups": rule.api_groups,
+                "resources": rule.resources,
+            });
+            if !rule.resource_names.is_empty() {
+                shown["resourceNames"] = json!(rule.resource_names);
+            }
+            resources.push(shown);
+        }
+        if !rule.non_resource_urls.is_empty() {
+            paths.push(json!({
+                "verbs": rule.verbs,
+                "nonResourceURLs": rule.non_resource_urls,
+            }));
+        }
+    }
+    let found = problems.len();
+    problems.retain(|problem| has_room(problem.len() + 2));
+    let more = found - problems.len();
+    if more > 0 {
+        problems.push(format!("and {more} more"));
+    }
+    if left_out > 0 {
+        problems.push(format!(
+            "{left_out} rules are not listed: no more than {MOST_TOLD} bytes of rules are; get the roles to see all"
+        ));
+    }
+    let mut status = json!({
+        "resourceRules": resources,
+        "nonResourceRules": paths,
+        "incomplete": !problems.is_empty(),
+    });
+    if !problems.is_empty() {
+        status["evaluationError"] = json!(problems.join(", "));
+    }
+    status
+}
+
+/// How long a rule is in an answer, about.
+fn size(rule: &Rule) -> usize {
+    let lists = [
+        &rule.verbs,
+        &rule.api_groups,
+        &rule.resources,
+        &rule.resource_names,
+        &rule.non_resource_urls,
+    ];
+    let words = lists.into_iter().flatten();
+    100 + words.map(|word| word.len() + 3).sum::<usize>()
 }
 
 fn refuse(errors: FieldErrors) -> Result<(), ApiError> {
@@ -299,5 +342,56 @@ fn subject(spec: &Value) -> Caller {
         extra: extra
             .map(|(key, value)| (key.clone(), texts(value)))
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_told_as_far_as_an_answer_goes() {
+        let of = |names: usize| Rule {
+            verbs: vec!["get".to_owned()],
+            api_groups: vec![String::new()],
+            resources: vec!["secrets".to_owned()],
+            resource_names: (0..names).map(|name| name.to_string()).collect(),
+            ..Rule::default()
+        };
+        let path = Rule {
+            verbs: vec!["get".to_owned()],
+            non_resource_urls: vec!["/version".to_owned()],
+            ..Rule::default()
+        };
+        let (small, large, missing) = (of(1), of(100_000), || "gone".to_owned());
+        // rules, problems, how many of resources and of paths are told, and what is said.
+        let cases = [
+            (vec![&small, &path], vec![], (1, 1), None),
+            (vec![&small], vec![missing()], (1, 0), Some("gone")),
+            (
+                vec![&small, &large, &large, &path],
+                vec![missing()],
+                (1, 1),
+                Some(
+                    "gone, 2 rules are not listed: no more than 262144 bytes of rules are; get the roles to see all",
+                ),
+            ),
+            (
+                vec![&small],
+                vec![missing(), "x".repeat(MOST_TOLD)],
+                (1, 0),
+                Some("gone, and 1 more"),
+            ),
+        ];
+        for (rules, problems, told, said) in cases {
+            let status = rules_told(rules.into_iter(), problems);
+            let length = |field: &str| status[field].as_array().map(Vec::len);
+            let found = (length("resourceRules"), length("nonResourceRules"));
+            assert_eq!(found, (Some(told.0), Some(told.1)), "{said:?}");
+            assert_eq!(status["incomplete"], json!(said.is_some()));
+            assert_eq!(status["evaluationError"].as_str(), said);
+        }
+        let many = std::iter::repeat_n(&small, 100_000);
+        assert!(rules_told(many, Vec::new()).to_string().len() < 2 * MOST_TOLD);
     }
 }

@@ -110,57 +110,6 @@ pub enum Error {
 }
 
 impl Keyring {
-    /// Where the file of keys of a data directory lies: where its link points to.
-    pub fn place(data_dir: &Path) -> PathBuf {
-        let own = data_dir.join(FILE);
-        match fs::read_link(&own) {
-            Ok(target) => data_dir.join(target),
-            Err(_) => own,
-        }
-    }
-
-    /// The same, once it lies where it was asked for: keys that lay in the data directory are moved, and a
-    /// link is left, by which every command finds them.
-    pub fn settle(data_dir: &Path, named: Option<&Path>) -> Result<PathBuf, Error> {
-        let here = Self::place(data_dir);
-        let Some(named) = named else {
-            return Ok(here);
-        };
-        let failed = |source| Error::Link {
-            file: named.to_owned(),
-            source,
-        };
-        let there = std::path::absolute(named).map_err(failed)?;
-        let own = data_dir.join(FILE);
-        let is_own = |path: &Path| std::path::absolute(&own).is_ok_and(|own| own == path);
-        if there == here || is_own(&there) {
-            return Ok(there);
-        }
-        if let Some(ring) = Self::read(&here)? {
-            match Self::read(&there)? {
-                None => ring.write(&there)?,
-                Some(other) => ring.ids().into_iter().try_for_each(|id| other.has(id))?,
-            }
-        }
-        // Whole or not at all, as with any file of it.
-        let beside = data_dir.join(format!("{FILE}.new"));
-        let _ = fs::remove_file(&beside);
-        let linked = std::os::unix::fs::symlink(&there, &beside);
-        linked
-            .and_then(|()| fs::rename(&beside, &own))
-            .map_err(failed)?;
-        Ok(there)
-    }
-
-    /// Makes these keys the own file of a data directory, in place of a link or of fewer of them; durable when
-    /// this returns.
-    pub fn put_into(&self, data_dir: &Path) -> Result<(), Error> {
-        if let Some(there) = Self::read(&Self::place(data_dir))? {
-            there.ids().into_iter().try_for_each(|id| self.has(id))?;
-        }
-        self.write(&data_dir.join(FILE))
-    }
-
     /// Reads a file of keys; `None` when there is none.
     pub fn read(file: &Path) -> Result<Option<Self>, Error> {
         let text = match fs::read_to_string(file) {
@@ -246,14 +195,19 @@ impl Keyring {
         Ok(kept)
     }
 
-    fn write(&self, file: &Path) -> Result<(), Error> {
+    /// The text of the file, with the keys themselves.
+    pub fn export(&self) -> String {
         let mut text = HEADER.to_owned();
         for key in self.keys.iter() {
             text.push_str(SCHEME);
             text.push_str(&BASE64_STANDARD.encode(key.secret));
             text.push('\n');
         }
-        write_file(file, text.as_bytes()).map_err(Error::Write)
+        text
+    }
+
+    pub(super) fn write(&self, file: &Path) -> Result<(), Error> {
+        write_file(file, self.export().as_bytes()).map_err(Error::Write)
     }
 }
 
@@ -326,36 +280,15 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_moved_apart_and_found_by_their_link() {
+    fn what_is_exported_opens_what_the_file_opens() {
         let dir = tempfile::tempdir().expect("a folder");
-        let data = dir.path().join("data");
-        fs::create_dir(&data).expect("made");
-        let own = Keyring::settle(&data, None).expect("settled");
-        assert_eq!(own, data.join(FILE));
-        let first = Keyring::create(&own).expect("made");
-        let apart = dir.path().join("apart");
-        let there = Keyring::settle(&data, Some(&apart)).expect("moved");
-        assert_eq!((&there, Keyring::place(&data)), (&apart, apart.clone()));
-        let is_link = fs::symlink_metadata(&own).expect("there").is_symlink();
-        let moved = Keyring::read(&there).expect("read").expect("there");
-        assert!(is_link && moved.ids() == first.ids());
-        assert_eq!(Keyring::settle(&data, Some(&apart)).expect("again"), apart);
-        // Another file, of other keys, is not taken in its place.
-        let others = dir.path().join("others");
-        Keyring::create(&others).expect("made");
-        let refused = Keyring::settle(&data, Some(&others));
-        assert!(matches!(refused, Err(Error::Unknown { .. })), "{refused:?}");
-        assert_eq!(Keyring::place(&data), apart);
-        let others = Keyring::read(&others).expect("read").expect("there");
-        let refused = others.put_into(&data);
-        assert!(matches!(refused, Err(Error::Unknown { .. })), "{refused:?}");
-        // A copy takes the place of the link.
-        moved.put_into(&data).expect("copied");
-        assert_eq!(Keyring::place(&data), own);
-        fs::remove_file(&apart).expect("removed");
-        let copied = Keyring::read(&own).expect("read").expect("there");
-        assert_eq!(copied.ids(), first.ids());
-        let mode = fs::symlink_metadata(&own).expect("there").permissions();
-        assert_eq!(mode.mode() & 0o777, 0o600);
+        let file = dir.path().join("keys");
+        let ring = Keyring::create(&file).expect("made");
+        let ring = ring.with_new_key().expect("added");
+        assert_eq!(fs::read_to_string(&file).expect("there"), ring.export());
+        let copy = dir.path().join("copy");
+        fs::write(&copy, ring.export()).expect("written");
+        let copied = Keyring::read(&copy).expect("read").expect("there");
+        assert_eq!(copied.ids(), ring.ids());
     }
 }

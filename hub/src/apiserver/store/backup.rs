@@ -128,8 +128,8 @@ pub fn restore<T, E: From<OpenError>>(
     let named = what.key_file.map(|named| KeyFile::of(named, dir));
     let (key_file, copied) = match named {
         Some(KeyFile::Copied(file)) => (file, true),
-        Some(KeyFile::Linked(file)) => (linked(dir, Some(&file))?, false),
-        Some(KeyFile::Own) | None => (linked(dir, None)?, false),
+        Some(KeyFile::Linked(file)) => (prepared(dir, Some(&file))?, false),
+        Some(KeyFile::Own) | None => (prepared(dir, None)?, false),
     };
     let restoring = Restoring {
         backup,
@@ -150,10 +150,12 @@ pub fn restore<T, E: From<OpenError>>(
             Ok((open.revision, told))
         },
         |ring, files, told| {
-            if copied {
-                // It opens the backup. What follows is encrypted by it.
-                ring.put_into(dir).map_err(OpenError::from)?;
-            }
+            // It opens the backup. What follows is encrypted by it.
+            let kept = match copied {
+                true => ring.put_into(dir),
+                false => Keyring::link(dir, &key_file),
+            };
+            kept.map_err(OpenError::from)?;
             for (path, content) in files {
                 attach(backup, dir, &path, &sealed(ring, &path, content)?)?;
             }
@@ -170,8 +172,8 @@ pub fn restore<T, E: From<OpenError>>(
     Ok(restored)
 }
 
-fn linked(dir: &Path, key_file: Option<&Path>) -> Result<PathBuf, OpenError> {
-    Ok(Keyring::settle(dir, key_file)?)
+fn prepared(dir: &Path, key_file: Option<&Path>) -> Result<PathBuf, OpenError> {
+    Ok(Keyring::prepare(dir, key_file)?)
 }
 
 /// A file of keys as it lies on disk: encrypted by the first key.

@@ -48,6 +48,18 @@ pub enum Error {
         /// What it lacks.
         why: &'static str,
     },
+    /// The object is longer than the writer lets it be.
+    #[error("{resource} {key} would have {length} bytes, and the limit is {most}")]
+    TooLong {
+        /// Storage name of the resource.
+        resource: Arc<str>,
+        /// The object.
+        key: Key,
+        /// How long it is, encoded.
+        length: usize,
+        /// How long it may be.
+        most: usize,
+    },
     /// The disk takes no writes: it is full, or it fails. Reads go on.
     #[error("the disk under the data directory takes no writes ({why}); free some space")]
     Full {

@@ -1,6 +1,7 @@
 //! Whether members are fresh and take Works: execution namespace, Lease, Ready, certificate, the agent's own
 //! last error, what is orphaned, which reserved namespaces are open, and what users of the hub may reach.
 
+use super::rights::{HIDDEN, is_forbidden};
 use super::{Finding, Wrong};
 use crate::apiserver::table::age;
 use crate::cli::{CliError, Kind};
@@ -83,9 +84,18 @@ impl Ready {
 /// What is known of a cluster beside its object.
 #[derive(Debug, Clone, Default)]
 struct Around {
-    /// When its Lease was renewed last.
-    renewed: Option<DateTime<Utc>>,
+    lease: Renewed,
     works: Works,
+}
+
+/// When an agent renewed its Lease last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Renewed {
+    /// This kubeconfig may not see.
+    Unseen,
+    #[default]
+    Never,
+    At(DateTime<Utc>),
 }
 
 /// The state of an execution namespace.
@@ -116,30 +126,34 @@ pub(in crate::cli) async fn look(
             return Err(CliError::message(Kind::NotFound, message)
                 .hint("`kubectl get clusters` lists those there are."));
         };
-        let lease = leases.get_opt(name.as_str()).await.map_err(failed)?;
-        let namespace = name.execution_namespace();
-        let works = match namespaces.get_metadata_opt(&namespace).await {
-            Ok(found) => found.map_or(Works::Missing, |found| works_of(&found.metadata)),
-            Err(error) => unseen(&namespace, error)?,
-        };
+        let lease = leases.get_opt(name.as_str()).await;
+        let lease = shown("the Lease", lease)?;
+        let namespace = namespaces
+            .get_metadata_opt(&name.execution_namespace())
+            .await;
+        let namespace = shown("the execution namespace", namespace)?;
         let around = Around {
-            renewed: lease.as_ref().and_then(renewed),
-            works,
+            lease: lease.map_or(Renewed::Unseen, |lease| renewed(lease.as_ref())),
+            works: namespace.map_or(Works::Unseen, |found| {
+                found.map_or(Works::Missing, |found| works_of(&found.metadata))
+            }),
         };
         return Ok(vec![found(&cluster, &around, now)]);
     }
     let all = ListParams::default();
     let failed = |e| CliError::api("failed to list Clusters", e);
     let listed = clusters.list(&all).await.map_err(failed)?;
-    let leases = leases.list(&all).await.map_err(failed)?;
+    let (leases, never) = match shown("Leases", leases.list(&all).await)? {
+        Some(listed) => (listed.items, Renewed::Never),
+        None => (Vec::new(), Renewed::Unseen),
+    };
     let renewals: BTreeMap<_, _> = leases
-        .items
         .iter()
-        .filter_map(|lease| Some((lease.metadata.name.clone()?, renewed(lease)?)))
+        .filter_map(|lease| Some((lease.metadata.name.as_deref()?, renewed(Some(lease)))))
         .collect();
-    let (spaces, absent) = match namespaces.list_metadata(&all).await {
-        Ok(listed) => (listed.items, Works::Missing),
-        Err(error) => (Vec::new(), unseen("namespaces", error)?),
+    let (spaces, absent) = match shown("namespaces", namespaces.list_metadata(&all).await)? {
+        Some(listed) => (listed.items, Works::Missing),
+        None => (Vec::new(), Works::Unseen),
     };
     let spaces: BTreeMap<_, _> = spaces
         .iter()
@@ -149,7 +163,7 @@ pub(in crate::cli) async fn look(
         let name = cluster.metadata.name.as_deref().unwrap_or_default();
         let space = format!("{EXECUTION_PREFIX}{name}");
         let around = Around {
-            renewed: renewals.get(name).copied(),
+            lease: renewals.get(name).copied().unwrap_or(never),
             works: spaces.get(space.as_str()).copied().unwrap_or(absent),
         };
         found(cluster, &around, now)
@@ -157,11 +171,12 @@ pub(in crate::cli) async fn look(
     Ok(listed.items.iter().map(each).collect())
 }
 
-/// A kubeconfig that may not look at namespaces sees everything else.
-fn unseen(what: &str, error: kube::Error) -> Result<Works, CliError> {
-    match error {
-        kube::Error::Api(status) if status.code == 403 => Ok(Works::Unseen),
-        error => Err(CliError::api(format!("failed to look at {what}"), error)),
+/// What was read, or none where this kubeconfig may not: it sees everything else.
+fn shown<T>(what: &'static str, read: Result<T, kube::Error>) -> Result<Option<T>, CliError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if is_forbidden(&error) => Ok(None),
+        Err(error) => Err(CliError::api(format!("failed to look at {what}"), error)),
     }
 }
 
@@ -172,8 +187,10 @@ fn works_of(namespace: &ObjectMeta) -> Works {
     }
 }
 
-fn renewed(lease: &Lease) -> Option<DateTime<Utc>> {
-    from_micro_time(lease.spec.as_ref()?.renew_time.as_ref()?)
+fn renewed(lease: Option<&Lease>) -> Renewed {
+    let spec = lease.and_then(|lease| lease.spec.as_ref());
+    let at = spec.and_then(|spec| from_micro_time(spec.renew_time.as_ref()?));
+    at.map_or(Renewed::Never, Renewed::At)
 }
 
 impl Found {
@@ -217,7 +234,7 @@ fn found(cluster: &Cluster, around: &Around, now: DateTime<Utc>) -> Found {
         findings: vec![
             registration(cluster),
             works(cluster, around.works),
-            lease(cluster, around.renewed, now),
+            lease(cluster, around.lease, now),
             ready(cluster),
             certificate(cluster, now),
             last_error(cluster),
@@ -235,7 +252,7 @@ fn works(cluster: &Cluster, works: Works) -> Finding {
     let namespace = format!("{EXECUTION_PREFIX}{name}");
     match works {
         Works::Active => Finding::right(STEP, format!("namespace {namespace}")),
-        Works::Unseen => Finding::right(STEP, "not shown to this kubeconfig"),
+        Works::Unseen => Finding::right(STEP, HIDDEN),
         Works::Missing => Finding::wrong(
             STEP,
             format!("there is no namespace {namespace}"),
@@ -318,7 +335,7 @@ fn registration(cluster: &Cluster) -> Finding {
     Finding::right(STEP, "in force")
 }
 
-fn lease(cluster: &Cluster, renewed: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Finding {
+fn lease(cluster: &Cluster, renewed: Renewed, now: DateTime<Utc>) -> Finding {
     const STEP: &str = "lease";
     let hint = match cluster.spec.sync_mode {
         SyncMode::Pull => {
@@ -330,8 +347,10 @@ fn lease(cluster: &Cluster, renewed: Option<DateTime<Utc>>, now: DateTime<Utc>) 
              this cluster."
         }
     };
-    let Some(renewed) = renewed else {
-        return Finding::wrong(STEP, "the agent never renewed it", hint);
+    let renewed = match renewed {
+        Renewed::At(renewed) => renewed,
+        Renewed::Never => return Finding::wrong(STEP, "the agent never renewed it", hint),
+        Renewed::Unseen => return Finding::right(STEP, HIDDEN),
     };
     let age = (now - renewed).num_seconds();
     if age.abs() > LEASE_LATE {
@@ -376,8 +395,16 @@ fn certificate(cluster: &Cluster, now: DateTime<Utc>) -> Finding {
     };
     let days = (ends - now).num_days();
     if ends <= now {
-        let hint =
-            "Bring it back with a new token: `towline token create --cluster NAME --replace`.";
+        let name = cluster.metadata.name.as_deref().unwrap_or_default();
+        let hint = match cluster.spec.sync_mode {
+            SyncMode::Pull => format!(
+                "Bring it back with a new token: `towline token create --cluster {name} --replace`."
+            ),
+            // An agent of its own is not to be installed in it.
+            SyncMode::Push => {
+                format!("Join it again: `towline join {name} --cluster-kubeconfig FILE`.")
+            }
+        };
         return Finding::wrong(STEP, format!("it expired {ends}"), hint);
     }
     // Short-lived ones are renewed in time as long as the agent reports no error.
@@ -442,11 +469,46 @@ mod tests {
         let mut cluster = healthy();
         edit(&mut cluster);
         let around = Around {
-            renewed: renewed.map(at),
+            lease: renewed.map_or(Renewed::Never, |it| Renewed::At(at(it))),
             works: Works::Active,
         };
         let line = found(&cluster, &around, at(100)).summary();
         line.seen.err().map(|wrong| wrong.what)
+    }
+
+    #[test]
+    fn a_lease_that_may_not_be_read_is_no_silent_agent() {
+        for (renewed, want) in [
+            (Renewed::Unseen, Ok(HIDDEN)),
+            (Renewed::Never, Err("the agent never")),
+            (Renewed::At(at(95)), Ok("5s old")),
+            (Renewed::At(at(10)), Err("by its own time")),
+        ] {
+            let seen = lease(&healthy(), renewed, at(100)).seen;
+            match (&seen, want) {
+                (Ok(seen), Ok(want)) => assert_eq!(seen, want),
+                (Err(wrong), Err(want)) => assert!(wrong.what.starts_with(want), "{wrong:?}"),
+                _ => panic!("{renewed:?}: {seen:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_was_joined_is_brought_back_by_joining_it() {
+        let mut cluster = healthy();
+        let agent = cluster.status.as_mut().expect("there").agent.as_mut();
+        agent.expect("there").certificate_expiration_time = Some(to_time(at(50)));
+        for (mode, command) in [
+            (
+                SyncMode::Pull,
+                "towline token create --cluster m1 --replace",
+            ),
+            (SyncMode::Push, "towline join m1 --cluster-kubeconfig FILE"),
+        ] {
+            cluster.spec.sync_mode = mode;
+            let wrong = certificate(&cluster, at(100)).seen.expect_err("it ended");
+            assert!(wrong.hint.contains(&format!("`{command}`")), "{wrong:?}");
+        }
     }
 
     #[test]
@@ -502,7 +564,7 @@ mod tests {
     #[test]
     fn screens_are_as_they_were_approved() {
         let around = |renewed| Around {
-            renewed: Some(at(renewed)),
+            lease: Renewed::At(at(renewed)),
             works: Works::Active,
         };
         let well = || found(&healthy(), &around(95), at(100));

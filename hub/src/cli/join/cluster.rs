@@ -2,12 +2,17 @@
 
 use crate::cli::{CliError, Kind, Progress};
 use crate::token_secret::Placement;
+use chrono::{DateTime, Utc};
 use common::api::cluster::{Cluster, ClusterSpec, LocalSecretReference, READY, SyncMode};
 use common::joined::{Joined, Way};
-use common::labels::{CLUSTER_LABEL, JOINED, PART_OF, PART_OF_VALUE, REGISTRATION_ID};
+use common::labels::{
+    CERTIFICATE_END, CLUSTER_LABEL, JOINED, PART_OF, PART_OF_VALUE, REGISTRATION_ID,
+};
 use common::names::{CLUSTER_NAMESPACE, ClusterName};
+use common::time::from_time;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
@@ -25,8 +30,26 @@ pub(super) struct Found {
     pub(super) cluster: Option<Cluster>,
     /// What a `join` before this one wrote.
     pub(super) joined: Option<Joined>,
+    /// What was there of an agent.
+    pub(super) before: Before,
+}
+
+/// What an agent that is about to be replaced has left on the hub.
+#[derive(Debug, Default)]
+pub(super) struct Before {
     /// The registration in force.
-    pub(super) registration: Option<String>,
+    registration: Option<String>,
+    /// The end of the certificate by which it reported last.
+    certificate_end: Option<Time>,
+}
+
+impl Before {
+    fn of(cluster: &Cluster) -> Self {
+        Self {
+            registration: cluster.annotations().get(REGISTRATION_ID).cloned(),
+            certificate_end: reported_end(cluster).cloned(),
+        }
+    }
 }
 
 /// What the Cluster is to say.
@@ -70,11 +93,10 @@ impl Hub {
         let secret = self.secrets.get_opt(name).await;
         let secret = secret.map_err(failed("get", "Secret", name))?;
         let data = secret.and_then(|secret| secret.data).unwrap_or_default();
-        let annotations = cluster.as_ref().map(|it| it.annotations().clone());
         Ok(Found {
             // One that is no Secret of ours is written over.
             joined: cluster.as_ref().and_then(|_| Joined::read(&data).ok()),
-            registration: annotations.and_then(|mut all| all.remove(REGISTRATION_ID)),
+            before: cluster.as_ref().map(Before::of).unwrap_or_default(),
             cluster,
         })
     }
@@ -194,7 +216,7 @@ impl Hub {
     /// Waits until the cluster is Ready by another registration than it had before.
     pub(super) async fn until_ready(
         &self,
-        before: Option<&str>,
+        before: &Before,
         within: Duration,
         progress: &Progress,
     ) -> Result<(), CliError> {
@@ -228,11 +250,21 @@ enum Stage {
     Ready,
 }
 
-fn stage(cluster: &Cluster, before: Option<&str>) -> Stage {
+fn stage(cluster: &Cluster, before: &Before) -> Stage {
     let registration = cluster.annotations().get(REGISTRATION_ID);
-    let registration = registration.map(String::as_str);
-    if registration.is_none() || registration == before {
+    if registration.is_none() || registration == before.registration.as_ref() {
         return Stage::Waiting("no agent has registered for it yet".to_owned());
+    }
+    // The registration is another one before a certificate is signed by it, and what the former agent said last
+    // stands for as long as it could have renewed its Lease.
+    // Of an authority that ends soon all certificates end with it: then what the hub has signed decides.
+    let end = reported_end(cluster);
+    let noted = cluster.annotations().get(CERTIFICATE_END);
+    let signed = noted.and_then(|it| it.parse::<DateTime<Utc>>().ok());
+    let is_signed = signed.is_some() && signed == end.and_then(from_time);
+    let is_same = before.certificate_end.is_some() && end == before.certificate_end.as_ref();
+    if is_same && !is_signed {
+        return Stage::Waiting("its new agent has not reported yet".to_owned());
     }
     match cluster.condition(READY) {
         Some(ready) if ready.status == "True" => Stage::Ready,
@@ -242,6 +274,12 @@ fn stage(cluster: &Cluster, before: Option<&str>) -> Stage {
         )),
         None => Stage::Waiting("its agent has not reported yet".to_owned()),
     }
+}
+
+/// The end of the certificate by which its agent reported last.
+fn reported_end(cluster: &Cluster) -> Option<&Time> {
+    let agent = cluster.status.as_ref()?.agent.as_ref()?;
+    agent.certificate_expiration_time.as_ref()
 }
 
 /// Whether a member of this id can be joined under this name, by the Cluster there is.
@@ -263,6 +301,34 @@ fn judge(name: &str, id: &str, found: Option<&Cluster>) -> Result<(), CliError> 
         return denied(format!("Cluster {name:?} is another member"));
     }
     Ok(())
+}
+
+/// Where a Cluster lies is said when it is made; one that is there is not moved by a flag that nobody looks at.
+pub(super) fn may_be_placed(
+    name: &ClusterName,
+    found: Option<&Cluster>,
+    placement: &Placement,
+) -> Result<(), CliError> {
+    if found.is_none_or(|it| lies_there(it, placement)) {
+        return Ok(());
+    }
+    let message = format!(
+        "{name} is there, with another --provider, --region, --zones or --label; nothing was changed"
+    );
+    Err(CliError::message(Kind::Usage, message).hint(format!(
+        "Leave them out, and change them there: kubectl edit cluster {name}"
+    )))
+}
+
+/// Whether a Cluster says all that flags say, as after the same command before.
+fn lies_there(cluster: &Cluster, placement: &Placement) -> bool {
+    let spec = &cluster.spec;
+    let same = |wanted: &Option<String>, has: &Option<String>| wanted.is_none() || wanted == has;
+    let labelled = |(key, value): (&String, &String)| cluster.labels().get(key) == Some(value);
+    same(&placement.provider, &spec.provider)
+        && same(&placement.region, &spec.region)
+        && (placement.zones.is_empty() || placement.zones == spec.zones)
+        && placement.labels.iter().all(labelled)
 }
 
 /// A Cluster of mode Push.
@@ -315,7 +381,7 @@ mod tests {
         assert!(judge("m1", "id", None).is_ok());
         assert!(judge("m1", "id", Some(&cluster())).is_ok(), "joined anew");
         let mut going = cluster();
-        let at = chrono::DateTime::UNIX_EPOCH;
+        let at = DateTime::UNIX_EPOCH;
         going.metadata.deletion_timestamp = Some(common::time::to_time(at));
         let mut pull = cluster();
         pull.spec.sync_mode = SyncMode::Pull;
@@ -333,20 +399,66 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_that_is_there_is_placed_by_no_flag() {
+        let name = ClusterName::parse("m1").expect("a name");
+        let (nowhere, there) = (Placement::default(), cluster());
+        let placed = Placement {
+            region: Some("eu".to_owned()),
+            ..Placement::default()
+        };
+        assert!(may_be_placed(&name, None, &placed).is_ok());
+        assert!(may_be_placed(&name, Some(&there), &nowhere).is_ok());
+        let mut same = cluster();
+        same.spec.region = Some("eu".to_owned());
+        assert!(
+            may_be_placed(&name, Some(&same), &placed).is_ok(),
+            "the same command again"
+        );
+        let refused = may_be_placed(&name, Some(&there), &placed).expect_err("refused");
+        assert_eq!(refused.kind, Kind::Usage);
+    }
+
+    #[test]
     fn what_an_earlier_agent_said_does_not_count() {
         let mut one = cluster();
-        let waits = |cluster: &Cluster, before| matches!(stage(cluster, before), Stage::Waiting(_));
-        assert!(waits(&one, None));
-        let annotations = BTreeMap::from([(REGISTRATION_ID.to_owned(), "a".to_owned())]);
-        one.metadata.annotations = Some(annotations);
-        assert!(waits(&one, None), "nothing reported");
-        one.status = serde_json::from_value::<ClusterStatus>(json!({"conditions": [{
-            "type": READY, "status": "True", "reason": "ClusterReady", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }]}))
-        .ok();
-        assert_eq!(stage(&one, None), Stage::Ready);
-        assert!(waits(&one, Some("a")));
-        assert_eq!(stage(&one, Some("b")), Stage::Ready);
+        let waits = |cluster: &Cluster, before: &Before| {
+            matches!(stage(cluster, before), Stage::Waiting(_))
+        };
+        let nobody = Before::default();
+        assert!(waits(&one, &nobody));
+        let registered = |id: &str| {
+            Some(BTreeMap::from([(
+                REGISTRATION_ID.to_owned(),
+                id.to_owned(),
+            )]))
+        };
+        let reported = |end: &str| {
+            let status = serde_json::from_value::<ClusterStatus>(json!({
+                "conditions": [{
+                    "type": READY, "status": "True", "reason": "ClusterReady", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }],
+                "agent": {"certificateExpirationTime": end},
+            }));
+            Some(status.expect("a status"))
+        };
+        one.metadata.annotations = registered("a");
+        assert!(waits(&one, &nobody), "nothing reported");
+        one.status = reported("2026-02-01T00:00:00Z");
+        assert_eq!(stage(&one, &nobody), Stage::Ready);
+        let before = Before::of(&one);
+        assert!(waits(&one, &before));
+        // Taken over, and its certificate not signed yet.
+        one.metadata.annotations = registered("b");
+        assert!(waits(&one, &before), "the former agent's word");
+        // Signed, and both end with their authority.
+        let mut signed = one.clone();
+        let end = "2026-02-01T00:00:00Z".to_owned();
+        signed
+            .annotations_mut()
+            .insert(CERTIFICATE_END.to_owned(), end);
+        assert_eq!(stage(&signed, &before), Stage::Ready);
+        one.status = reported("2026-03-01T00:00:00Z");
+        assert_eq!(stage(&one, &before), Stage::Ready);
     }
 }

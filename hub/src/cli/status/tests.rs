@@ -1,9 +1,11 @@
 //! Fleets as they are shown, on narrow and wide terminals.
 
+use super::look_at_clusters;
 use super::screen::View;
 use super::summary::{Seen, State, Status};
 use crate::cli::check::clusters::{Found, Ready};
 use crate::cli::check::{Finding, Wrong};
+use crate::cli::error::scripted;
 use crate::cli::get::answer::{Answer, Problem};
 use crate::cli::get::share::Share;
 use crate::cli::get::works::Delivery;
@@ -263,4 +265,59 @@ fn only_the_worst_of_many_is_shown_and_the_rest_is_counted() {
     let text = shown(&seen, None, Colours::default());
     assert!(text.contains("and 5 more: --all shows them"), "{text}");
     assert_eq!(text.matches("not Ready ").count(), 10, "{text}");
+}
+
+/// The clusters of a hub, and what is hidden, by somebody who may not read these resources.
+async fn looked_at(hidden: &'static [&'static str]) -> Seen {
+    let (client, _) = scripted::hub(move |ask| {
+        if ask.path.ends_with("/selfsubjectaccessreviews") {
+            let resource = &ask.body["spec"]["resourceAttributes"]["resource"];
+            let allowed = !hidden.iter().any(|it| resource == it);
+            let answer = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+                "metadata": {}, "spec": {}, "status": {"allowed": allowed}});
+            return Some((201, answer));
+        }
+        if hidden.iter().any(|it| ask.path.ends_with(it)) {
+            return scripted::refusal(403, "no");
+        }
+        let dead = json!({"type": "Ready", "status": "Unknown", "reason": "R", "message": "silent",
+            "lastTransitionTime": "2026-01-07T00:00:00Z"});
+        let items = match ask.path.ends_with("/clusters") {
+            true => json!([{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+                "metadata": {"name": "m1"}, "spec": {"syncMode": "Pull"}, "status": {"conditions": [dead]}}]),
+            false => json!([]),
+        };
+        match ["/clusters", "/leases", "/namespaces"]
+            .iter()
+            .any(|it| ask.path.ends_with(it))
+        {
+            true => Some((
+                200,
+                json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}),
+            )),
+            false => scripted::refusal(404, "not found"),
+        }
+    });
+    let mut seen = Seen::default();
+    let looked = look_at_clusters(&client, now(), &mut seen).await;
+    looked.expect("looked at");
+    seen
+}
+
+#[tokio::test]
+async fn whoever_may_not_read_leases_sees_the_clusters() {
+    type Words = &'static [&'static str];
+    const DEAD: Words = &["cluster.cluster.karmada.io/m1"];
+    let cases: [(Words, Words, Words); 4] = [
+        (&[], DEAD, &[]),
+        (&["leases"], DEAD, &["Leases"]),
+        (&["leases", "namespaces"], DEAD, &["Leases"]),
+        (&["clusters"], &[], &["Clusters"]),
+    ];
+    for (hidden, wrong, told) in cases {
+        let seen = looked_at(hidden).await;
+        let status = Status::of(&seen, now());
+        assert_eq!(status.wrong(), wrong, "without {hidden:?}");
+        assert_eq!(status.hidden, told, "without {hidden:?}");
+    }
 }

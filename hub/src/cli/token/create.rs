@@ -6,6 +6,7 @@ use crate::cli::{CliError, ConnectArgs, Format, Kind, Output};
 use crate::install::cluster_info::{self, ClusterInfo};
 use crate::token_secret::{
     EXPIRATION, EXTRA_GROUPS, Placement, TOKEN_NAMESPACE, TOKEN_TYPE, USAGE_AUTHENTICATION,
+    USES_MAX,
 };
 use chrono::{DateTime, SubsecRound as _, Utc};
 use common::api::cluster::Cluster;
@@ -15,7 +16,8 @@ use common::discovery::CaPin;
 use common::duration;
 use common::identity::BOOTSTRAP_GROUP;
 use common::labels::{
-    PART_OF, PART_OF_VALUE, TOKEN_CLUSTER, TOKEN_PLACEMENT, TOKEN_REPLACE, TOKEN_USES,
+    PART_OF, PART_OF_VALUE, QUARANTINED_SINCE, TOKEN_CLUSTER, TOKEN_PLACEMENT, TOKEN_REPLACE,
+    TOKEN_USES,
 };
 use common::names::ClusterName;
 use common::time::{Clock as _, SystemClock};
@@ -45,13 +47,14 @@ pub(super) struct Args {
     /// The one cluster name it can claim; without it, any name that no Cluster has.
     #[arg(long, value_name = "NAME")]
     cluster: Option<ClusterName>,
-    /// Register a Cluster that exists anew: its agent lost its certificate, or the hub moved.
+    /// Register NAME anew, also where its Cluster exists: its agent lost its certificate, or the hub moved or was
+    /// restored.
     #[arg(long, requires = "cluster")]
     replace: bool,
     /// How many clusters can register with it.
     #[arg(
         long, value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..=10_000)
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(USES_MAX))
     )]
     uses: u32,
     #[command(flatten)]
@@ -117,8 +120,10 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         description: args.description,
     };
     let (client, _) = args.connect.connect("cli token").await?;
-    if let Some(name) = &limits.cluster {
-        check_name(&client, name, limits.replace).await?;
+    if let Some(name) = &limits.cluster
+        && let Some(note) = check_name(&client, name, limits.replace).await?
+    {
+        output.note(note);
     }
     let info = cluster_info(&client).await?;
     let token = create(&client, &limits).await?;
@@ -165,23 +170,48 @@ pub(in crate::cli) async fn for_cluster(
     Ok(ForCluster { token, hub, pins })
 }
 
-/// A token that nobody could use is refused now rather than when the agent tries it.
-async fn check_name(client: &Client, name: &ClusterName, replace: bool) -> Result<(), CliError> {
+/// A token that nobody could use is refused now rather than when the agent tries it; else what else there is to do.
+async fn check_name(
+    client: &Client,
+    name: &ClusterName,
+    replace: bool,
+) -> Result<Option<String>, CliError> {
     let clusters: Api<Cluster> = Api::all(client.clone());
     let found = clusters.get_opt(name.as_str()).await;
     let found = found
         .map_err(|e| CliError::api(format!("failed to get Cluster {:?}", name.as_str()), e))?;
+    judge_name(name.as_str(), found.as_ref(), replace)
+}
+
+/// What there is to say of a token for this name.
+fn judge_name(
+    name: &str,
+    found: Option<&Cluster>,
+    replace: bool,
+) -> Result<Option<String>, CliError> {
     match (found, replace) {
         (Some(_), false) => {
-            let message = format!("Cluster {:?} exists already", name.as_str());
+            let message = format!("Cluster {name:?} exists already");
             Err(CliError::message(Kind::Denied, message)
                 .hint("Choose another name, or add --replace to register that Cluster anew."))
         }
-        (None, true) => {
-            let message = format!("there is no Cluster {:?} to register anew", name.as_str());
-            Err(CliError::message(Kind::NotFound, message).hint("Leave out --replace."))
+        // An agent may know of a registration of which a restored hub does not, and is told to use this flag.
+        (None, true) => Ok(Some(format!(
+            "there is no Cluster {name:?}: the member that registers with this token makes it"
+        ))),
+        (None, false) => Ok(None),
+        (Some(cluster), true) => {
+            let annotations = cluster.metadata.annotations.as_ref();
+            let since = annotations.and_then(|all| all.get(QUARANTINED_SINCE));
+            // Why it was quarantined is not known here: a new certificate is no reason to lift it.
+            Ok(since.map(|since| {
+                format!(
+                    "Cluster {name:?} is quarantined since {since}, and registering it anew leaves it so: once its \
+                     agent has registered with this token, let it in by `kubectl annotate cluster {name} \
+                     {QUARANTINED_SINCE}-`"
+                )
+            }))
         }
-        _ => Ok(()),
     }
 }
 
@@ -363,6 +393,7 @@ fn pins(info: &ClusterInfo) -> Result<Vec<String>, CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::error::scripted;
     use crate::token_secret::Token;
     use k8s_openapi::ByteString;
 
@@ -400,6 +431,50 @@ mod tests {
         assert_eq!(read.expires, limits.expires);
         assert_eq!(read.placement, limits.placement);
         assert!(read.replace && !read.is_spent());
+    }
+
+    #[test]
+    fn a_name_is_judged_by_the_cluster_that_has_it() {
+        let plain = Cluster::new("m1", Default::default());
+        let mut quarantined = plain.clone();
+        let since = "2026-01-01T00:00:00Z".to_owned();
+        quarantined.metadata.annotations =
+            Some(BTreeMap::from([(QUARANTINED_SINCE.to_owned(), since)]));
+        for (found, replace, want) in [
+            (None, false, Ok(None)),
+            (Some(&plain), false, Err("exists already")),
+            (Some(&quarantined), false, Err("exists already")),
+            (Some(&plain), true, Ok(None)),
+            // A hub that was restored does not have those that came since.
+            (None, true, Ok(Some("there is no Cluster \"m1\""))),
+            (
+                Some(&quarantined),
+                true,
+                Ok(Some(
+                    "kubectl annotate cluster m1 towline.dev/quarantined-since-`",
+                )),
+            ),
+        ] {
+            let judged = judge_name("m1", found, replace).map_err(|error| error.to_string());
+            match (&judged, want) {
+                (Ok(note), Ok(want)) => {
+                    let told = want
+                        .is_none_or(|want| note.as_ref().is_some_and(|note| note.contains(want)));
+                    assert!(told && note.is_some() == want.is_some(), "{judged:?}");
+                }
+                (Err(error), Err(want)) => assert!(error.contains(want), "{error}"),
+                _ => panic!("{found:?}, replace {replace}: {judged:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_is_not_there_can_be_registered_anew() {
+        let (client, asked) = scripted::hub(|_| scripted::refusal(404, "not found"));
+        let name = ClusterName::parse("m1").expect("a name");
+        let noted = check_name(&client, &name, true).await.expect("made");
+        assert!(noted.is_some_and(|note| note.contains("no Cluster")));
+        assert_eq!(scripted::by(&asked, &http::Method::GET).len(), 1);
     }
 
     #[test]

@@ -72,6 +72,21 @@ impl<'a> Binding<'a> {
         }
     }
 
+    /// Whether its template may be in a namespace, or in none: only where it is itself.
+    pub fn leads_to(&self, namespace: Option<&str>) -> Result<(), RenderError> {
+        let told = |namespace: Option<&str>| match namespace {
+            Some(namespace) => format!("namespace {namespace}"),
+            None => "no namespace".to_owned(),
+        };
+        if namespace == self.namespace {
+            return Ok(());
+        }
+        Err(RenderError::Elsewhere {
+            binding: told(self.namespace),
+            template: told(namespace),
+        })
+    }
+
     /// The label by which its Works are found.
     pub fn id_label(&self) -> &'static str {
         match self.namespace {
@@ -156,16 +171,7 @@ impl<'a> Renderer<'a> {
         let name = text("/metadata/name").filter(|name| !name.is_empty());
         let name = name.ok_or(RenderError::Template("metadata.name"))?;
         let namespace = text("/metadata/namespace").filter(|namespace| !namespace.is_empty());
-        if namespace != binding.namespace {
-            let told = |namespace: Option<&str>| match namespace {
-                Some(namespace) => format!("namespace {namespace}"),
-                None => "no namespace".to_owned(),
-            };
-            return Err(RenderError::Elsewhere {
-                binding: told(binding.namespace),
-                template: told(namespace),
-            });
-        }
+        binding.leads_to(namespace)?;
         let spec = binding.spec;
         let is_workload = spec.replicas.is_some_and(|replicas| replicas > 0)
             || spec.replica_requirements.is_some()

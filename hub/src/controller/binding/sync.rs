@@ -230,7 +230,7 @@ impl Sync {
 
     async fn sync(&self, key: &ObjectName) -> Result<(), Error> {
         let Some((held, template)) = self.settled(key) else {
-            return Ok(());
+            return self.unless_beside(key).await;
         };
         let (held, binding) = (&*held, &held.binding);
         // What it is about changed since it was placed: the detector is about to say so.
@@ -324,7 +324,7 @@ impl Sync {
         loop {
             // Of a kind that is not listed yet the list wakes it.
             let template = self.template(&held.binding)?;
-            let name = TemplateName::of(&held.binding.spec.resource)?;
+            let name = TemplateName::of_binding(&held.binding)?;
             if self.unsettled.holds_up(&name, key) {
                 return None;
             }
@@ -338,6 +338,23 @@ impl Sync {
         }
     }
 
+    /// A binding that names a template elsewhere says so: it gets none, whatever is there.
+    async fn unless_beside(&self, key: &ObjectName) -> Result<(), Error> {
+        let held = self.world.propagation.binding(key);
+        let Some(held) = held.filter(|held| !held.binding.deleting) else {
+            return Ok(());
+        };
+        let namespace = held.binding.spec.resource.namespace.as_deref();
+        let namespace = namespace.filter(|it| !it.is_empty());
+        match render::Binding::of(&held.binding).leads_to(namespace) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let text = chain(&error).to_string();
+                self.failed(&held, &[Fault::Lasting(text)]).await
+            }
+        }
+    }
+
     /// Whatever is told of these Works from now on is news.
     fn heard_of(&self, works: impl Iterator<Item = ObjectName>) {
         let mut written = lock(&self.written);
@@ -347,7 +364,7 @@ impl Sync {
     }
 
     fn template(&self, binding: &Binding) -> Option<Arc<world::Template>> {
-        let name = TemplateName::of(&binding.spec.resource)?;
+        let name = TemplateName::of_binding(binding)?;
         self.world.propagation.templates.get(&name)?.record
     }
 

@@ -14,10 +14,13 @@ use common::merge::difference;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The condition of a binding while its template's status cannot be made of what members say.
+/// The condition of a binding while its template's status cannot be made of what members say, or an API server does not
+/// take what was made.
 pub const AGGREGATED: &str = "StatusAggregated";
 /// Why, in one word; also that of the event.
 pub const NOT_AGGREGATED: &str = "AggregateStatusFailed";
+/// Why, in one word, where it was made and an API server does not take it.
+pub const REFUSED: &str = "AggregateStatusRefused";
 /// Most of what it tells, in bytes.
 const TOLD: usize = 1024;
 
@@ -50,6 +53,8 @@ pub struct Decision {
     pub events: Vec<Notice>,
     /// Events on the template, told once it is written.
     pub template_events: Vec<Notice>,
+    /// Whether to look again once the template's status is written: what is told of its refusal goes then.
+    pub again: bool,
 }
 
 impl Decision {
@@ -90,6 +95,16 @@ pub fn is_stirring(old: &Binding, new: &Binding, was_placed: bool) -> bool {
 
 /// What is to be written about one binding, from `items` as [`super::collect()`] gave them.
 pub fn decide(now: DateTime<Utc>, seen: &Observed, items: &[AggregatedStatusItem]) -> Decision {
+    decide_failing(now, seen, items, NOT_AGGREGATED)
+}
+
+/// The same, with the reason that is told where there is an error in place of the template's status.
+fn decide_failing(
+    now: DateTime<Utc>,
+    seen: &Observed,
+    items: &[AggregatedStatusItem],
+    reason_of_error: &str,
+) -> Decision {
     let told = !seen.status.aggregated_status.is_empty()
         || conditions::get(&seen.status.conditions, FULLY_APPLIED).is_some();
     let reported = seen.works.iter().any(|it| !it.deleting && it.is_reported());
@@ -116,7 +131,7 @@ pub fn decide(now: DateTime<Utc>, seen: &Observed, items: &[AggregatedStatusItem
     match &seen.template {
         Some((_, Err(error))) => {
             let end = error.floor_char_boundary(TOLD);
-            let told = conditions::new(AGGREGATED, false, NOT_AGGREGATED, &error[..end], now);
+            let told = conditions::new(AGGREGATED, false, reason_of_error, &error[..end], now);
             let before = conditions::get(&status.conditions, AGGREGATED);
             if before.is_none_or(|it| it.message != told.message) {
                 let notice = Notice::warning(NOT_AGGREGATED, error.as_str());
@@ -124,6 +139,11 @@ pub fn decide(now: DateTime<Utc>, seen: &Observed, items: &[AggregatedStatusItem
                 decision.template_events.push(notice);
             }
             conditions::set(&mut status.conditions, told, now);
+        }
+        // A hub that was just started does not know the words any more. Whether it is still refused shows once it is
+        // written; until then nobody is told that all is well.
+        Some((before, Ok(after))) if !is_same(before, after) && is_told_refused(&status) => {
+            decision.again = true;
         }
         _ => status.conditions.retain(|it| it.type_ != AGGREGATED),
     }
@@ -144,6 +164,35 @@ pub fn decide(now: DateTime<Utc>, seen: &Observed, items: &[AggregatedStatusItem
         _ => {}
     }
     decision
+}
+
+/// The same while an API server refuses the template's status, in these words: they are told, and it is to be written
+/// all the same, for it may be another one by now, or the definition of its kind.
+pub fn decide_refused(
+    now: DateTime<Utc>,
+    seen: &Observed,
+    items: &[AggregatedStatusItem],
+    words: &str,
+) -> Decision {
+    let wanted = decide(now, seen, items);
+    if wanted.template.is_none() {
+        return wanted;
+    }
+    let mut seen = seen.clone();
+    if let Some((_, after)) = &mut seen.template {
+        *after = Err(words.to_owned());
+    }
+    Decision {
+        template: wanted.template,
+        // Who looks at the template sees that it does not change; these would be told once it does.
+        template_events: Vec::new(),
+        ..decide_failing(now, &seen, items, REFUSED)
+    }
+}
+
+/// Whether a binding tells that an API server refused its template's status.
+fn is_told_refused(status: &ResourceBindingStatus) -> bool {
+    conditions::get(&status.conditions, AGGREGATED).is_some_and(|it| it.reason == REFUSED)
 }
 
 /// Whether every member that the template was given to, or that it has not left yet, has it; and nobody else.

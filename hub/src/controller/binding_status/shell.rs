@@ -3,7 +3,7 @@
 //! Answers are gathered: the first change is written at once, further ones of the same binding ever later while they
 //! keep coming.
 
-use super::{Observed, Work, collect, decide, expected, is_stirring};
+use super::{Observed, Work, collect, decide, decide_refused, expected, is_stirring};
 use crate::controller::bindings::{Bindings, Error, about, about_template, about_template_of};
 use crate::controller::scheduler::Placing;
 use crate::propagation::Binding;
@@ -37,6 +37,8 @@ pub struct Answers {
     paces: Mutex<BTreeMap<ObjectName, Pace>>,
     /// Bindings whose status does not tell yet where they were placed, and since when.
     placed: Mutex<BTreeMap<ObjectName, Instant>>,
+    /// Bindings of templates whose status an API server refused the last time, with its words.
+    refused: Mutex<BTreeMap<ObjectName, String>>,
 }
 
 /// When something came last, and how long it was made to wait.
@@ -76,6 +78,7 @@ impl Answers {
             stirred: Mutex::default(),
             paces: Mutex::default(),
             placed: Mutex::default(),
+            refused: Mutex::default(),
         });
         let controller = Controller::new(Arc::clone(&answers));
         let views = &world.propagation;
@@ -147,6 +150,7 @@ impl Answers {
         lock(&self.stirred).remove(name);
         lock(&self.paces).remove(name);
         lock(&self.placed).remove(name);
+        lock(&self.refused).remove(name);
     }
 
     /// Whether a Work is of a binding that is there and stays: one of a former binding of the same name says nothing
@@ -160,12 +164,14 @@ impl Answers {
         })
     }
 
+    /// The template that a binding speaks for: the one beside it, and none that was made anew under its name.
     fn template(&self, binding: &Binding) -> Option<(Gvk, Arc<world::Template>)> {
         let of = &binding.spec.resource;
         let gvk = Gvk::new(&of.api_version, &of.kind)?;
-        let name = TemplateName::of(of)?;
-        let template = self.world.propagation.templates.get(&name)?;
-        Some((gvk, template.record?))
+        let name = TemplateName::of_binding(binding)?;
+        let template = self.world.propagation.templates.get(&name)?.record?;
+        let is_meant = template.identity.uid == of.uid.as_deref().unwrap_or_default();
+        is_meant.then_some((gvk, template))
     }
 }
 
@@ -214,7 +220,11 @@ impl Reconcile for Answers {
         if said.is_some() && self.awaits_works(key, &seen) {
             return Ok(Requeue::After(PACE.0));
         }
-        let mut decision = decide(now, &seen, &items);
+        let refused = lock(&self.refused).get(key).cloned();
+        let mut decision = match &refused {
+            Some(words) => decide_refused(now, &seen, &items, words),
+            None => decide(now, &seen, &items),
+        };
         let mut placed = Vec::new();
         if let Some(said) = said {
             let status = decision.status.get_or_insert_with(|| seen.status.clone());
@@ -234,7 +244,17 @@ impl Reconcile for Answers {
             self.bindings.tell(&about(&held.binding), &decision.events);
         }
         if let (Some((_, template)), Some(patch)) = (&template, decision.template_patch(&seen)) {
-            self.write_template(template, &patch).await?;
+            let written = self.write_template(template, &patch).await;
+            let words = written.as_ref().err().and_then(refusal);
+            if let Some(words) = words {
+                // They are told in the next turn. That comes soon after the first refusal alone: a webhook may word each
+                // one anew.
+                lock(&self.refused).insert(key.clone(), words);
+                if refused.is_none() {
+                    return Ok(Requeue::After(PACE.0));
+                }
+            }
+            written?;
         }
         if let Some((_, template)) = &template {
             let about = about_template(&template.identity);
@@ -242,8 +262,25 @@ impl Reconcile for Answers {
         }
         lock(&self.stirred).remove(key);
         lock(&self.placed).remove(key);
+        // What was told of a refusal goes; one that another life of the hub told of has time.
+        if lock(&self.refused).remove(key).is_some() {
+            return Ok(Requeue::After(PACE.0));
+        }
+        if decision.again {
+            return Ok(Requeue::After(PACE.1));
+        }
         Ok(Requeue::Never)
     }
+}
+
+/// What an API server says of a status that it will not take, whenever it is asked.
+fn refusal(error: &Error) -> Option<String> {
+    let Error::Request { source, .. } = error else {
+        return None;
+    };
+    let is_refused = matches!(source.code(), Some(400 | 422));
+    is_refused
+        .then(|| format!("the API server refuses the status made of what members say: {source}"))
 }
 
 impl Answers {
@@ -296,11 +333,30 @@ impl Answers {
 mod tests {
     use super::*;
     use crate::controller::notices::Notices;
-    use crate::world::testing::{at_once, unreachable};
+    use crate::world::testing::{answering, at_once, unreachable};
+    use common::labels::{BINDING_NAME, BINDING_NAMESPACE};
     use common::time::SystemClock;
+    use http::StatusCode;
+    use kube::client::Body;
     use serde_json::json;
     use std::pin::pin;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
     use tokio::time::timeout;
+
+    /// The controller, woken by nobody.
+    fn answers(client: Client, world: &World) -> Answers {
+        Answers {
+            bindings: Bindings::new(client.clone(), world.clone(), Notices::default()),
+            client,
+            placing: Placing::watching(world),
+            world: world.clone(),
+            clock: Arc::new(SystemClock),
+            stirred: Mutex::default(),
+            paces: Mutex::default(),
+            placed: Mutex::default(),
+            refused: Mutex::default(),
+        }
+    }
 
     #[test]
     fn changes_that_keep_coming_wait_ever_longer() {
@@ -326,17 +382,7 @@ mod tests {
         let gvk = Gvk::new("apps/v1", "Deployment").expect("a kind");
         let view = world.propagation.templates.told_of(&gvk);
         view.listed(&[template("7", 1)]).await;
-        let client = at_once(written.to_string());
-        let answers = Answers {
-            bindings: Bindings::new(client.clone(), world.clone(), Notices::default()),
-            client,
-            placing: Placing::watching(&world),
-            world,
-            clock: Arc::new(SystemClock),
-            stirred: Mutex::default(),
-            paces: Mutex::default(),
-            placed: Mutex::default(),
-        };
+        let answers = answers(at_once(written.to_string()), &world);
         let held = view.get(&ObjectName::new(Some("n"), "web"));
         let held = held.and_then(|it| it.record).expect("held");
         let patch = json!({"status": written["status"]});
@@ -346,5 +392,133 @@ mod tests {
         view.sent(&[written]).await;
         let done = timeout(Duration::from_secs(1), write).await;
         done.expect("it has it now").expect("written");
+    }
+
+    /// Whoever may write a binding in their namespace, and what it names, has nobody else's status written.
+    #[tokio::test(start_paused = true)]
+    async fn a_binding_speaks_for_the_template_beside_it_alone() {
+        let gvk = Gvk::new("apps/v1", "Deployment").expect("a kind");
+        // Where the binding lies, the UID that it names, and whether the template's status is written.
+        let cases = [
+            ("theirs", "u", true),
+            ("mine", "u", false),
+            ("theirs", "of one before", false),
+        ];
+        for (namespace, uid, is_written) in cases {
+            let (client, asked) = answering(|_, _| StatusCode::OK);
+            let world = unreachable();
+            let answers = answers(client, &world);
+            let template = json!({"metadata": {"namespace": "theirs", "name": "web", "uid": "u", "resourceVersion": "1"},
+                "status": {"readyReplicas": 3}});
+            let views = &world.propagation;
+            views.templates.told_of(&gvk).listed(&[template]).await;
+            let resource = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "theirs", "name": "web", "uid": uid});
+            let binding = json!({"metadata": {"namespace": namespace, "name": "x", "uid": "b", "resourceVersion": "1", "generation": 1},
+                "spec": {"resource": resource, "clusters": [{"name": "m1"}]}});
+            views.bindings.listed(&[binding]).await;
+            let applied = json!({"type": "Applied", "status": "True", "reason": "R", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let annotations = json!({BINDING_NAMESPACE: namespace, BINDING_NAME: "x"});
+            let work = json!({"metadata": {"namespace": "karmada-es-m1", "name": "w", "resourceVersion": "1", "annotations": annotations},
+                "spec": {"workload": {}}, "status": {"conditions": [applied]}});
+            world.works.listed(&[work]).await;
+            let key = ObjectName::new(Some(namespace), "x");
+            answers.reconcile(&key).await.expect("answered");
+            let asked = std::mem::take(&mut *lock(&asked));
+            let is_asked = |end: &str| asked.iter().any(|(_, path, _)| path.ends_with(end));
+            let own = format!("/namespaces/{namespace}/resourcebindings/x/status");
+            assert!(is_asked(&own), "{asked:?}");
+            let found = is_asked("/namespaces/theirs/things/web/status");
+            assert_eq!(found, is_written, "{namespace} {uid}: {asked:?}");
+        }
+    }
+
+    /// A world with the binding n/x, whose template's status is to be written, and its name.
+    async fn with_a_status_to_write() -> (World, ObjectName) {
+        let world = unreachable();
+        let gvk = Gvk::new("apps/v1", "Deployment").expect("a kind");
+        let template = json!({"metadata": {"namespace": "n", "name": "web", "uid": "u", "resourceVersion": "1"},
+            "status": {"readyReplicas": 3}});
+        let views = &world.propagation;
+        views.templates.told_of(&gvk).listed(&[template]).await;
+        let resource = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web", "uid": "u"});
+        let binding = json!({"metadata": {"namespace": "n", "name": "x", "uid": "b", "resourceVersion": "1", "generation": 1},
+            "spec": {"resource": resource, "clusters": [{"name": "m1"}]}});
+        views.bindings.listed(&[binding]).await;
+        let applied = json!({"type": "Applied", "status": "True", "reason": "R", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let annotations = json!({BINDING_NAMESPACE: "n", BINDING_NAME: "x"});
+        let work = json!({"metadata": {"namespace": "karmada-es-m1", "name": "w", "resourceVersion": "1", "annotations": annotations},
+            "spec": {"workload": {}}, "status": {"conditions": [applied]}});
+        world.works.listed(&[work]).await;
+        (world, ObjectName::new(Some("n"), "x"))
+    }
+
+    /// An API server that takes everything but the status of the template, and has other words each time.
+    fn refusing_in_other_words() -> Client {
+        let asked = Arc::new(AtomicU32::new(0));
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let is_refused = request.uri().path().ends_with("/things/web/status");
+            let (status, object) = if is_refused {
+                let message = format!("denied: request {}", asked.fetch_add(1, Relaxed));
+                (
+                    StatusCode::UNPROCESSABLE_ENTITY,
+                    json!({"kind": "Status", "status": "Failure", "message": message, "reason": "Invalid", "code": 422}),
+                )
+            } else {
+                (
+                    StatusCode::OK,
+                    json!({"metadata": {"resourceVersion": "1"}}),
+                )
+            };
+            let mut response = http::Response::new(Body::from(object.to_string().into_bytes()));
+            *response.status_mut() = status;
+            async move { Ok::<_, std::io::Error>(response) }
+        });
+        Client::new(service, "default")
+    }
+
+    /// It is tried again and again, for it may be taken some day; whoever waits for it is told why it is not.
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_is_refused_is_told_in_a_condition() {
+        // Other words are no reason to ask again at once.
+        let (world, key) = with_a_status_to_write().await;
+        let reworded = answers(refusing_in_other_words(), &world);
+        for (request, ends) in [(0, Some(Requeue::After(PACE.0))), (1, None), (2, None)] {
+            assert_eq!(reworded.reconcile(&key).await.ok(), ends, "{request}");
+            let words = lock(&reworded.refused).get(&key).cloned();
+            let last = format!("denied: request {request}");
+            let is_last = words.as_ref().is_some_and(|it| it.ends_with(&last));
+            assert!(is_last, "{words:?}");
+        }
+
+        let refuses = Arc::new(AtomicBool::new(true));
+        let refusing = Arc::clone(&refuses);
+        let (client, asked) = answering(move |_, path| {
+            let refused = path.ends_with("/things/web/status") && refusing.load(Relaxed);
+            match refused {
+                true => StatusCode::UNPROCESSABLE_ENTITY,
+                false => StatusCode::OK,
+            }
+        });
+        let (world, key) = with_a_status_to_write().await;
+        let answers = answers(client, &world);
+        // Whether the binding tells of it, and how the turn ends.
+        let soon = Some(Requeue::After(PACE.0));
+        for (refused, told, ends) in [
+            (true, false, soon),
+            (true, true, None),
+            (false, true, soon),
+            (false, false, Some(Requeue::Never)),
+        ] {
+            refuses.store(refused, Relaxed);
+            assert_eq!(answers.reconcile(&key).await.ok(), ends, "{refused} {told}");
+            let asked = std::mem::take(&mut *lock(&asked));
+            let of = |end: &str| asked.iter().find(|(_, path, _)| path.ends_with(end));
+            let (_, _, status) = of("/resourcebindings/x/status").expect("written");
+            let is_told = status.to_string().contains("StatusAggregated");
+            assert_eq!(is_told, told, "{refused}: {status}");
+            assert!(of("/things/web/status").is_some(), "{asked:?}");
+        }
     }
 }

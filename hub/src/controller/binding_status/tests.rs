@@ -1,9 +1,10 @@
 use super::bound::{MESSAGE, MESSAGES, STATUSES, bound};
-use super::{Decision, Observed, Work, collect, decide, expected, is_stirring};
+use super::{Decision, Observed, Work, collect, decide, decide_refused, expected, is_stirring};
 use crate::propagation::Binding;
 use chrono::DateTime;
 use common::api::binding::{
-    AggregatedStatusItem, BindingSnapshot, GracefulEvictionTask, ObjectReference, TargetCluster,
+    AggregatedStatusItem, BindingSnapshot, GracefulEvictionTask, ObjectReference,
+    ResourceBindingStatus, TargetCluster,
 };
 use common::api::policy::PurgeMode;
 use common::api::work::{ResourceHealth, WorkStatus};
@@ -275,6 +276,77 @@ fn only_what_differs_is_written_and_told() {
     assert_eq!(shown(&decided(&seen)).map(|it| it.len()), Some(1024));
     seen.template = Some((json!({}), Ok(json!({}))));
     assert_eq!(shown(&decided(&seen)), None);
+}
+
+/// The words are held in memory alone.
+#[test]
+fn a_hub_that_starts_keeps_what_is_told_of_a_refusal_until_the_status_is_written() {
+    let mut seen = Observed {
+        binding: binding(&["m1"]),
+        works: vec![work("m1", "True", json!({}))],
+        template: Some((json!({"failed": 2}), Ok(json!({"failed": 1})))),
+        ..Observed::default()
+    };
+    let items = collect(&seen.binding.spec.resource, &seen.works);
+    let refused = decide_refused(DateTime::UNIX_EPOCH, &seen, &items, "it is less");
+    seen.status = refused.status.expect("a status");
+    let told = |status: &ResourceBindingStatus| {
+        let told = conditions::get(&status.conditions, "StatusAggregated");
+        told.map(|it| (it.status.clone(), it.reason.clone()))
+    };
+    let shown = Some(("False".to_owned(), "AggregateStatusRefused".to_owned()));
+    assert_eq!(told(&seen.status), shown);
+    let started = decided(&seen);
+    assert_eq!((&started.status, &started.events), (&None, &Vec::new()));
+    assert!(started.again && started.template.is_some());
+
+    // It was taken.
+    let mut written = seen.clone();
+    written.template = Some((json!({"failed": 1}), Ok(json!({"failed": 1}))));
+    let rest = decided(&written);
+    assert_eq!(rest.status.as_ref().map(told), Some(None));
+    assert!(!rest.again);
+
+    // That a status could not be made at all says nothing about the one that was made now.
+    seen.template = Some((json!({"failed": 2}), Err("no such rule".into())));
+    seen.status = decided(&seen).status.expect("a status");
+    seen.template = Some((json!({"failed": 2}), Ok(json!({"failed": 1}))));
+    let mended = decided(&seen);
+    assert_eq!(mended.status.as_ref().map(told), Some(None));
+    assert!(!mended.again);
+}
+
+/// What an API server refuses is told in its words, and tried again.
+#[test]
+fn a_refused_status_is_told_and_still_wanted() {
+    let decided = |seen: &Observed| {
+        let items = collect(&seen.binding.spec.resource, &seen.works);
+        decide_refused(
+            DateTime::UNIX_EPOCH,
+            seen,
+            &items,
+            "failed is less than it was",
+        )
+    };
+    let mut seen = Observed {
+        binding: binding(&["m1"]),
+        works: vec![work("m1", "True", json!({}))],
+        template: Some((json!({"failed": 2}), Ok(json!({"failed": 1})))),
+        ..Observed::default()
+    };
+    let refused = decided(&seen);
+    let patch = refused.template_patch(&seen);
+    assert_eq!(patch, Some(json!({"status": {"failed": 1}})));
+    assert_eq!(refused.template_events, []);
+    seen.status = refused.status.expect("a status");
+    let told = conditions::get(&seen.status.conditions, "StatusAggregated").expect("told");
+    assert_eq!(told.message, "failed is less than it was");
+    let again = decided(&seen);
+    assert_eq!((again.status, again.template.is_some()), (None, true));
+    // Nothing is to be written any more.
+    seen.template = Some((json!({"failed": 2}), Ok(json!({"failed": 2}))));
+    let status = decided(&seen).status.expect("a status");
+    assert!(conditions::get(&status.conditions, "StatusAggregated").is_none());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::permissions;
 use chrono::{DateTime, Utc};
 use common::api::cluster::{Cluster, EXECUTION_SPACE_TERMINATING, Taint};
 use common::api::work::Work;
-use common::labels::{HUB_FIELD_MANAGER, UNREGISTER};
+use common::labels::{FAILOVER_TAINT, HUB_FIELD_MANAGER, UNREGISTER};
 use common::unregister::Mode;
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
@@ -253,6 +253,9 @@ fn patch_of(change: &ClusterChange) -> Value {
     if let Some(finalizers) = &change.finalizers {
         metadata.insert("finalizers".to_owned(), json!(finalizers));
     }
+    if let Some(key) = &change.failover_taint {
+        metadata.insert("annotations".to_owned(), json!({FAILOVER_TAINT: key}));
+    }
     let mut spec = Map::new();
     if let Some(taints) = &change.taints {
         spec.insert("taints".to_owned(), json!(taints));
@@ -317,5 +320,17 @@ mod tests {
             patch_of(&change),
             json!({"metadata": {"resourceVersion": "7"}, "spec": {"zone": null, "zones": ["z"]}})
         );
+        for key in [Some("k"), None] {
+            let change = ClusterChange {
+                failover_taint: Some(key.map(str::to_owned)),
+                ..ClusterChange::default()
+            };
+            let annotations = &patch_of(&change)["metadata"]["annotations"];
+            assert_eq!(
+                *annotations,
+                json!({FAILOVER_TAINT: key}),
+                "none takes it off"
+            );
+        }
     }
 }

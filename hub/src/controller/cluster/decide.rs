@@ -4,12 +4,15 @@
 //! them (bounded, and not waited for when it is silent), rights are removed and open watches closed,
 //! the namespace goes, then Lease and Cluster. Pure.
 
+mod taints;
+
+pub use taints::{may_put_on, may_take_off};
+
 use super::observe::{ClusterState, NamespaceState, Observed, WorkState};
 use chrono::{DateTime, Utc};
-use common::api::cluster::{Taint, TaintEffect};
+use common::api::cluster::Taint;
 use common::controller::Requeue;
-use common::labels::{CLUSTER_FINALIZER, TAINT_NOT_READY, TAINT_UNREACHABLE};
-use common::time::{from_time, to_time};
+use common::labels::CLUSTER_FINALIZER;
 use common::unregister::Mode;
 use std::time::Duration;
 
@@ -97,6 +100,8 @@ pub struct ClusterChange {
     pub finalizers: Option<Vec<String>>,
     /// All its taints.
     pub taints: Option<Vec<Taint>>,
+    /// The key of the taint of failover that is the hub's own, or that none is.
+    pub failover_taint: Option<Option<String>>,
     /// All its zones; `zone` goes.
     pub zones: Option<Vec<String>>,
 }
@@ -125,10 +130,9 @@ fn decide_living(now: DateTime<Utc>, options: Options, observed: &Observed) -> D
     }
     let cluster = &observed.cluster;
     let terminating = observed.namespace == NamespaceState::Terminating;
-    let mut taints = decide_taints(now, cluster, terminating);
-    if let Some(after) = options.failover_after
-        && let Some(left) = decide_failover(now, after, cluster, &mut taints)
-    {
+    let mut taints = taints::by_ready(now, cluster, terminating);
+    let failover = taints::failover(now, options.failover_after, cluster, &mut taints);
+    if let Some(left) = failover.left {
         requeue = match requeue {
             Requeue::After(sooner) => Requeue::After(sooner.min(left)),
             Requeue::Never => Requeue::After(left),
@@ -138,6 +142,7 @@ fn decide_living(now: DateTime<Utc>, options: Options, observed: &Observed) -> D
         resource_version: cluster.resource_version.clone(),
         finalizers: with_finalizer(&cluster.finalizers),
         taints: Some(taints).filter(|taints| *taints != cluster.taints),
+        failover_taint: Some(failover.taint).filter(|key| *key != cluster.failover_taint),
         zones: cluster
             .zone
             .as_ref()
@@ -146,7 +151,11 @@ fn decide_living(now: DateTime<Utc>, options: Options, observed: &Observed) -> D
                 zones => zones.to_vec(),
             }),
     };
-    if change.finalizers.is_some() || change.taints.is_some() || change.zones.is_some() {
+    let none = ClusterChange {
+        resource_version: change.resource_version.clone(),
+        ..ClusterChange::default()
+    };
+    if change != none {
         effects.push(Effect::UpdateCluster(Box::new(change)));
     }
     // The agent keeps its rights until its Works are gone; then nothing else holds the namespace.
@@ -169,83 +178,6 @@ fn with_finalizer(finalizers: &[String]) -> Option<Vec<String>> {
     let mut with = finalizers.to_vec();
     with.push(CLUSTER_FINALIZER.to_owned());
     Some(with)
-}
-
-/// The taints a Cluster should have: the users' own as they are, NoExecute with the time it was added,
-/// ours by Ready. A Cluster that takes no Works is not ready for them, whatever its agent says.
-fn decide_taints(now: DateTime<Utc>, cluster: &ClusterState, terminating: bool) -> Vec<Taint> {
-    let (wanted, unwanted): (Option<&str>, &[&str]) = match cluster.ready.as_deref() {
-        Some("True") if terminating => (Some(TAINT_NOT_READY), &[TAINT_UNREACHABLE]),
-        Some("True") => (None, &[TAINT_NOT_READY, TAINT_UNREACHABLE]),
-        Some("Unknown") => (Some(TAINT_UNREACHABLE), &[TAINT_NOT_READY]),
-        None | Some(_) => (Some(TAINT_NOT_READY), &[TAINT_UNREACHABLE]),
-    };
-    let ours =
-        |taint: &Taint, key: &str| taint.key == key && taint.effect == TaintEffect::NoSchedule;
-    let mut taints: Vec<Taint> = cluster
-        .taints
-        .iter()
-        .filter(|taint| !unwanted.iter().any(|key| ours(taint, key)))
-        .cloned()
-        .collect();
-    for taint in &mut taints {
-        if taint.effect == TaintEffect::NoExecute && taint.time_added.is_none() {
-            taint.time_added = Some(to_time(now));
-        }
-    }
-    if let Some(key) = wanted
-        && !taints.iter().any(|taint| ours(taint, key))
-    {
-        taints.push(Taint {
-            key: key.to_owned(),
-            value: None,
-            effect: TaintEffect::NoSchedule,
-            time_added: Some(to_time(now)),
-        });
-    }
-    taints
-}
-
-/// A cluster that was heard and is not ready for long gets the taint that what is there leaves by, and loses it
-/// when it is ready again. How long is measured from the hub's own taint, for what an agent says of time is data.
-/// When to look again, while it is too early.
-fn decide_failover(
-    now: DateTime<Utc>,
-    after: Duration,
-    cluster: &ClusterState,
-    taints: &mut Vec<Taint>,
-) -> Option<Duration> {
-    let lost = match cluster.ready.as_deref() {
-        Some("Unknown") => Some(TAINT_UNREACHABLE),
-        Some("False") => Some(TAINT_NOT_READY),
-        _ => None,
-    };
-    taints.retain(|taint| {
-        let ours = [TAINT_UNREACHABLE, TAINT_NOT_READY].contains(&taint.key.as_str());
-        !ours || taint.effect != TaintEffect::NoExecute || Some(taint.key.as_str()) == lost
-    });
-    let key = lost?;
-    let of_effect = |effect| {
-        taints
-            .iter()
-            .find(|it| it.key == key && it.effect == effect)
-    };
-    if of_effect(TaintEffect::NoExecute).is_some() {
-        return None;
-    }
-    let since = of_effect(TaintEffect::NoSchedule)?.time_added.as_ref()?;
-    let passed = (now - from_time(since)?).to_std().unwrap_or_default();
-    let left = after.saturating_sub(passed);
-    if !left.is_zero() {
-        return Some(left);
-    }
-    taints.push(Taint {
-        key: key.to_owned(),
-        value: None,
-        effect: TaintEffect::NoExecute,
-        time_added: Some(to_time(now)),
-    });
-    None
 }
 
 fn decide_deleted(waited: Duration, options: Options, observed: &Observed) -> Decision {

@@ -74,6 +74,7 @@ pub(super) fn observed(
         zone: known.zone.clone().map(Into::into),
         zones: known.zones.iter().map(|zone| (**zone).to_owned()).collect(),
         taints: known.taints.clone(),
+        failover_taint: known.failover_taint.clone().map(Into::into),
         ready: condition(READY),
         quarantined: holds(QUARANTINED),
         namespace_terminating: holds(EXECUTION_SPACE_TERMINATING),

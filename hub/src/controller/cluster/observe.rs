@@ -7,7 +7,8 @@ use common::api::cluster::{
 };
 use common::api::work::Work;
 use common::labels::{
-    MANAGED_VALUE, REGISTRATION_FINALIZER, REGISTRATION_ID, SYSTEM, UNREGISTER, WORK_FINALIZER,
+    FAILOVER_TAINT, MANAGED_VALUE, REGISTRATION_FINALIZER, REGISTRATION_ID, SYSTEM, UNREGISTER,
+    WORK_FINALIZER,
 };
 use common::names::ClusterName;
 use common::unregister::Mode;
@@ -62,6 +63,8 @@ pub struct ClusterState {
     pub zones: Vec<String>,
     /// Its taints.
     pub taints: Vec<Taint>,
+    /// The key of the taint that failover put on, as the hub has noted on it.
+    pub failover_taint: Option<String>,
     /// Status of its Ready condition.
     pub ready: Option<String>,
     /// Whether its agent knows that it is being deleted.
@@ -296,6 +299,7 @@ impl ClusterView {
             zone: self.spec.zone.filter(|zone| !zone.is_empty()),
             zones: self.spec.zones.unwrap_or_default(),
             taints: self.spec.taints.unwrap_or_default(),
+            failover_taint: annotations.get(FAILOVER_TAINT).cloned(),
             ready,
             acknowledged: acknowledged.as_deref() == Some("True"),
             acknowledges: is_towlines || annotations.contains_key(REGISTRATION_ID),

@@ -132,6 +132,65 @@ fn a_cluster_that_is_not_ready_for_long_is_left() {
     }
 }
 
+/// What failover put on a Cluster goes when that is ready again, also when failover was turned off meanwhile; what
+/// others put on stays then.
+#[test]
+fn a_taint_of_failover_is_taken_off_by_who_put_it_on() {
+    type Case = (
+        Option<Duration>,
+        &'static str,
+        Vec<Taint>,
+        Option<&'static str>,
+        Option<Vec<Taint>>,
+        Option<Option<String>>,
+    );
+    let seen = || taint(TAINT_UNREACHABLE, TaintEffect::NoSchedule, Some(-90));
+    let leave = |added| taint(TAINT_UNREACHABLE, TaintEffect::NoExecute, Some(added));
+    let (on, off) = (Some(Duration::from_secs(60)), None);
+    let own = Some(TAINT_UNREACHABLE);
+    let noted = || Some(Some(TAINT_UNREACHABLE.to_owned()));
+    let cases: [Case; 9] = [
+        // It is put on, and that is noted in the same write.
+        (
+            on,
+            "Unknown",
+            vec![seen()],
+            None,
+            Some(vec![seen(), leave(0)]),
+            noted(),
+        ),
+        // Somebody else's is there before.
+        (on, "Unknown", vec![seen(), leave(-5)], None, None, None),
+        (on, "Unknown", vec![seen(), leave(-5)], own, None, None),
+        (on, "True", vec![leave(-5)], own, Some(vec![]), Some(None)),
+        (on, "True", vec![leave(-5)], None, Some(vec![]), None),
+        // Turned off since.
+        (off, "Unknown", vec![seen(), leave(-5)], own, None, None),
+        (off, "True", vec![leave(-5)], own, Some(vec![]), Some(None)),
+        (off, "True", vec![leave(-5)], None, None, None),
+        // Somebody took it off: what is put on later is not the hub's.
+        (off, "True", vec![], own, None, Some(None)),
+    ];
+    for (number, case) in cases.into_iter().enumerate() {
+        let (failover_after, ready, before, own, taints, failover_taint) = case;
+        let options = Options {
+            failover_after,
+            ..OPTIONS
+        };
+        let mut observed = living(Some(ready));
+        observed.cluster.taints = before;
+        observed.cluster.failover_taint = own.map(str::to_owned);
+        let decision = decide(at(0), options, &observed);
+        assert_eq!(check(&observed, &decision), Vec::<&str>::new());
+        let mut changes = decision.effects.iter().map(|effect| match effect {
+            Effect::UpdateCluster(change) => (change.taints.clone(), change.failover_taint.clone()),
+            other => unreachable!("{other:?}"),
+        });
+        let change = changes.next().unwrap_or_default();
+        assert_eq!(change, (taints, failover_taint), "case {number}");
+    }
+}
+
 #[test]
 fn taints_follow_ready() {
     let not_ready = || taint(TAINT_NOT_READY, TaintEffect::NoSchedule, Some(0));
@@ -463,6 +522,9 @@ fn model(mut observed: Observed, decision: &Decision) -> Option<Observed> {
                     .clone()
                     .unwrap_or(cluster.finalizers.clone());
                 cluster.taints = change.taints.clone().unwrap_or(cluster.taints.clone());
+                if let Some(key) = &change.failover_taint {
+                    cluster.failover_taint.clone_from(key);
+                }
                 if let Some(zones) = &change.zones {
                     cluster.zone = None;
                     cluster.zones.clone_from(zones);

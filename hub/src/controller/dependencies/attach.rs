@@ -14,6 +14,9 @@ use std::collections::BTreeSet;
 
 /// Most dependents that a binding lists, as its schema has it.
 const DEPENDENTS_MAX: usize = 1000;
+/// Most clusters and components in them that a binding lists under its dependents, each as often as dependents are there:
+/// with the longest names about a megabyte, where etcd takes one and a half.
+const MENTIONS_MAX: usize = 10_000;
 /// What the names of the hub's own namespaces begin with, beside those that are reserved in members.
 const OWN_PREFIX: &str = "karmada-";
 /// Types of Secrets that are somebody's identity.
@@ -86,12 +89,7 @@ pub fn set(binding: &mut Binding, dependents: &[Dependent]) {
         let key = format!("{DEPENDED_BY_PREFIX}{id}");
         binding.labels.insert(key, dependent.id.clone());
     }
-    let snapshot = |it: &Dependent| BindingSnapshot {
-        namespace: Some(it.namespace.clone()),
-        name: it.name.clone(),
-        clusters: it.clusters.clone(),
-    };
-    binding.spec.required_by = dependents.iter().map(snapshot).collect();
+    binding.spec.required_by = snapshots(dependents);
     if binding.spec.placement.is_none() && !dependents.is_empty() {
         binding.spec.conflict_resolution = if dependents.iter().any(overwrites) {
             ConflictResolution::Overwrite
@@ -101,6 +99,26 @@ pub fn set(binding: &mut Binding, dependents: &[Dependent]) {
         let preserve = dependents.iter().any(|it| it.preserve);
         binding.spec.preserve_resources_on_deletion = Some(preserve);
     }
+}
+
+/// The dependents as a binding lists them. All that read the list unite its clusters, and of one that is named twice
+/// take the first mention: where all mentions would outgrow an object, the others are left out.
+fn snapshots(dependents: &[Dependent]) -> Vec<BindingSnapshot> {
+    let clusters = dependents.iter().flat_map(|it| &it.clusters);
+    let mentions: usize = clusters.map(|it| 1 + it.components.len()).sum();
+    let mut named = BTreeSet::new();
+    let mut is_listed = |name: &str| mentions <= MENTIONS_MAX || named.insert(name.to_owned());
+    let snapshot = |it: &Dependent| BindingSnapshot {
+        namespace: Some(it.namespace.clone()),
+        name: it.name.clone(),
+        clusters: it
+            .clusters
+            .iter()
+            .filter(|cluster| is_listed(&cluster.name))
+            .cloned()
+            .collect(),
+    };
+    dependents.iter().map(snapshot).collect()
 }
 
 fn overwrites(dependent: &Dependent) -> bool {

@@ -1,8 +1,9 @@
 use super::attach::{conflict, is_attached, may_follow, set, those_placed};
 use super::parent::{Observed, decide};
 use super::sought::{keys_of_binding, keys_of_template, recorded, refers};
+use crate::controller::binding::targets::targets;
 use crate::propagation::{Binding, Dependent, Template};
-use common::api::binding::TargetCluster;
+use common::api::binding::{ResourceBindingSpec, TargetCluster, TargetComponent};
 use common::api::policy::{ConflictResolution, Placement};
 use common::interpreter::dependencies::Dependency;
 use common::labels::{BINDING_DEPENDENCIES, BINDING_PERMANENT_ID, DEPENDENCIES_FINALIZER};
@@ -196,6 +197,71 @@ fn of_too_many_dependents_those_stay_that_reach_further() {
     assert!(placed.iter().any(|it| it.name == "z"));
     assert!(placed.iter().all(|it| it.name != "nowhere"));
     assert!(placed.is_sorted_by_key(|it| it.name.clone()));
+}
+
+#[test]
+fn what_many_dependents_share_fits_into_an_object() {
+    let everywhere: Vec<TargetCluster> = (0..1000)
+        .map(|number| TargetCluster {
+            name: format!("member-{number:04}"),
+            replicas: Some(3),
+            ..TargetCluster::default()
+        })
+        .collect();
+    let shared = |many: usize| -> Vec<Dependent> {
+        (0..many)
+            .map(|number| Dependent {
+                clusters: everywhere.clone(),
+                ..dependent(&format!("web-{number:02}"), &[])
+            })
+            .collect()
+    };
+    let listing = |dependents: &[Dependent]| {
+        let mut binding = Binding::default();
+        set(&mut binding, &those_placed(dependents));
+        binding.spec
+    };
+    let mentions = |spec: &ResourceBindingSpec| -> usize {
+        let parents = spec.required_by.iter();
+        parents.map(|it| it.clusters.len()).sum()
+    };
+    // Karmada's own form as long as that fits.
+    let few = listing(&shared(10));
+    assert_eq!((mentions(&few), targets(&few).len()), (10_000, 1000));
+    // What each component gets is listed with every mention, and takes as much room.
+    let component = |name: &str| TargetComponent {
+        name: name.to_owned(),
+        replicas: 3,
+    };
+    let mut divided = shared(10);
+    for cluster in divided.iter_mut().flat_map(|it| &mut it.clusters) {
+        cluster.components = ["head", "worker", "taskmanager"].map(component).to_vec();
+    }
+    let divided = listing(&divided);
+    let bytes = serde_json::to_vec(&divided).expect("encodes").len();
+    assert!(bytes < 1 << 20, "{bytes} bytes");
+    assert_eq!((mentions(&divided), targets(&divided).len()), (1000, 1000));
+    let mut kept = targets(&divided).into_iter();
+    assert!(kept.all(|it| it.components.len() == 3));
+
+    let mut all = shared(60);
+    let many = listing(&all);
+    let bytes = serde_json::to_vec(&many).expect("encodes").len();
+    assert!(bytes < 1 << 20, "{bytes} bytes");
+    assert_eq!((many.required_by.len(), mentions(&many)), (60, 1000));
+    let replicas = |spec: &ResourceBindingSpec| -> BTreeMap<String, Option<i32>> {
+        let targets = targets(spec).into_iter();
+        targets.map(|it| (it.name.clone(), it.replicas)).collect()
+    };
+    assert_eq!(replicas(&many), replicas(&few));
+
+    // Of the last one in the list, and of the first one once it is elsewhere.
+    all.push(dependent("zone", &["c", "member-0000"]));
+    let wider = listing(&all);
+    assert_eq!((mentions(&wider), targets(&wider).len()), (1001, 1001));
+    assert!(replicas(&wider).contains_key("c"));
+    all[0].clusters = clusters(&["member-0001"]);
+    assert_eq!(targets(&listing(&all)).len(), 1001);
 }
 
 #[test]

@@ -101,7 +101,7 @@ pub enum Problem {
 /// What is to be done about one template.
 pub fn decide(seen: &Observed) -> Decision {
     if seen.template.deleting {
-        return Decision::default();
+        return ending(seen);
     }
     let choice = choose(seen);
     let missing = choice
@@ -122,17 +122,12 @@ pub fn decide(seen: &Observed) -> Decision {
         (Some(policy), None) => held(seen, policy),
         (None, _) => released(seen),
     };
-    if let Some(Write::Delete(_) | Write::Replace(_)) = &decision.binding
-        && let Some(binding) = &seen.binding
-        && let Some(first) = keep::first(binding, seen.policies.iter().map(AsRef::as_ref))
+    if let Some(first) = decision
+        .binding
+        .as_ref()
+        .and_then(|it| said_first(seen, it))
     {
-        // What the template shows stays until then, and with it the policy.
-        return Decision {
-            holder: wake::holder(&seen.template),
-            binding: Some(Write::Update(Box::new(first))),
-            goes_on: true,
-            ..Decision::default()
-        };
+        return going_on(seen, first);
     }
     decision.holder = match &decision.problem {
         Some(Problem::Overrides(_)) if !choice.held => None,
@@ -146,6 +141,46 @@ pub fn decide(seen: &Observed) -> Decision {
         decision.binding_events.extend(conflict);
     }
     decision
+}
+
+/// What is written of a binding in the place of this, so that objects stay where a policy says so last.
+fn said_first(seen: &Observed, write: &Write) -> Option<Binding> {
+    let binding = seen.binding.as_ref()?;
+    let policies = seen.policies.iter().map(AsRef::as_ref);
+    match write {
+        Write::Create(_) => None,
+        Write::Update(wanted) => keep::first_released(binding, wanted, policies),
+        Write::Delete(_) | Write::Replace(_) => keep::first(binding, policies),
+    }
+}
+
+/// The rest is decided when the binding is so. What the template shows stays until then, and with it the policy.
+fn going_on(seen: &Observed, first: Binding) -> Decision {
+    Decision {
+        holder: wake::holder(&seen.template),
+        binding: Some(Write::Update(Box::new(first))),
+        goes_on: true,
+        ..Decision::default()
+    }
+}
+
+/// A template that is being deleted: its binding ends with it, and that is not for a policy to say any more. It may take
+/// as long as somebody's finalizer does, for ever if they like: a policy that is deleted too does not wait for it.
+fn ending(seen: &Observed) -> Decision {
+    let policies = || seen.policies.iter().map(AsRef::as_ref);
+    let goes = |name: PolicyName| policies().any(|it: &Policy| it.name == name && it.deleting);
+    if !wake::holder(&seen.template).is_some_and(goes) {
+        return Decision::default();
+    }
+    // When the binding ends there is no policy any more that could be asked.
+    let binding = seen.binding.as_ref();
+    match binding.and_then(|it| keep::first(it, policies())) {
+        Some(first) => going_on(seen, first),
+        None => Decision {
+            claim: claim_of(seen, None),
+            ..Decision::default()
+        },
+    }
 }
 
 struct Choice<'a> {

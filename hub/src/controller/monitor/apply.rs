@@ -2,6 +2,7 @@
 
 use super::decide::{Live, NEVER, Read, Seen};
 use super::observe::{ClusterView, LeaseView};
+use crate::controller::registration::condition::make_room;
 use chrono::{DateTime, Utc};
 use common::api::cluster::{Cluster, READY};
 use common::conditions;
@@ -134,7 +135,7 @@ pub(super) async fn mark(
     }
 }
 
-/// The conditions with Ready=Unknown in place of the Ready they had, the others untouched.
+/// The conditions with Ready=Unknown in place of the Ready they had, the others untouched as far as there is room.
 fn with_unknown(conditions: &[Value], reason: &str, now: DateTime<Utc>) -> Vec<Value> {
     let message = if reason == NEVER {
         "Cluster status controller never posted cluster status."
@@ -152,6 +153,7 @@ fn with_unknown(conditions: &[Value], reason: &str, now: DateTime<Utc>) -> Vec<V
         .iter()
         .position(|condition| condition["type"] == READY);
     written.insert(at.unwrap_or(written.len()).min(written.len()), unknown);
+    make_room(&mut written);
     written
 }
 
@@ -185,6 +187,7 @@ impl<T> Read<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common::api::schema::CONDITIONS_MAX;
 
     #[test]
     fn only_ready_is_written() {
@@ -199,5 +202,17 @@ mod tests {
         assert_eq!(after[1]["lastTransitionTime"], "2023-11-14T22:13:20Z");
         assert_eq!(after.len(), 2);
         assert_eq!(with_unknown(&[], NEVER, now).len(), 1);
+        // An agent that fills the list up is lost like any other.
+        let full: Vec<Value> = (0..CONDITIONS_MAX)
+            .map(|number| json!({"type": format!("Odd{number}"), "status": "True"}))
+            .collect();
+        let after = with_unknown(&full, NEVER, now);
+        assert_eq!(after.len(), CONDITIONS_MAX);
+        assert_eq!(after[..CONDITIONS_MAX - 1], full[..CONDITIONS_MAX - 1]);
+        let last = &after[CONDITIONS_MAX - 1];
+        assert_eq!(
+            (&last["type"], &last["status"]),
+            (&json!(READY), &json!("Unknown"))
+        );
     }
 }

@@ -5,6 +5,7 @@ use super::Error;
 use super::condition;
 use super::decide::Step;
 use super::observe::{ClusterFacts, clusters};
+use super::withhold;
 use crate::approver::Denial;
 use crate::epoch;
 use crate::permissions::{self, Grant, Registration};
@@ -192,7 +193,10 @@ async fn take_over(
     subject: &AgentSubject,
     cluster_id: &str,
 ) -> Result<(), Error> {
-    let before = match (&cluster.closing_watches, &cluster.registration) {
+    // Whoever comes back is given its rights again: those of the one in between end instead of its own.
+    let id = subject.registration.as_str();
+    let closing = cluster.closing_watches.as_ref().filter(|it| *it != id);
+    let before = match (closing, &cluster.registration) {
         // Taken over twice before the watches were closed: the first one's may still be open, and
         // closing closes everybody's.
         (Some(before), _) => before.clone(),
@@ -229,10 +233,20 @@ async fn grant(
             Grant::InForce(subject.registration.clone())
         },
     };
-    permissions::ensure(client, &registration)
-        .await
-        .map(drop)
-        .map_err(Error::Permissions)
+    if cluster.quarantined {
+        // This takes rights: what was opened by them is ended in a later step.
+        let closing = cluster.closing_watches.as_deref();
+        withhold::note(client, &registration, &subject.registration, closing).await?;
+    }
+    let ensured = permissions::ensure(client, &registration).await;
+    ensured.map_err(Error::Permissions)?;
+    let id = subject.registration.as_str();
+    if !cluster.quarantined && cluster.closing_watches.as_deref() == Some(id) {
+        // Its rights were to be withheld, and are its own again: nobody can wait for their end.
+        let version = Some(cluster.resource_version.as_str());
+        withhold::go_on(client, &registration, version).await?;
+    }
+    Ok(())
 }
 
 async fn close_watches(client: &Client, cluster: &ClusterFacts) -> Result<(), Error> {
@@ -307,12 +321,21 @@ async fn patch_cluster(
     doing: &'static str,
     patch: Value,
 ) -> Result<(), Error> {
-    let name = cluster.name.as_str();
+    patch_metadata(client, &cluster.name, doing, patch).await
+}
+
+/// Writes a part of a Cluster; only metadata is answered, without the status that an agent wrote.
+pub(super) async fn patch_metadata(
+    client: &Client,
+    cluster: &ClusterName,
+    doing: &'static str,
+    patch: Value,
+) -> Result<(), Error> {
+    let name = cluster.as_str();
     let params = PatchParams {
         field_manager: Some(HUB_FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    // Metadata only: the answer would carry a status that an agent wrote.
     let patched = clusters(client)
         .patch_metadata(name, &params, &Patch::Merge(patch))
         .await;

@@ -7,7 +7,10 @@ use super::Error;
 use super::observe::clusters;
 use crate::approver::Denial;
 use chrono::{DateTime, Utc};
-use common::api::cluster::DUPLICATE_ID;
+use common::api::cluster::{
+    DUPLICATE_ID, EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, UNREGISTERING,
+};
+use common::api::schema::CONDITIONS_MAX;
 use common::labels::HUB_FIELD_MANAGER;
 use common::names::ClusterName;
 use common::time::to_time;
@@ -110,6 +113,7 @@ fn with(conditions: &Value, now: DateTime<Utc>, shown: Shown<'_>) -> Option<Vec<
             return None;
         }
         list.push(condition);
+        make_room(&mut list);
         return Some(list);
     };
     if current["status"] == status {
@@ -123,6 +127,25 @@ fn with(conditions: &Value, now: DateTime<Utc>, shown: Shown<'_>) -> Option<Vec<
     }
     *current = condition;
     Some(list)
+}
+
+/// Takes conditions that the hub makes nothing of from the end of a list that is longer than the API server takes: an
+/// agent that fills it up must not keep the hub from saying what it has to.
+pub(crate) fn make_room(list: &mut Vec<Value>) {
+    const KNOWN: [&str; 5] = [
+        READY,
+        QUARANTINED,
+        DUPLICATE_ID,
+        EXECUTION_SPACE_TERMINATING,
+        UNREGISTERING,
+    ];
+    while list.len() > CONDITIONS_MAX {
+        let odd = |it: &Value| !KNOWN.iter().any(|known| it["type"] == *known);
+        let Some(at) = list.iter().rposition(odd) else {
+            return;
+        };
+        list.remove(at);
+    }
 }
 
 #[cfg(test)]
@@ -141,6 +164,29 @@ mod tests {
         };
         let once = with(&json!([]), at(0), duplicate(&asked("a"))).expect("set");
         assert_eq!(with(&json!(once), at(9), duplicate(&asked("b"))), None);
+    }
+
+    #[test]
+    fn an_agent_that_fills_the_list_keeps_nothing_from_being_shown() {
+        let odd = |number: usize| json!({"type": format!("Odd{number}"), "status": "True"});
+        let mut full: Vec<Value> = (0..CONDITIONS_MAX).map(odd).collect();
+        full[CONDITIONS_MAX - 1] = json!({"type": READY, "status": "True"});
+        let shown = Shown {
+            type_: QUARANTINED,
+            status: true,
+            reason: "R",
+            message: "m",
+        };
+        let list = with(&json!(full), at(0), shown).expect("set");
+        assert_eq!(list.len(), CONDITIONS_MAX);
+        assert_eq!(list[..CONDITIONS_MAX - 2], full[..CONDITIONS_MAX - 2]);
+        let types = [&list[CONDITIONS_MAX - 2], &list[CONDITIONS_MAX - 1]].map(|it| &it["type"]);
+        assert_eq!(types, [READY, QUARANTINED], "the last odd one went");
+        // What was longer before, by a schema of before, is as long as it may be.
+        let more: Vec<Value> = (0..CONDITIONS_MAX + 9).map(odd).collect();
+        let list = with(&json!(more), at(0), shown).expect("set");
+        assert_eq!(list.len(), CONDITIONS_MAX);
+        assert_eq!(list[CONDITIONS_MAX - 1]["type"], QUARANTINED);
     }
 
     #[test]

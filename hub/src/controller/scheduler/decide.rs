@@ -148,8 +148,10 @@ fn observed(held: &world::Binding) -> Observed<'_> {
     }
 }
 
+/// A cluster that is not there any more is one that was left too late: nobody may have looked while it went. Whoever asks
+/// knows all of them (see [`super::Placing`]).
 fn standing_of(held: &world::Binding, snapshot: &Snapshot) -> Standing {
-    let leaving = |name: &str| snapshot.get(name).is_some_and(|cluster| cluster.leaving);
+    let leaving = |name: &str| snapshot.get(name).is_none_or(|cluster| cluster.leaving);
     standing(&held.binding.spec, observed(held), leaving)
 }
 

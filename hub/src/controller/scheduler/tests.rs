@@ -194,6 +194,28 @@ fn a_cluster_that_went_since_takes_its_replicas_elsewhere() {
     }
 }
 
+/// Nobody may have looked while it went, as where scheduling was suspended.
+#[test]
+fn a_cluster_that_is_not_there_any_more_keeps_no_replicas() {
+    for how in ["Divided", "Duplicated"] {
+        let mut placement = placement(&["m1", "m2"]);
+        placement["replicaScheduling"]["replicaSchedulingType"] = json!(how);
+        let mut object = object(&placement);
+        let both = snapshot(&["m1", "m2"]);
+        let ahead = written(&mut object, &both, true).expect("placed");
+        let mut told = object.clone();
+        told["status"] = json!(decided(&object, &both, Some(&ahead)).status);
+        let at_rest = decided(&told, &both, None);
+        assert_eq!((at_rest.patch, at_rest.status), (None, None), "{how}");
+        let left = snapshot(&["m1"]);
+        for (object, ahead) in [(&object, Some(&ahead)), (&told, None)] {
+            let moved = decided(object, &left, ahead).patch.expect("to be moved");
+            let clusters = json!([{"name": "m1", "replicas": 4}]);
+            assert_eq!(moved["spec"]["clusters"], clusters, "{how}");
+        }
+    }
+}
+
 /// One is no longer meant, and the other has no room for more: what runs goes on running.
 #[test]
 fn what_asks_for_more_than_fits_loses_nothing() {

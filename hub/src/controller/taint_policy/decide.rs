@@ -1,9 +1,10 @@
 //! Which taints a cluster has by the ClusterTaintPolicies. Pure.
 
+use crate::controller::cluster::decide::{may_put_on, may_take_off};
 use crate::scheduler::from_api;
 use crate::world::{Cluster, Whole};
 use chrono::{DateTime, Utc};
-use common::api::cluster::{Taint, TaintEffect};
+use common::api::cluster::{READY, Taint, TaintEffect};
 use common::api::taint_policy::{
     ClusterTaintSpec, MatchCondition, MatchOperator, PolicyTaint, PolicyTaintEffect,
 };
@@ -27,13 +28,16 @@ pub fn in_order(policies: &mut [Arc<Policy>]) {
 }
 
 /// The taints that a cluster is to have; none when it has them. Of one that a policy takes off and another puts on, what
-/// is there stays as it is.
+/// is there stays as it is. Taints that come and go by Ready are left to the controller of clusters, those with NoExecute
+/// while there is `failover`.
 pub fn decide(
     now: DateTime<Utc>,
+    failover: bool,
     cluster: &Cluster,
     policies: &[Arc<Policy>],
 ) -> Option<Vec<Taint>> {
     let placing = cluster.placing.as_ref()?;
+    let ready = cluster.conditions.get(READY).map(|status| &**status);
     if cluster.lifecycle.deleted.is_some() {
         return None;
     }
@@ -49,7 +53,8 @@ pub fn decide(
             !conditions.is_empty() && conditions.iter().all(|it| holds(cluster, it))
         };
         if all_hold(&spec.add_on_conditions) {
-            for taint in &spec.taints {
+            let stays = |it: &&PolicyTaint| may_put_on(ready, failover, &it.key, effect(it));
+            for taint in spec.taints.iter().filter(stays) {
                 if !wanted.iter().any(|it| is_same(it, taint)) {
                     let before = cluster.taints.iter().find(|it| is_same(it, taint));
                     wanted.push(before.cloned().unwrap_or_else(|| made(now, taint)));
@@ -57,7 +62,9 @@ pub fn decide(
             }
         }
         if all_hold(&spec.remove_on_conditions) {
-            wanted.retain(|it| !spec.taints.iter().any(|taint| is_same(it, taint)));
+            let goes = |it: &&PolicyTaint| may_take_off(failover, &it.key, effect(it));
+            let off = spec.taints.iter().filter(goes);
+            wanted.retain(|it| !off.clone().any(|taint| is_same(it, taint)));
         }
     }
     let same =
@@ -268,7 +275,7 @@ mod tests {
                 .collect();
             policies.reverse();
             in_order(&mut policies);
-            let found = decide(now(), &cluster(&conditions, &taints), &policies);
+            let found = decide(now(), true, &cluster(&conditions, &taints), &policies);
             assert_eq!(shown(found), want, "{name}");
         }
     }
@@ -279,10 +286,13 @@ mod tests {
         let mut going = Arc::into_inner(policy(0, &adds(&bad))).expect("ours alone");
         going.metadata.deletion_timestamp = going.metadata.creation_timestamp.clone();
         let seen = cluster(&[("Net", "False")], &json!([]));
-        assert_eq!(decide(now(), &seen, &[Arc::new(going)]), None);
+        assert_eq!(decide(now(), true, &seen, &[Arc::new(going)]), None);
         let mut leaving = seen.clone();
         leaving.lifecycle.deleted = Some("2026-01-01T00:00:00Z".into());
-        assert_eq!(decide(now(), &leaving, &[policy(0, &adds(&bad))]), None);
+        assert_eq!(
+            decide(now(), true, &leaving, &[policy(0, &adds(&bad))]),
+            None
+        );
     }
 
     proptest! {
@@ -299,9 +309,10 @@ mod tests {
             }).collect();
             let taints = if had { json!([{"key": "a", "effect": "NoExecute"}]) } else { json!([]) };
             let mut seen = cluster(&[("Net", "False")], &taints);
-            if let Some(wanted) = decide(now(), &seen, &policies) {
+            if let Some(wanted) = decide(now(), true, &seen, &policies) {
                 seen.taints = wanted;
-                prop_assert_eq!(decide(now() + chrono::Duration::seconds(9), &seen, &policies), None);
+                let later = now() + chrono::Duration::seconds(9);
+                prop_assert_eq!(decide(later, true, &seen, &policies), None);
             }
         }
     }

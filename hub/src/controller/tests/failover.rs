@@ -198,7 +198,7 @@ impl Hub {
         taints::in_order(&mut self.policies);
         for (name, cluster) in self.read() {
             let object = self.clusters.get_mut(&name).expect("there");
-            if let Some(taints) = taints::decide(self.now, &cluster, &self.policies) {
+            if let Some(taints) = taints::decide(self.now, false, &cluster, &self.policies) {
                 object["spec"]["taints"] = json!(taints);
                 changed = true;
             }

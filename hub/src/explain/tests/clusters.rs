@@ -59,11 +59,20 @@ fn a_cluster_says_what_is_wrong_with_it() {
             "towline.dev/quarantined-since-",
         ),
         (
-            json!({"metadata": {"labels": {"towline.dev/held": "restore"}}}),
+            // Restored: the condition is not there yet, and a label more or less lets nobody in.
+            json!({"metadata": {"labels": {"towline.dev/held": "restore"},
+                "annotations": {"towline.dev/quarantined-since": super::seeds::MADE}}}),
             "",
             Stage::Registration,
             Cause::NotRegistered,
-            "towline.dev/held-",
+            "kubectl annotate cluster m1 towline.dev/quarantined-since-",
+        ),
+        (
+            json!({"metadata": {"annotations": {"towline.dev/quarantined-since": super::seeds::MADE}}}),
+            "",
+            Stage::Registration,
+            Cause::Quarantined,
+            "kubectl annotate cluster m1 towline.dev/quarantined-since-",
         ),
         (
             state("ExecutionSpaceTerminating", "True"),
@@ -78,7 +87,15 @@ fn a_cluster_says_what_is_wrong_with_it() {
             "",
             Stage::Agent,
             Cause::CertificateEnded,
-            "--replace",
+            "towline token create --cluster m1 --replace",
+        ),
+        (
+            json!({"metadata": {"annotations": {"towline.dev/certificate-end": "2025-12-01T00:00:00Z"}},
+            "spec": {"syncMode": "Push"}, "status": {"agent": null}}),
+            "",
+            Stage::Agent,
+            Cause::CertificateEnded,
+            "towline join m1 --cluster-kubeconfig FILE",
         ),
         (
             state("Ready", "False"),

@@ -28,6 +28,16 @@ pub struct Findings {
     pub made_since: Vec<String>,
 }
 
+impl Findings {
+    /// Of those that are held, who is let in by being confirmed, and who was registered anew since the backup and has to
+    /// be so again.
+    pub fn split_held(&self) -> (Vec<String>, Vec<String>) {
+        let anew = |name: &String| self.made_since.contains(name);
+        let (anew, removed) = self.held.iter().cloned().partition(anew);
+        (removed, anew)
+    }
+}
+
 /// Decides.
 pub fn decide(backup: &Registrations, since: Since<'_>) -> Findings {
     let names = |of: &Registrations, but: &Registrations| {
@@ -63,6 +73,9 @@ mod tests {
         let found = decide(&backup, Since::Known(&later));
         assert_eq!(found.held, ["removed", "replaced"]);
         assert_eq!(found.made_since, ["new", "replaced"]);
+        let (removed, anew) = found.split_held();
+        assert_eq!(removed, ["removed"]);
+        assert_eq!(anew, ["replaced"]);
         assert_eq!(decide(&backup, Since::Known(&backup)), Findings::default());
         let found = decide(&backup, Since::Unknown);
         assert_eq!(found.held, ["removed", "replaced", "stays"]);

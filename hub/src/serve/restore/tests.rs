@@ -147,3 +147,79 @@ async fn a_key_that_lies_apart_stays_there_and_is_named() {
     assert!(rig.at("new/encryption.key").is_symlink());
     assert_eq!(Keyring::place(&rig.at("new")), rig.at("apart/key"));
 }
+
+#[tokio::test]
+async fn a_registration_that_another_took_the_place_of_stays_revoked() {
+    let rig = Rig::new().await;
+    let store = Store::open(&rig.at("old"), Options::default()).expect("opens");
+    let m1 = store.get(CLUSTERS, &Key::cluster("m1")).expect("there");
+    let anew = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": "m1", "annotations": {REGISTRATION_ID: "2"}}});
+    let write = Write {
+        resource: CLUSTERS.into(),
+        key: Key::cluster("m1"),
+        expect: Expect::Revision(m1.revision()),
+        change: Change::Put(anew),
+        class: Class::Durable,
+    };
+    store.commit(write).await.expect("registered anew");
+    store.close().await;
+    let before = Whom::Group(format!("{CLUSTER_GROUP_PREFIX}m1:1"));
+    let entry = Entry {
+        whom: before.clone(),
+        begun_by: None,
+        until: None,
+    };
+    let now = rig.clock.now();
+    Revoked::change(&rig.at("old/pki"), |revoked| revoked.add(entry, now)).expect("written");
+
+    let said = rig.restore("old/encryption.key", true).await;
+    let said = said.expect("restored");
+    assert!(rig.revoked().contains(&before), "{:?}", rig.revoked());
+    let told = said.contains("which is held: m1.") && !said.contains("NOT let in");
+    assert!(told, "{said}");
+    let store = Store::open(&rig.at("new"), Options::default()).expect("opens");
+    let m1 = store.get(CLUSTERS, &Key::cluster("m1")).expect("there");
+    assert_eq!(m1.metadata()["labels"][HELD], HELD_BY_RESTORE);
+    store.close().await;
+}
+
+#[test]
+fn whoever_was_registered_anew_is_told_both_that_has_to_be_done() {
+    let names = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect();
+    let args = RestoreArgs {
+        data_dir: PathBuf::from("nowhere"),
+        encryption_key_file: None,
+        previous: Some(PathBuf::from("old")),
+        confirm_all: false,
+        file: PathBuf::from("backup"),
+    };
+    let told = |held: &[&str], made_since: &[&str]| {
+        let told = Told {
+            tokens: Vec::new(),
+            findings: Findings {
+                held: names(held),
+                made_since: names(made_since),
+            },
+            held: Vec::new(),
+        };
+        text(&args, &told, &Taken::default())
+    };
+    let lift = "kubectl annotate cluster NAME towline.dev/quarantined-since-";
+    let said = told(&["removed", "replaced"], &["new", "replaced"]);
+    for words in [
+        "does not know them: new, replaced. Register each again: `towline token create --cluster NAME --replace`",
+        "which is held: replaced. First register each again, then let it in",
+        "were removed since the backup: removed.",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert_eq!(said.matches(lift).count(), 2, "{said}");
+    let said = told(&["replaced"], &["replaced"]);
+    assert!(
+        said.contains(lift) && !said.contains("NOT let in"),
+        "{said}"
+    );
+    let said = told(&[], &["new"]);
+    assert!(!said.contains("held") && !said.contains(lift), "{said}");
+}

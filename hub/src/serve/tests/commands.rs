@@ -48,6 +48,7 @@ async fn run(words: &[&str], dir: &Path) -> anyhow::Result<()> {
         Cli::Backup(args) => backup::backup(&args).await.map(drop),
         Cli::Encryption(Encryption::Rotate(args)) => encryption::rotate(&args).await.map(drop),
         Cli::Encryption(Encryption::Status(args)) => encryption::status(&args).map(drop),
+        Cli::Encryption(Encryption::Export(args)) => encryption::export(&args).map(drop),
         Cli::Ca(Ca::Rotate(args)) => authority::rotate(&args, &clock).await.map(drop),
         Cli::Ca(Ca::Status(args)) => authority::status(&args).await.map(drop),
         Cli::ServiceAccountKey(ServiceAccountKey::Rotate(args)) => {
@@ -250,5 +251,52 @@ async fn keys_are_replaced_by_one_command_at_a_time() {
     drop(held);
     for what in ["ca", "service-account-key"] {
         run(&[what, "rotate"], dir.path()).await.expect("replaced");
+    }
+}
+
+/// A flag that was a mistake can be taken out again.
+#[tokio::test]
+async fn a_place_that_is_refused_is_not_gone_to_by_the_next_start() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let start = async |flag: &str, place: &str| {
+        refusal(&[&SERVE[..], &[flag, place]].concat(), &data).await
+    };
+    // A first start whose key has nowhere to lie, and one that takes the key that it made for itself there.
+    let (key, nowhere) = ("--encryption-key-file", at("nowhere/file"));
+    for _ in 0..2 {
+        let text = start(key, &nowhere).await;
+        assert!(text.contains("nowhere/file"), "{text}");
+        assert_eq!(Keyring::place(&data), data.join("encryption.key"));
+        begin(&data, false).await.expect("begins").end().await;
+    }
+    // Nor is a key apart lost sight of, when it is away and another place is tried.
+    fs::create_dir(at("apart")).expect("made");
+    let apart = dir.path().join("apart/file");
+    let moved = Options {
+        key_file: Some(apart.clone()),
+        ..options(&data, false)
+    };
+    let moved = Running::begin(moved, AdminState::default(), Env::system()).await;
+    moved.expect("begins").end().await;
+    fs::rename(at("apart"), at("away")).expect("moved");
+    let text = start(key, &at("file")).await;
+    assert!(text.contains("is missing"), "{text}");
+    assert_eq!(Keyring::place(&data), apart);
+    fs::rename(at("away"), at("apart")).expect("moved back");
+    // The administrator's kubeconfig.
+    let own = data.join(kubeconfig::ADMIN_FILE);
+    for before in [None, Some("before")] {
+        if let Some(text) = before {
+            fs::write(&own, text).expect("written");
+        }
+        let text = start("--admin-kubeconfig", &nowhere).await;
+        assert!(
+            text.contains("--admin-kubeconfig") && text.contains("nowhere/file"),
+            "{text}"
+        );
+        assert!(!own.is_symlink());
+        assert_eq!(fs::read_to_string(&own).ok().as_deref(), before);
     }
 }

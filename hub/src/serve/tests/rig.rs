@@ -229,6 +229,7 @@ impl SimulatedHub {
             data_dir: dir.to_owned(),
             admin_kubeconfig: None,
             addresses: Addresses::new(address, &[]),
+            advertised: Vec::new(),
             env: env.clone(),
             router: served.router.clone(),
             keys: served.keys.clone(),

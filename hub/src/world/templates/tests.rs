@@ -13,6 +13,39 @@ fn gvk(api_version: &str) -> Gvk {
 }
 
 #[test]
+fn a_binding_names_a_template_beside_it_or_none() {
+    // The namespace of the binding, that of what it names, and whether that is its template.
+    let cases = [
+        (Some("n"), Some("n"), true),
+        (Some("n"), Some("other"), false),
+        (Some("n"), Some(""), false),
+        (Some("n"), None, false),
+        (None, Some("n"), false),
+        (None, Some(""), true),
+        (None, None, true),
+    ];
+    for (namespace, named, is_its) in cases {
+        let mut binding = Binding {
+            namespace: namespace.map(str::to_owned),
+            ..Binding::default()
+        };
+        binding.spec.resource = ObjectReference {
+            api_version: "x.org/v1".into(),
+            kind: "Thing".into(),
+            namespace: named.map(str::to_owned),
+            name: "a".into(),
+            ..ObjectReference::default()
+        };
+        let wanted = is_its.then(|| TemplateName {
+            kind: gvk("x.org/v1").group_kind(),
+            name: ObjectName::new(namespace, "a"),
+        });
+        let found = TemplateName::of_binding(&binding);
+        assert_eq!(found, wanted, "{namespace:?} {named:?}");
+    }
+}
+
+#[test]
 fn of_the_versions_that_are_wanted_the_preferred_one_comes_first() {
     let wanted = [
         "x.org/v1beta2",

@@ -2,7 +2,7 @@
 
 use super::super::connection::Connection;
 use super::super::respond::Body;
-use super::super::sending::{is_one_piece, kept, while_holds};
+use super::super::sending::{is_one_piece, while_holds};
 use super::super::shares::Tickets;
 use super::super::standing::{Allowed, Judges, Standing};
 use super::authorize::attributes;
@@ -24,8 +24,8 @@ impl Router {
         tickets: Tickets,
     ) -> Result<Response<Body>, ApiError> {
         if !READS.contains(&asked.info.verb.as_str()) {
-            // What is done is done, and its answer is no larger than what was sent.
-            return Ok(response.map(|body| kept(body, tickets)));
+            // What is done is done: that there is room for its answer was seen to before.
+            return Ok(self.shares.sending_done(response, caller, tickets));
         }
         let response = self.while_allowed(response, asked, caller);
         self.shares.sending(response, caller, tickets)

@@ -5,7 +5,7 @@ use super::super::negotiate;
 use super::super::respond::{self, Body};
 use super::super::route;
 use super::super::turns::{Cost, DEAR, all_aside};
-use super::super::verbs::{self, Call};
+use super::super::verbs::{self, Call, Price};
 use super::{Admitted, Asked, READS, Router};
 use crate::apiserver::caller::Caller;
 use crate::apiserver::error::ApiError;
@@ -69,7 +69,12 @@ impl Router {
             route,
             holding: Holding::default(),
         };
-        let (cost, bytes) = call.cost(&body);
+        let Price {
+            cost,
+            bytes,
+            answer,
+        } = call.price(&body);
+        let _room = self.shares.room(caller, answer)?;
         let turn = self.shares.turn(caller, asked.connection, cost).await;
         if bytes < DEAR {
             call.holding = turn.into();
@@ -79,9 +84,9 @@ impl Router {
             };
         }
         // What was dear once is dear again when somebody else was faster: it has its turn to the end.
-        let answer = all_aside(call.run(body)).await;
+        let answered = all_aside(call.run(body)).await;
         drop(turn);
-        answer
+        answered
     }
 
     /// Within a group of Kubernetes the answer is an error object, elsewhere a page.

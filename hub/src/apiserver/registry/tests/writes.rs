@@ -3,6 +3,7 @@
 use crate::apiserver::registry::Effect;
 use crate::apiserver::registry::testing::{Rig, json_body, value};
 use crate::apiserver::request::{FieldValidation, PatchKind};
+use crate::apiserver::store::{Change, Class, Expect, Write};
 use serde_json::{Value, json};
 
 fn deployment(name: &str, replicas: i64) -> Value {
@@ -375,4 +376,63 @@ async fn a_patch_of_nothing_reads() {
         missing.await.map(|_| ()).map_err(|error| error.code),
         Err(404)
     );
+}
+
+#[tokio::test]
+async fn an_object_grows_so_far_and_what_is_longer_can_be_let_go() {
+    const PATH: &str = "apps/v1/ns:deployments/d";
+    let rig = Rig::new().await;
+    let mut made = deployment("d", 1);
+    made["metadata"]["finalizers"] = json!(["example.com/a", "example.com/b"]);
+    made["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["x"]);
+    rig.create("apps/v1/ns:deployments", made).await;
+    let longer = json!([{"op": "add", "path": "/spec/template/spec/containers/0/args/-",
+        "value": "x".repeat(2_500_000)}]);
+    let grow = async || rig.patch(PATH, PatchKind::Json, longer.clone()).await;
+    for _ in 0..3 {
+        assert!(grow().await.is_ok());
+    }
+    let before = rig.get(PATH).await;
+    let refused = grow().await.expect_err("too long");
+    assert_eq!(
+        (refused.code, refused.reason),
+        (413, "RequestEntityTooLarge")
+    );
+    assert!(refused.message.contains("8388608"), "{}", refused.message);
+    assert_eq!(rig.get(PATH).await, before);
+
+    // One that was stored before there was a limit.
+    let context = rig.context(PATH);
+    let stored = rig.registry.stored(&context).expect("is there");
+    let mut object = stored.value();
+    object["spec"]["template"]["spec"]["containers"][0]["args"] =
+        json!(["x".repeat(10_000_000), "y"]);
+    let write = Write {
+        resource: context.resource.storage_key.clone(),
+        key: stored.key(),
+        expect: Expect::Revision(stored.revision()),
+        change: Change::Put(object),
+        class: Class::Durable,
+    };
+    rig.registry.store().commit(write).await.expect("is stored");
+    let patch = async |patch: Value| rig.patch(PATH, PatchKind::Merge, patch).await;
+    let labelled = patch(json!({"metadata": {"labels": {"a": "b"}}})).await;
+    assert_eq!(labelled.map_err(|error| error.code).err(), Some(413));
+    // Whoever takes a finalizer adds nothing with it, or an object grew with each of them.
+    let both = json!([{"op": "remove", "path": "/metadata/finalizers/0"},
+        {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "x".repeat(2_000)}]);
+    let both = rig.patch(PATH, PatchKind::Json, both).await;
+    assert_eq!(both.map_err(|error| error.code).err(), Some(413));
+    let released = json!({"metadata": {"finalizers": ["example.com/a"]}});
+    assert!(patch(released).await.is_ok());
+    let shorter = json!([{"op": "remove", "path": "/spec/template/spec/containers/0/args/1"}]);
+    assert!(rig.patch(PATH, PatchKind::Json, shorter).await.is_ok());
+    let deleting = rig.delete(PATH, json!({})).await.expect("is marked");
+    assert!(deleting["metadata"]["deletionTimestamp"].is_string());
+    assert!(
+        patch(json!({"metadata": {"finalizers": null}}))
+            .await
+            .is_ok()
+    );
+    assert_eq!(rig.get(PATH).await.map_err(|error| error.code), Err(404));
 }

@@ -58,9 +58,10 @@ impl Sqlite {
         let lock = directory::lock(dir)?;
         absent::check_file(dir, make)?;
         let file = dir.join(DATABASE);
-        let key_file = Keyring::settle(dir, key_file)?;
+        let key_file = Keyring::prepare(dir, key_file)?;
         let mut connection = schema::open(&file)?;
         let ring = sealed::keys(&connection, &file, &key_file)?;
+        Keyring::link(dir, &key_file)?;
         sealed::converge(&mut connection, &file, &ring)?;
         let log = Arc::new(AtomicUsize::new(0));
         let pages = log.clone();

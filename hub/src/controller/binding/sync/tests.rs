@@ -1,7 +1,7 @@
 //! What becomes of the Works of bindings that go, and of Works whose members a binding leaves.
 
 use super::Sync;
-use crate::controller::bindings::Bindings;
+use crate::controller::bindings::{Bindings, Error};
 use crate::controller::detector::Unsettled;
 use crate::controller::detector::skip::Skips;
 use crate::controller::namespace::{NamespaceSync, Spaces};
@@ -209,5 +209,40 @@ async fn a_binding_that_was_not_told_in_time_goes_by_its_policy_or_by_those_it_f
         let held = views.binding(&ObjectName::new(Some("n"), NAME));
         let held = held.expect("held");
         assert_eq!(rig.sync.preserves(&held.binding), wanted, "{with}");
+    }
+}
+
+/// Whoever made it is told why nothing comes of it; it is not asked whether there is such a template.
+#[tokio::test]
+async fn a_binding_that_names_a_template_elsewhere_says_so_and_gets_no_work() {
+    for is_there in [true, false] {
+        let rig = Rig::new(StatusCode::OK);
+        let views = &rig.world.propagation;
+        let spec = json!({"clusters": [{"name": "m1"}]});
+        let mut x = binding(Some("theirs"), &json!({ "spec": spec }));
+        x["metadata"]["namespace"] = json!("mine");
+        x["metadata"]["name"] = json!("x");
+        views.bindings.listed(&[x]).await;
+        let kind = Gvk::new("apps/v1", "Deployment").expect("a kind");
+        let view = views.templates.told_of(&kind);
+        let web = json!({"metadata": {"namespace": "theirs", "name": "web", "uid": "t",
+            "resourceVersion": "1"}, "spec": {}});
+        let there = if is_there { vec![web] } else { Vec::new() };
+        view.listed(&there).await;
+        let key = ObjectName::new(Some("mine"), "x");
+        let done = rig.sync.reconcile(&key).await;
+        assert!(matches!(done, Err(Error::Impossible(_))), "{done:?}");
+        let asked = std::mem::take(&mut *lock(&rig.asked));
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        let (method, path, body) = &asked[0];
+        let status = "/namespaces/mine/resourcebindings/x/status";
+        assert!(*method == Method::PATCH && path.ends_with(status), "{path}");
+        let told = &body["status"]["conditions"][0];
+        assert_eq!(
+            (&told["type"], &told["status"]),
+            (&json!("Degraded"), &json!("True"))
+        );
+        let words = "the binding is of namespace mine, its template of namespace theirs";
+        assert_eq!(told["message"], json!(words));
     }
 }

@@ -10,9 +10,10 @@ use crate::controller::scheduler::Placing;
 use crate::world::testing::{answering, nobody, unreachable};
 use crate::world::{ObjectName, TemplateName, World};
 use common::chance::Chance;
-use common::controller::Reconcile as _;
+use common::controller::{Reconcile as _, Requeue};
 use common::gvk::Gvk;
 use common::labels::{
+    BINDING_DEPENDENCIES, BINDING_NAME, BINDING_NAMESPACE, BINDING_PERMANENT_ID,
     CLUSTER_POLICY_NAME, CLUSTER_POLICY_PERMANENT_ID, POLICY_NAME, POLICY_NAMESPACE,
     POLICY_PERMANENT_ID,
 };
@@ -117,6 +118,72 @@ async fn the_binding_of_a_template_that_is_gone_says_first_that_objects_stay() {
         let deleted = json!({"preconditions": {"uid": "u"}});
         assert_eq!(written(), [("DELETE".to_owned(), deleted)]);
     }
+}
+
+/// The Work of a binding in namespace `n`.
+fn work(cluster: &str, version: &str, preserve: bool) -> Value {
+    let annotations = json!({BINDING_NAMESPACE: "n", BINDING_NAME: "c-configmap"});
+    json!({"metadata": {"namespace": format!("karmada-es-{cluster}"), "name": "c", "resourceVersion": version,
+            "annotations": annotations},
+        "spec": {"workload": {}, "preserveResourcesOnDeletion": preserve}})
+}
+
+/// What follows a workload when its own policy let it go, which said last that objects stay.
+#[tokio::test(start_paused = true)]
+async fn a_binding_says_that_objects_stay_until_the_works_that_it_leaves_do() {
+    let (client, asked) = answering(|_, _| StatusCode::OK);
+    let world = unreachable();
+    let detector = detector(client, &world);
+    let queue = Queue::new();
+    detector.listen(&queue);
+    let woken = || -> Vec<String> {
+        let taken = std::iter::from_fn(|| queue.try_next()).inspect(|it| queue.done(it));
+        taken.map(|it| it.name.to_string()).collect()
+    };
+    let views = &world.propagation;
+    let web =
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"});
+    let on_m1 = json!([{"name": "m1"}]);
+    let spec = json!({"resource": web, "propagateDeps": true, "clusters": on_m1});
+    let mut workload = object(Some("n"), "web-deployment", &spec);
+    let refers = json!([{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "c"}]);
+    workload["metadata"]["labels"] = json!({BINDING_PERMANENT_ID: "i"});
+    workload["metadata"]["annotations"] = json!({BINDING_DEPENDENCIES: refers.to_string()});
+    let required_by = json!([{"namespace": "n", "name": "web-deployment", "clusters": on_m1}]);
+    let spec = json!({"resource": refers[0], "requiredBy": required_by, "preserveResourcesOnDeletion": true});
+    let follower = object(Some("n"), "c-configmap", &spec);
+    views.bindings.listed(&[workload, follower]).await;
+    let kind = Gvk::new("v1", "ConfigMap").expect("a kind");
+    let template = object(Some("n"), "c", &json!({}));
+    views.templates.told_of(&kind).listed(&[template]).await;
+    let name = TemplateName {
+        kind: kind.group_kind(),
+        name: ObjectName::new(Some("n"), "c"),
+    };
+    // What its binding is told of that, if anything.
+    let said = || {
+        let asked = std::mem::take(&mut *lock(&asked)).into_iter();
+        let mut said = asked.filter_map(|(_, _, body)| {
+            let stay = body.pointer("/spec/preserveResourcesOnDeletion");
+            stay.cloned()
+        });
+        said.next()
+    };
+    let unlisted = detector.reconcile(&name).await.expect("written");
+    assert!(matches!(unlisted, Requeue::After(_)), "{unlisted:?}");
+    assert_eq!(said(), None, "nobody knows the Works");
+    let works = [work("m1", "1", false), work("m3", "1", false)];
+    world.works.listed(&works).await;
+    let untold = detector.reconcile(&name).await.expect("written");
+    assert_eq!(untold, Requeue::Never);
+    assert_eq!(said(), None, "that in m3 is not told");
+    woken();
+    world.works.sent(&[work("m3", "2", true)]).await;
+    assert_eq!(woken(), ["n/c"]);
+    detector.reconcile(&name).await.expect("written");
+    assert_eq!(said(), Some(json!(false)));
+    world.works.sent(&[work("m3", "3", true)]).await;
+    assert!(woken().is_empty(), "it waits no longer");
 }
 
 #[tokio::test]

@@ -1,6 +1,38 @@
 //! Registrations that are denied, and what is said.
 
 use super::*;
+use crate::controller::registration::{Error, refusal};
+use crate::token_secret::USES_MAX;
+
+/// A token of before that may be used more often than its Secret can hold.
+#[test]
+fn a_token_that_holds_no_more_uses_is_said_so() {
+    let answer = |code: u16| {
+        let status = kube::core::Status {
+            code,
+            ..kube::core::Status::default()
+        };
+        let answer = kube::Error::Api(Box::new(status));
+        Error::request("reserve a use of token", "abcdef")(answer)
+    };
+    let used = used_by(&request("m2", b"k2", "id-2"));
+    let observed = with_token(|t| {
+        t.uses = 10_000;
+        t.reservations = vec![used; USES_MAX as usize];
+    });
+    let step = decide(now(), &observed);
+    assert!(matches!(step, Step::Reserve { .. }), "{step:?}");
+    let Some(Step::Deny { denial, holder }) = refusal(&step, &answer(422)) else {
+        panic!("it is refused")
+    };
+    assert_eq!(denial.reason, DenialReason::TokenSpent);
+    assert!(denial.message.contains("\"abcdef\", which has 1000"));
+    assert_eq!(holder, None);
+    // Whatever else is wrong may be better next time.
+    for code in [409, 500, 507] {
+        assert_eq!(refusal(&step, &answer(code)), None);
+    }
+}
 
 #[test]
 fn a_token_that_may_not_be_used_is_said_so() {

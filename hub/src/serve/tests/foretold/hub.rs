@@ -263,7 +263,10 @@ impl Fleet {
                         let said = json!({"metadata": {"annotations": {UNREGISTER: Mode::Force.as_str()}}});
                         self.must("PATCH", &trial.uri(), said).await;
                     }
-                    self.must("DELETE", &trial.uri(), Value::Null).await;
+                    // As kubectl does. Whoever says nothing of what a Job owns would leave its binding, and what
+                    // members have of it.
+                    let options = json!({"propagationPolicy": "Background"});
+                    self.must("DELETE", &trial.uri(), options).await;
                 }
             }
             if one_by_one {

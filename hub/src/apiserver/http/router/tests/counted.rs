@@ -40,6 +40,60 @@ async fn requests_are_counted_by_kind_and_nobody_can_invent_a_counter() {
     rig.running.end().await;
 }
 
+#[tokio::test]
+async fn answers_of_what_changes_something_count_as_well() {
+    let rig = Rig::begin().await;
+    let bob = somebody("bob", &["writers"]);
+    let verbs = ["list", "patch", "deletecollection"];
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]);
+    allow(&rig, "writers", rules, &bob, MAPS).await;
+    let large = "x".repeat(1_000_000);
+    for name in 0..64 {
+        let map = json!({"metadata": {"name": format!("m{name}")}, "data": {"a": large}});
+        assert_eq!(rig.ask(&Peer::Itself, "POST", MAPS, &map).await.0, 201);
+    }
+    let all = format!("{MAPS}?dryRun=All");
+    let mut unread = Vec::new();
+    let refused = loop {
+        let answer = rig.send(&bob, ("DELETE", &all), &[], "").await;
+        if answer.status() != 200 {
+            break answer;
+        }
+        unread.push(answer);
+        assert!(unread.len() <= 4, "nobody weighs");
+    };
+    assert_eq!((unread.len(), refused.status().as_u16()), (4, 429));
+    assert!(refused.headers().contains_key("retry-after"));
+    // Four of 61 MiB leave room for some objects of 1 MiB.
+    let (one, merge) = (
+        format!("{MAPS}/m0?pretty=1"),
+        "application/merge-patch+json",
+    );
+    let long = json!({"data": {"a": "y".repeat(1_048_570)}}).to_string();
+    let refused = loop {
+        let headers = [(CONTENT_TYPE.as_str(), merge)];
+        let answer = rig
+            .send(&bob, ("PATCH", &one), &headers, long.clone())
+            .await;
+        if answer.status() != 200 {
+            break answer;
+        }
+        unread.push(answer);
+        assert!(unread.len() <= 30, "nobody weighs");
+    };
+    assert_eq!(refused.status(), 429);
+    // Whoever may do everything is not counted, and what was read gives its room back.
+    let root = rig.send(&Peer::Itself, ("DELETE", &all), &[], "").await;
+    assert_eq!(root.status(), 200);
+    let read = unread.swap_remove(0).into_body().collect().await;
+    assert!(read.is_ok_and(|read| read.to_bytes().len() > 64_000_000));
+    let headers = [(CONTENT_TYPE.as_str(), merge)];
+    let answer = rig.send(&bob, ("PATCH", &one), &headers, "{}").await;
+    assert_eq!(answer.status(), 200);
+    drop(unread);
+    rig.running.end().await;
+}
+
 /// Regenerate with `UPDATE_DOCS=1 cargo test -p hub -p agent reference_of_metrics`.
 #[tokio::test]
 async fn the_reference_of_metrics_is_what_there_is() {

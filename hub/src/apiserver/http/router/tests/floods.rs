@@ -6,12 +6,13 @@ use common::names::CLUSTER_NAMESPACE;
 use futures::FutureExt as _;
 use futures::future::{Either, select};
 
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 
-/// Every turn that others can have.
-fn take_all(rig: &Rig) -> Vec<impl Sized> {
+/// Every turn that others can have in some lanes.
+fn take_all(rig: &Rig, lanes: &[Cost]) -> Vec<impl Sized + use<>> {
     let mut taken = Vec::new();
-    for cost in [Cost::Cheap, Cost::Dear] {
+    for cost in lanes.iter().copied() {
         for user in 0.. {
             let attacker = Caller {
                 user: format!("attacker{user}"),
@@ -41,7 +42,7 @@ async fn leases_probes_and_administrators_wait_for_nobody() {
     let (_, mut renewed) = rig.ask(&bob, "GET", &one, &NONE).await;
     renewed["spec"]["renewTime"] = json!("2026-01-01T00:00:10.000000Z");
 
-    let taken = take_all(&rig);
+    let taken = take_all(&rig, &[Cost::Cheap, Cost::Dear]);
     assert!(taken.len() >= 2, "{}", taken.len());
     let map = json!({"metadata": {"name": "waits"}});
     let large = json!({"metadata": {"name": "large"}, "data": {"a": "x".repeat(100_000)}});
@@ -100,5 +101,75 @@ async fn a_certificate_without_a_registration_reads_no_schemas() {
     // Of another cluster.
     let other = somebody("system:karmada:agent:m2", &[group]);
     assert_eq!(rig.ask(&other, "GET", DOCUMENT, &NONE).await.0, 403);
+    rig.running.end().await;
+}
+
+/// A rig in which bob may do these things to ConfigMaps and Secrets, of which there is a long one each.
+async fn filled(verbs: &[&str]) -> (Rig, Peer) {
+    let rig = Rig::begin().await;
+    let bob = somebody("bob", &["users"]);
+    let rules =
+        json!([{"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": verbs}]);
+    allow(&rig, "users", rules, &bob, MAPS).await;
+    let large = "x".repeat(100_000);
+    for (path, field) in [(MAPS, "data"), (SECRETS, "stringData")] {
+        let object = json!({"metadata": {"name": "large"}, field: {"a": large}});
+        assert_eq!(rig.ask(&Peer::Itself, "POST", path, &object).await.0, 201);
+    }
+    (rig, bob)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn who_waits_for_a_resource_version_keeps_no_thread_and_no_turn() {
+    let (rig, bob) = filled(&["list", "deletecollection"]).await;
+    let later = format!("{MAPS}?resourceVersion={}", i64::MAX);
+    let blanks = format!("{{}}{}", " ".repeat(100_000));
+    let mut waiting = Vec::new();
+    for (method, body) in [("GET", String::new()), ("DELETE", blanks)] {
+        let mut one = Box::pin(rig.send(&bob, (method, &later), &[], body));
+        // As soon as it waits, whoever drives it goes on with something else.
+        let answered = (&mut one).now_or_never();
+        assert!(answered.is_none(), "{method} kept the thread");
+        waiting.push(one);
+    }
+    assert_eq!(rig.ask(&bob, "GET", MAPS, &NONE).await.0, 200);
+    drop(waiting);
+    rig.running.end().await;
+}
+
+#[tokio::test]
+async fn a_collection_that_is_deleted_and_a_watch_that_reads_have_their_turn() {
+    let (rig, bob) = filled(&["list", "watch", "deletecollection"]).await;
+    let (all, some) = (
+        format!("{MAPS}?dryRun=All"),
+        format!("{SECRETS}?watch=1&fieldSelector=type=x"),
+    );
+    let taken = take_all(&rig, &[Cost::Dear]);
+    let mut deletion = Box::pin(rig.ask(&bob, "DELETE", &all, &NONE));
+    let mut watch = Box::pin(rig.send(&bob, ("GET", &some), &[], ""));
+    let others = async {
+        // What need not be read needs no turn.
+        let plain = format!("{SECRETS}?watch=1");
+        assert_eq!(rig.send(&bob, ("GET", &plain), &[], "").await.status(), 200);
+        let map = json!({"metadata": {"name": "written"}});
+        assert_eq!(rig.ask(&Peer::Itself, "POST", MAPS, &map).await.0, 201);
+    };
+    let waiting = select(&mut deletion, &mut watch);
+    match select(Box::pin(others), waiting).await {
+        Either::Left(_) => {}
+        Either::Right(_) => panic!("who has no turn was answered"),
+    }
+    drop(taken);
+    // Both are driven: a turn that is given to one that nobody asks on waits with it.
+    let ((code, list), watched) = tokio::join!(deletion, watch);
+    assert_eq!(code, 200, "{list}");
+    assert_eq!(watched.status(), 200);
+    // Large and small ones, each of them in its turn, and in the end all of it.
+    let (code, list) = rig.ask(&bob, "DELETE", MAPS, &NONE).await;
+    let gone = list["items"].as_array().map(Vec::len);
+    let (_, left) = rig.ask(&bob, "GET", MAPS, &NONE).await;
+    let left = left["items"].as_array().map(Vec::len);
+    assert_eq!(code, 200, "{list}");
+    assert!(gone >= Some(2) && left < gone, "{gone:?} {left:?}");
     rig.running.end().await;
 }
