@@ -141,6 +141,10 @@ impl Applier {
             let mut state = self.state.lock();
             if let Ok(Some(resource)) = &resolved {
                 state.served(&resource.gvk);
+                if resource.namespaced {
+                    // A kind may be made anew with another scope.
+                    state.scoped(&resource.gvk, true);
+                }
             }
             let key = state.key_of(target, namespace);
             // What no Work reaches is nobody's to want.

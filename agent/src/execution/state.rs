@@ -306,9 +306,20 @@ impl State {
         };
         self.take_back(&name);
         if matches!(news, News::Changed | News::Restored) {
-            // Known before it is worked on: what it wants must not be deleted for another Work's sake.
-            for target in targets(wire.manifests()) {
+            // Known before it is worked on: what it wants must not be deleted for another Work's sake, and what it names
+            // no more must not become its own.
+            let wanted = targets(wire.manifests()).into_iter();
+            let wanted: BTreeSet<Arc<ObjectKey>> = wanted
+                .map(|target| self.key_of(&target, &target.namespace))
+                .collect();
+            let leaving = self.works.get(&name).map(|it| it.leaving.clone());
+            for target in leaving.into_iter().flatten() {
                 let key = self.key_of(&target, &target.namespace);
+                if !wanted.contains(&key) {
+                    self.unwant(&key, &name);
+                }
+            }
+            for key in wanted {
                 self.want(&key, &name);
             }
         }
@@ -521,6 +532,29 @@ mod tests {
         assert_eq!(state.want(&key, &b), None);
         assert!(state.unwant(&key, "b").is_empty());
         assert!(state.objects.is_empty());
+    }
+
+    #[test]
+    fn what_a_work_names_no_more_becomes_its_own_no_more() {
+        let manifest = |name: &str| {
+            format!(
+                r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"namespace":"n","name":"{name}"}}}}"#
+            )
+        };
+        let both = format!("[{},{}]", manifest("x"), manifest("y"));
+        let mut state = State::default();
+        state.upsert(&work("a", "u", 1, 5, &both));
+        state.upsert(&work("b", "v", 1, 6, &both));
+        let kind = state.kind(&Gvk::new("v1", "ConfigMap").expect("sound"));
+        let heir = |state: &State, name: &str| {
+            let heir = state.heir(&state.key(kind, "n", name), "a");
+            heir.map(|(work, _)| work.to_string())
+        };
+        assert_eq!(heir(&state, "x").as_deref(), Some("b"));
+        // Its round is yet to come.
+        state.upsert(&work("b", "v", 2, 7, &format!("[{}]", manifest("y"))));
+        assert_eq!(heir(&state, "x"), None);
+        assert_eq!(heir(&state, "y").as_deref(), Some("b"));
     }
 
     proptest! {
