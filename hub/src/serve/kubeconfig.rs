@@ -212,13 +212,15 @@ fn serves(
         let chain = common::tls::certificates(&certificate).ok()?;
         let late = now + life / 3;
         let authorities = keys.authorities();
+        // One that ends with its authority cannot be made any longer.
+        let ends = common::tls::validity(chain.first()?).ok()?.1;
         Some(
             !is_revoked(&chain, keys, now)
                 && cluster["server"] == servers.own
                 && advertised_in(text) == servers.elsewhere()
                 && ca == authorities.bundle().into_bytes()
                 && authorities.verify(chain.first()?, &[], now).is_ok()
-                && common::tls::validity(chain.first()?).ok()?.1 > late,
+                && (ends > late || ends >= authorities.not_after()),
         )
     };
     read().unwrap_or(false)
@@ -309,6 +311,9 @@ mod tests {
         let late = written("https://a:1", now + Duration::days(300));
         assert!(late != first, "a third is left");
         assert!(written("https://b:1", now) != late, "another address");
+        let last = written("https://b:1", now + Duration::days(3640));
+        let again = written("https://b:1", now + Duration::days(3641));
+        assert_eq!(again, last, "it ends with its authority, as any would");
         let config: Value = serde_yaml::from_str(&late).expect("YAML");
         let key = config["users"][0]["user"]["client-key-data"].as_str();
         let key = STANDARD.decode(key.expect("a key")).expect("base64");

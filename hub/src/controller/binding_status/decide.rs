@@ -40,6 +40,8 @@ pub struct Observed {
     /// Whether something happened since it was placed that is to be answered (see [`is_stirring`]), or a Work was
     /// deleted.
     pub stirred: bool,
+    /// Whether an API server has just taken the template's status as it was wanted, whatever it made of it.
+    pub taken: bool,
 }
 
 /// What is to be written; at rest it is all empty.
@@ -142,7 +144,9 @@ fn decide_failing(
         }
         // A hub that was just started does not know the words any more. Whether it is still refused shows once it is
         // written; until then nobody is told that all is well.
-        Some((before, Ok(after))) if !is_same(before, after) && is_told_refused(&status) => {
+        Some((before, Ok(after)))
+            if !seen.taken && !is_same(before, after) && is_told_refused(&status) =>
+        {
             decision.again = true;
         }
         _ => status.conditions.retain(|it| it.type_ != AGGREGATED),

@@ -39,6 +39,8 @@ pub struct Answers {
     placed: Mutex<BTreeMap<ObjectName, Instant>>,
     /// Bindings of templates whose status an API server refused the last time, with its words.
     refused: Mutex<BTreeMap<ObjectName, String>>,
+    /// Those whose status was taken after one was refused, until what is told of the refusal is gone.
+    taken: Mutex<BTreeSet<ObjectName>>,
 }
 
 /// When something came last, and how long it was made to wait.
@@ -79,6 +81,7 @@ impl Answers {
             paces: Mutex::default(),
             placed: Mutex::default(),
             refused: Mutex::default(),
+            taken: Mutex::default(),
         });
         let controller = Controller::new(Arc::clone(&answers));
         let views = &world.propagation;
@@ -151,6 +154,7 @@ impl Answers {
         lock(&self.paces).remove(name);
         lock(&self.placed).remove(name);
         lock(&self.refused).remove(name);
+        lock(&self.taken).remove(name);
     }
 
     /// Whether a Work is of a binding that is there and stays: one of a former binding of the same name says nothing
@@ -214,6 +218,7 @@ impl Reconcile for Answers {
             works,
             template: before_and_after,
             stirred: lock(&self.stirred).contains(key),
+            taken: lock(&self.taken).remove(key),
         };
         let now = self.clock.now();
         let said = self.placing.said(now, key, &held);
@@ -262,12 +267,10 @@ impl Reconcile for Answers {
         }
         lock(&self.stirred).remove(key);
         lock(&self.placed).remove(key);
-        // What was told of a refusal goes; one that another life of the hub told of has time.
-        if lock(&self.refused).remove(key).is_some() {
+        if lock(&self.refused).remove(key).is_some() || decision.again {
+            // What was told of a refusal goes, by this or by an earlier life of the hub.
+            lock(&self.taken).insert(key.clone());
             return Ok(Requeue::After(PACE.0));
-        }
-        if decision.again {
-            return Ok(Requeue::After(PACE.1));
         }
         Ok(Requeue::Never)
     }
@@ -355,6 +358,7 @@ mod tests {
             paces: Mutex::default(),
             placed: Mutex::default(),
             refused: Mutex::default(),
+            taken: Mutex::default(),
         }
     }
 

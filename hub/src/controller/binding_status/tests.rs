@@ -300,6 +300,13 @@ fn a_hub_that_starts_keeps_what_is_told_of_a_refusal_until_the_status_is_written
     assert_eq!((&started.status, &started.events), (&None, &Vec::new()));
     assert!(started.again && started.template.is_some());
 
+    // It was taken, and is another one for what its kind does not know.
+    let mut odd = seen.clone();
+    odd.taken = true;
+    let rest = decided(&odd);
+    assert_eq!(rest.status.as_ref().map(told), Some(None));
+    assert!(!rest.again);
+
     // It was taken.
     let mut written = seen.clone();
     written.template = Some((json!({"failed": 1}), Ok(json!({"failed": 1}))));

@@ -126,6 +126,7 @@ fn with(conditions: &Value, now: DateTime<Utc>, shown: Shown<'_>) -> Option<Vec<
         return None;
     }
     *current = condition;
+    make_room(&mut list);
     Some(list)
 }
 
@@ -187,6 +188,11 @@ mod tests {
         let list = with(&json!(more), at(0), shown).expect("set");
         assert_eq!(list.len(), CONDITIONS_MAX);
         assert_eq!(list[CONDITIONS_MAX - 1]["type"], QUARANTINED);
+        let mut more = more;
+        more.push(json!({"type": QUARANTINED, "status": "False"}));
+        let list = with(&json!(more), at(0), shown).expect("set");
+        assert_eq!(list.len(), CONDITIONS_MAX);
+        assert_eq!(list[CONDITIONS_MAX - 1]["status"], "True");
     }
 
     #[test]

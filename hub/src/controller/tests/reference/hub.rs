@@ -393,6 +393,7 @@ impl Hub {
                 works,
                 template,
                 stirred: std::mem::take(&mut held.stirred),
+                taken: false,
             };
             let now = chrono::DateTime::UNIX_EPOCH;
             let decision = binding_status::decide(now, &seen, &items);
