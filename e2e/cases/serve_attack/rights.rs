@@ -51,7 +51,13 @@ async fn nobody_gives_what_they_do_not_have() -> Result<()> {
         201,
     )
     .await?;
-    post(&bindings, &binding("own", "Role", "own"), 201).await?;
+    // The authorizer hears of a role a moment after whoever made it.
+    let own = binding("own", "Role", "own").to_string();
+    wait_for("the authorizer to know the role", SOON, async || {
+        let told = rig.bob("POST", &bindings, Some((JSON, &own))).await?;
+        Ok(told.code == 201)
+    })
+    .await?;
 
     let secrets = json!([rule("secrets", "get")]);
     post(&roles, &role("more", secrets.clone()), 403).await?;

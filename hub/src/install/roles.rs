@@ -32,7 +32,6 @@ pub fn desired() -> Vec<Desired> {
             &READ
         ),
         rule("cluster.karmada.io", &["clusters"], &READ),
-        leases(),
         customizations(),
     ]);
     let edit = json!([

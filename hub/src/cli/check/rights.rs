@@ -35,8 +35,8 @@ const WANTED: [(&str, &str, &str, Option<&str>); 3] = [
     ("get", "coordination.k8s.io", LEASES, Some(SYSTEM_NAMESPACE)),
 ];
 /// How what is missing is got.
-const ROLES: &str = "ClusterRoles towline-operator and view of the hub have it: have an administrator bind this user to \
-                     one of them by a ClusterRoleBinding.";
+const ROLES: &str = "ClusterRole towline-operator of the hub has it: have an administrator bind this user to it by a \
+                     ClusterRoleBinding.";
 /// What stands for what may not be seen.
 pub(super) const HIDDEN: &str = "not shown to this kubeconfig";
 
@@ -191,23 +191,24 @@ mod tests {
 
     /// Whoever is to look after a fleet, or to see it, has what this looks for.
     #[test]
-    fn roles_that_see_clusters_have_every_right_that_is_looked_at() {
+    fn operators_have_every_right_that_is_looked_at() {
         let roles = install::roles::desired();
-        for name in ["towline-operator", "towline-view"] {
-            let role = roles.iter().find(|role| role.key().name == name);
-            let rules = role.expect("a role").value()["rules"].clone();
-            for (verb, group, resource, _) in WANTED {
-                let has = |rule: &Value, key: &str, word: &str| {
-                    let words = rule[key].as_array().expect("a list");
-                    words.iter().any(|it| it == word)
-                };
-                let gives = rules.as_array().expect("rules").iter().any(|rule| {
-                    has(rule, "apiGroups", group)
-                        && has(rule, "resources", resource)
-                        && has(rule, "verbs", verb)
-                });
-                assert!(gives, "{name} may not {verb} {resource}.{group}");
-            }
+        let role = roles
+            .iter()
+            .find(|role| role.key().name == "towline-operator");
+        let rules = role.expect("a role").value()["rules"].clone();
+        // Whoever has `view`, which is Kubernetes' own role, is told what it may not see.
+        for (verb, group, resource, _) in WANTED {
+            let has = |rule: &Value, key: &str, word: &str| {
+                let words = rule[key].as_array().expect("a list");
+                words.iter().any(|it| it == word)
+            };
+            let gives = rules.as_array().expect("rules").iter().any(|rule| {
+                has(rule, "apiGroups", group)
+                    && has(rule, "resources", resource)
+                    && has(rule, "verbs", verb)
+            });
+            assert!(gives, "an operator may not {verb} {resource}.{group}");
         }
     }
 
