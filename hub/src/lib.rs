@@ -28,3 +28,8 @@ pub mod snapshot;
 pub mod token_secret;
 pub mod world;
 mod yaml;
+
+/// As in `towline-hub`: what is tried is what ships.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -4,6 +4,7 @@
 //! `seeds` runs propagation in it while everything goes wrong: `draw` makes a `plan` of a seed, `runs` plays it on a
 //! `stage` (`acts` is what people do, `faults` what lines do, `pods` what runs in members), and `ledger` keeps `books`,
 //! on which `steps` says what holds after every event and `rest` what holds at the end. `returns` has a hub come back.
+//! `fewer` makes a plan that fails smaller.
 //! `bytes` has TCP, TLS and HTTP between fewer hosts, and breaks connections.
 //! `points` kills a process at each of its requests and commits (`crash`), one after the other.
 //! `tunnels` has users ask members through what their agents dialled, over connections of bytes.
@@ -20,6 +21,7 @@ mod crash;
 mod draw;
 mod essence;
 mod faults;
+mod fewer;
 mod filters;
 mod history;
 mod host;

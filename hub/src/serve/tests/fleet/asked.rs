@@ -125,38 +125,24 @@ pub(super) fn told(plan: &Plan, less: bool) -> String {
             history.join("\n  ")
         );
     }
-    match keep(&plan) {
-        Some(file) => {
-            let _ = writeln!(
-                text,
-                "plan of {} steps: {}",
-                plan.steps.len(),
-                file.display()
-            );
-        }
-        None => {
-            let _ = writeln!(
-                text,
-                "by this plan of {} steps:\n{}",
-                plan.steps.len(),
-                plan.text()
-            );
-        }
-    }
+    let name = match plan.crash() {
+        Some(crash) => format!("crash-{}", crash.text()),
+        None => format!("seed-{}", plan.seed),
+    };
+    text.push_str(&kept(&name, plan.steps.len(), &plan.text()));
     text
 }
 
-/// Writes a plan where plans that fail are kept.
-fn keep(plan: &Plan) -> Option<PathBuf> {
-    let folder = PathBuf::from(given("TOWLINE_KEEP")?);
-    std::fs::create_dir_all(&folder).expect("made");
-    let name = match plan.crash() {
-        Some(crash) => format!("crash-{}.json", crash.text()),
-        None => format!("seed-{}.json", plan.seed),
+/// Writes a plan where plans that fail are kept, and says where; the plan itself if none are.
+pub(super) fn kept(name: &str, steps: usize, plan: &str) -> String {
+    let Some(folder) = given("TOWLINE_KEEP") else {
+        return format!("by this plan of {steps} steps:\n{plan}\n");
     };
-    let file = folder.join(name);
-    std::fs::write(&file, plan.text()).expect("written");
-    Some(file)
+    let folder = PathBuf::from(folder);
+    std::fs::create_dir_all(&folder).expect("made");
+    let file = folder.join(format!("{name}.json"));
+    std::fs::write(&file, plan).expect("written");
+    format!("plan of {steps} steps: {}\n", file.display())
 }
 
 /// Runs each of these plans, and says of each that does not hold what does not, with all about it (`told`) where it is

@@ -2,8 +2,9 @@
 
 use super::super::rig::alone;
 use super::crash::Counted;
+use super::fewer::fewer;
 use super::image::image;
-use super::plan::{Act, Plan, What};
+use super::plan::{Act, Plan, Step, What};
 use super::stage::Stage;
 use super::{acts, rest};
 use std::any::Any;
@@ -244,28 +245,15 @@ fn bounds(stage: &Stage) -> Vec<String> {
     problems
 }
 
-/// Leaves steps out for as long as the same invariant does not hold.
+/// The plan with fewer steps, of which the same invariant does not hold.
 pub(super) fn smaller(plan: &Plan) -> Plan {
-    let first = run(plan, Keep::Nothing);
-    let kind = first.kind().map(str::to_owned);
-    let mut plan = plan.clone();
-    let mut runs = 0;
-    let mut part = plan.steps.len().div_ceil(2);
-    while part > 0 && runs < SMALLER_RUNS {
-        let mut from = 0;
-        while from < plan.steps.len() && runs < SMALLER_RUNS {
-            let mut less = plan.clone();
-            let to = (from + part).min(less.steps.len());
-            less.steps.drain(from..to);
-            runs += 1;
-            let outcome = run(&less, Keep::Nothing);
-            if outcome.kind().map(str::to_owned) == kind {
-                plan = less;
-            } else {
-                from += part;
-            }
-        }
-        part /= 2;
-    }
-    plan
+    let part = |steps: &[Step]| Plan {
+        steps: steps.to_vec(),
+        ..plan.clone()
+    };
+    let kind = |plan: &Plan| run(plan, Keep::Nothing).kind().map(str::to_owned);
+    let first = kind(plan);
+    part(&fewer(&plan.steps, SMALLER_RUNS, |steps| {
+        kind(&part(steps)) == first
+    }))
 }

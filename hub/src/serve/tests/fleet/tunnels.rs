@@ -18,12 +18,11 @@ mod rights;
 mod runs;
 mod stage;
 
-use super::asked::{failed_once, given, hold, read, seed, seeds};
+use super::asked::{failed_once, given, hold, kept, read, seed, seeds};
 use crate::serve::tests::rig::assert_same;
 use plan::{KINDS, Plan};
 use runs::{Outcome, run, smaller};
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 /// Seeds of a run that says nothing else.
 const SEEDS: [u64; 4] = [1, 2, 3, 4];
@@ -65,19 +64,8 @@ fn told(plan: &Plan, less: bool) -> String {
     for problem in run(&plan, false).problems {
         let _ = writeln!(text, "  {problem}");
     }
-    match given("TOWLINE_KEEP") {
-        Some(folder) => {
-            let folder = PathBuf::from(folder);
-            std::fs::create_dir_all(&folder).expect("made");
-            let file = folder.join(format!("tunnels-{}.json", plan.seed));
-            std::fs::write(&file, plan.text()).expect("written");
-            let steps = plan.steps.len();
-            let _ = writeln!(text, "plan of {steps} steps: {}", file.display());
-        }
-        None => {
-            let _ = writeln!(text, "by this plan:\n{}", plan.text());
-        }
-    }
+    let name = format!("tunnels-{}", plan.seed);
+    text.push_str(&kept(&name, plan.steps.len(), &plan.text()));
     text
 }
 

@@ -1,6 +1,6 @@
 //! The hosts: the hub's, and a machine for each member with its API server and its agent.
 
-use super::super::super::rig::{Served, SimulatedHub, ask};
+use super::super::super::rig::{Served, SimulatedHub, Trace, ask};
 use super::super::host::{self, HUB, Hand};
 use super::super::{SECRETS, TOKEN, get, token_secret};
 use super::authority;
@@ -40,6 +40,8 @@ pub(super) struct Ground {
     hand: Hand,
     /// Of each agent.
     ways: Vec<Simulated>,
+    /// What happened.
+    pub(super) trace: Trace,
 }
 
 impl Ground {
@@ -60,6 +62,8 @@ impl Ground {
             admin(dir, &format!("member{number}"), &keys, at, clock.now());
             host::kubeconfig_of_agent(dir, number, &keys, clock.now());
         }
+        let trace = Trace::default();
+        let way = |number| Simulated::new(&format!("the agent of m{number}"), &trace);
         Self {
             dir: dir.to_owned(),
             seed: plan.seed,
@@ -71,12 +75,17 @@ impl Ground {
                 pin: pins.first().expect("one").to_string(),
                 life: LIFE,
             },
-            ways: (0..plan.members).map(|_| Simulated::default()).collect(),
+            ways: (1..=plan.members).map(way).collect(),
+            trace,
         }
     }
 
-    /// What a process has, from its start on.
-    pub(super) fn env(&self, process: u64, way: &Simulated) -> Env {
+    /// What a server or an operator has, from its start on.
+    pub(super) fn env(&self, process: u64, name: &str) -> Env {
+        self.through(process, &Simulated::new(name, &self.trace))
+    }
+
+    fn through(&self, process: u64, way: &Simulated) -> Env {
         let seed = self.seed.wrapping_mul(100).wrapping_add(process);
         Env::seeded(now(), seed).through(Arc::new(way.clone()))
     }
@@ -124,7 +133,7 @@ fn front(at: IpAddr) -> Front {
 
 /// The hub, until it dies.
 pub(super) async fn hub(ground: Ground) -> Result {
-    let env = ground.env(0, &Simulated::default());
+    let env = ground.env(0, "the hub");
     let data = ground.dir.join("hub");
     let made = SimulatedHub::on(&ground.hub, &data, HUB, &[], &env, |router| router.client());
     let made = made.await;
@@ -141,7 +150,7 @@ pub(super) async fn hub(ground: Ground) -> Result {
 
 /// A member and its agent, until they die or the agent ends.
 pub(super) async fn machine(ground: Ground, number: u8) -> Result {
-    let env = ground.env(u64::from(number), &Simulated::default());
+    let env = ground.env(u64::from(number), &format!("m{number}"));
     let at = SocketAddr::new(ip(number), PORT);
     let disk = &ground.machines[usize::from(number - 1)];
     let data = host::data(&ground.dir, number);
@@ -152,7 +161,7 @@ pub(super) async fn machine(ground: Ground, number: u8) -> Result {
     let _serving = served.listen(door, at, front(at.ip()));
     let config = host::config(&ground.dir, number, &ground.hand, false);
     let way = &ground.ways[usize::from(number - 1)];
-    let agent = ground.env(10 + u64::from(number), way);
+    let agent = ground.through(10 + u64::from(number), way);
     let ended = agent::run::run(config, agent, CancellationToken::new()).await;
     Err(match ended {
         Ok(()) => format!("the agent of m{number} ended").into(),

@@ -1,11 +1,11 @@
 //! Who works with the hub meanwhile, over lines of their own that nothing happens to but that hubs die; and what has to
 //! hold.
 
-use super::super::super::rig::{CLUSTERS, LEASES};
+use super::super::super::rig::{CLUSTERS, LEASES, Trace};
 use super::super::{REQUESTS, TOLD};
 use super::hosts::Ground;
+use super::note;
 use super::plan::{Plan, UNTIL};
-use super::sockets::Simulated;
 use common::client::{ClientOptions, kubeconfig_client};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -39,16 +39,24 @@ pub(super) struct Operator {
     before: Vec<usize>,
 }
 
-/// One API server.
-struct Server(Client);
+/// One API server, and where it is told what it answers.
+struct Server {
+    client: Client,
+    name: String,
+    trace: Trace,
+}
 
 impl Server {
     async fn at(ground: &Ground, of: &str) -> Result<Self, String> {
         let options = ClientOptions::new("operator");
-        let env = ground.env(99, &Simulated::default());
+        let env = ground.env(99, "the operator");
         let path = ground.admin(of);
         let made = kubeconfig_client(Some(&path), None, &options, &env).await;
-        Ok(Self(made.map_err(|error| error.to_string())?.0))
+        Ok(Self {
+            client: made.map_err(|error| error.to_string())?.0,
+            name: of.to_owned(),
+            trace: ground.trace.clone(),
+        })
     }
 
     /// The answer's code and object; none where there is none.
@@ -65,8 +73,11 @@ impl Server {
         let request = request
             .header("content-type", content)
             .body(Body::from(bytes));
-        let answer = self.0.send(request.ok()?).await.ok()?;
-        let (head, body) = answer.into_parts();
+        let answer = self.client.send(request.ok()?).await.ok();
+        let code = answer.as_ref().map_or(0, |it| it.status().as_u16());
+        let told = format!("{} answers {method} {path} by {code}", self.name);
+        note(&self.trace, &told);
+        let (head, body) = answer?.into_parts();
         let body = body.collect().await.ok()?.to_bytes();
         Some((
             head.status,
@@ -124,14 +135,14 @@ impl Operator {
         }
         self.join(&hub).await?;
         if let Some(problem) = self.settled(&hub).await {
-            return Err(format!("before anything went wrong: {problem}"));
+            return Err(format!("joined: {problem}"));
         }
         self.before = self.ground.connections();
-        let changes = self.plan.changes.clone();
-        let mut changes = changes.iter().peekable();
+        let changes: Vec<_> = self.plan.changes().collect();
+        let mut changes = changes.into_iter().peekable();
         while elapsed() < UNTIL {
-            while let Some(change) = changes.next_if(|it| it.at <= elapsed()) {
-                self.change(&hub, change.member).await;
+            while let Some((_, member)) = changes.next_if(|(at, _)| *at <= elapsed()) {
+                self.change(&hub, member).await;
             }
             self.look(&hub).await?;
             sleep(LOOK).await;
@@ -139,7 +150,7 @@ impl Operator {
         let deadline = elapsed() + CONVERGED_WITHIN;
         while let Some(problem) = self.missing(&hub).await {
             if elapsed() > deadline {
-                return Err(format!("not within {CONVERGED_WITHIN:?}: {problem}"));
+                return Err(format!("converged within {CONVERGED_WITHIN:?}: {problem}"));
             }
             sleep(LOOK).await;
         }
@@ -148,7 +159,7 @@ impl Operator {
             sleep(LOOK).await;
         }
         match self.missing(&hub).await {
-            Some(problem) => Err(format!("no more: {problem}")),
+            Some(problem) => Err(format!("stays so: {problem}")),
             None => self.rest(&hub).await,
         }
     }
@@ -179,7 +190,7 @@ impl Operator {
                     break;
                 }
                 if elapsed() > JOINED_WITHIN {
-                    return Err(format!("m{member} has not joined"));
+                    return Err(format!("joined: m{member} is not Ready"));
                 }
                 sleep(LOOK / 2).await;
             }
@@ -209,7 +220,9 @@ impl Operator {
             };
             let ready = condition(&cluster, "Ready");
             if ready != "True" && !self.plan.is_troubled(member, elapsed(), LATELY) {
-                return Err(format!("m{member} is Ready={ready} at {:?}", elapsed()));
+                return Err(format!(
+                    "no Unknown without a reason: m{member} is Ready={ready}"
+                ));
             }
         }
         Ok(())
@@ -258,11 +271,13 @@ impl Operator {
                     .as_str()
                     .is_some_and(|it| it.starts_with(&user))
             }) {
-                return Err(format!("m{member} has not renewed its certificate"));
+                return Err(format!(
+                    "certificates are renewed in time: not that of m{member}"
+                ));
             }
             let lease = hub.get(&format!("{LEASES}/m{member}")).await;
             if lease.is_none() {
-                return Err(format!("m{member} has no Lease"));
+                return Err(format!("stays so: m{member} has no Lease"));
             }
         }
         let now = self.ground.connections();
@@ -271,7 +286,10 @@ impl Operator {
             .zip(&self.before)
             .any(|(now, before)| *now > before + SPARE);
         if more {
-            return Err(format!("connections: {now:?}, of {:?} before", self.before));
+            return Err(format!(
+                "no connection is left: {now:?}, of {:?} before",
+                self.before
+            ));
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! What hosts have in place of TCP.
 
+use super::super::super::rig::Trace;
+use super::note;
 use crate::apiserver::http::listener::Listener;
 use common::network::{Sockets, Wire};
 use futures::FutureExt as _;
@@ -14,28 +16,52 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use turmoil::net::{TcpListener, TcpStream};
 
 /// The way out of a host, and how many connections it has made that are still there. Clones share it.
-#[derive(Clone, Default)]
-pub(super) struct Simulated(Arc<AtomicUsize>);
+#[derive(Clone)]
+pub(super) struct Simulated {
+    of: Arc<str>,
+    open: Arc<AtomicUsize>,
+    trace: Trace,
+}
 
 impl Simulated {
+    /// That of a process, which tells of its connections there.
+    pub(super) fn new(of: &str, trace: &Trace) -> Self {
+        Self {
+            of: of.into(),
+            open: Arc::default(),
+            trace: trace.clone(),
+        }
+    }
+
     pub(super) fn connections(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.open.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, what: &str) {
+        note(&self.trace, &format!("{} {what}", self.of));
     }
 }
 
-/// A connection that counts while it is there.
-struct Counted(TcpStream, Simulated);
+/// A connection that counts while it is there, and what passed on it: how often something was read, and written.
+struct Counted(TcpStream, Simulated, [usize; 2]);
 
 impl Counted {
     fn new(stream: TcpStream, of: Simulated) -> Self {
-        of.0.fetch_add(1, Ordering::Relaxed);
-        Self(stream, of)
+        of.open.fetch_add(1, Ordering::Relaxed);
+        Self(stream, of, [0; 2])
+    }
+
+    fn count(&mut self, way: usize, is_ready: bool) {
+        self.2[way] += usize::from(is_ready);
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.1.0.fetch_sub(1, Ordering::Relaxed);
+        self.1.open.fetch_sub(1, Ordering::Relaxed);
+        let [read, written] = self.2;
+        let told = format!("ends a connection of {read} reads, {written} writes");
+        self.1.note(&told);
     }
 }
 
@@ -45,7 +71,9 @@ impl AsyncRead for Counted {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+        let read = Pin::new(&mut self.0).poll_read(cx, buf);
+        self.count(0, read.is_ready());
+        read
     }
 }
 
@@ -55,7 +83,9 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+        let written = Pin::new(&mut self.0).poll_write(cx, buf);
+        self.count(1, written.is_ready());
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -72,7 +102,13 @@ impl Sockets for Simulated {
         let (to, of) = (host.parse::<IpAddr>(), self.clone());
         async move {
             let to = to.map_err(|_| io::ErrorKind::NotFound)?;
-            let stream = TcpStream::connect((to, port)).await?;
+            let stream = TcpStream::connect((to, port)).await;
+            let told = match &stream {
+                Ok(_) => "connects to".to_owned(),
+                Err(error) => format!("fails ({}) to connect to", error.kind()),
+            };
+            of.note(&format!("{told} {to}"));
+            let stream = stream?;
             Ok(Box::new(Counted::new(stream, of)) as Box<dyn Wire>)
         }
         .boxed()

@@ -38,13 +38,13 @@ pub(super) fn step(books: &mut Books, key: &Key, old: Option<&Value>, new: &Valu
             ));
         }
     }
-    for (name, _) in leaving(new) {
+    for name in kept(new) {
         let task = (key.clone(), name.to_owned());
         books.left.entry(task).or_insert(now);
     }
-    let stay: BTreeSet<&str> = leaving(new).map(|(name, _)| name).collect();
+    let stay: BTreeSet<&str> = kept(new).collect();
     let targets = own(Some(new));
-    for (name, _) in old.map(leaving).into_iter().flatten() {
+    for name in old.map(kept).into_iter().flatten() {
         if stay.contains(name) {
             continue;
         }
@@ -59,6 +59,12 @@ pub(super) fn step(books: &mut Books, key: &Key, old: Option<&Value>, new: &Valu
         }
     }
     problems.into_iter().for_each(|it| books.problem(it));
+}
+
+/// Where tasks keep a copy: what goes directly is gone already.
+fn kept(binding: &Value) -> impl Iterator<Item = &str> {
+    let kept = leaving(binding).filter(|(_, directly)| !directly);
+    kept.map(|(name, _)| name)
 }
 
 /// Whether a binding is placed, and healthy wherever it is.

@@ -2,10 +2,11 @@
 
 use super::super::super::super::*;
 use super::super::super::rig::alone;
+use super::super::fewer::fewer;
 use super::super::image::image;
 use super::asks::{MAPS, Record, made};
 use super::judge;
-use super::plan::{Ask, MEMBERS, Plan, USERS, Wanted, What};
+use super::plan::{Ask, MEMBERS, Plan, Step, USERS, Wanted, What};
 use super::stage::Stage;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
@@ -392,26 +393,15 @@ async fn left(stage: &Stage, tasks_at_rest: usize) -> Vec<String> {
     left
 }
 
-/// Leaves steps out for as long as the same invariant does not hold.
+/// The plan with fewer steps, of which the same invariant does not hold.
 pub(super) fn smaller(plan: &Plan, most: usize) -> Plan {
-    let kind = run(plan, false).kind().map(str::to_owned);
-    let mut plan = plan.clone();
-    let mut runs = 0;
-    let mut part = plan.steps.len().div_ceil(2);
-    while part > 0 && runs < most {
-        let mut from = 0;
-        while from < plan.steps.len() && runs < most {
-            let mut less = plan.clone();
-            let to = (from + part).min(less.steps.len());
-            less.steps.drain(from..to);
-            runs += 1;
-            if run(&less, false).kind().map(str::to_owned) == kind {
-                plan = less;
-            } else {
-                from += part;
-            }
-        }
-        part /= 2;
-    }
-    plan
+    let part = |steps: &[Step]| Plan {
+        steps: steps.to_vec(),
+        ..plan.clone()
+    };
+    let kind = |plan: &Plan| run(plan, false).kind().map(str::to_owned);
+    let first = kind(plan);
+    part(&fewer(&plan.steps, most, |steps| {
+        kind(&part(steps)) == first
+    }))
 }
