@@ -2,18 +2,29 @@
 //!
 //! Pure. At rest a Work costs its name, its manifests as text and its conditions; a live object its
 //! name, its UID and a few hashes.
+//!
+//! Here is what news of the hub's Works change; `work` has one of them, `objects` who names what in the member, and
+//! `apart` what is known without the hub's word.
 
 mod apart;
+mod autoscalers;
 mod claims;
+mod kinds;
 mod live;
+mod objects;
 mod place;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod testing;
 mod work;
 
 pub use apart::Orphaned;
+pub use autoscalers::ScaleTarget;
 pub use claims::{Claims, Marks};
+pub use kinds::KindId;
 pub use live::{Fields, LiveRecord};
+pub use objects::{ObjectKey, ObjectRecord};
 pub use place::Named;
 pub use work::{Failure, Item, Order, Stuck, WorkRecord};
 
@@ -23,29 +34,6 @@ use super::wire::WireWork;
 use common::gvk::Gvk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-/// A kind by number; see [`State::kind`].
-pub type KindId = u16;
-
-/// An object of the member.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectKey {
-    /// Its kind.
-    pub kind: KindId,
-    /// Its namespace, empty for cluster-scoped kinds.
-    pub namespace: Box<str>,
-    /// Its name.
-    pub name: Box<str>,
-}
-
-/// What is known of an object of the member.
-#[derive(Debug, Default)]
-pub struct ObjectRecord {
-    /// Works that name it; the first has it.
-    pub wanted: Vec<Arc<str>>,
-    /// The live object, if it is there and labelled ours.
-    pub live: Option<LiveRecord>,
-}
 
 /// Works that a complete list lacks.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -110,60 +98,7 @@ impl Shared {
     }
 }
 
-/// What an autoscaler scales, in its own namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScaleTarget {
-    /// API group.
-    pub group: Box<str>,
-    /// Kind.
-    pub kind: Box<str>,
-    /// Name.
-    pub name: Box<str>,
-}
-
 impl State {
-    /// The number of a kind.
-    pub fn kind(&mut self, gvk: &Gvk) -> KindId {
-        let name = (gvk.group.clone(), gvk.kind.clone());
-        if let Some(id) = self.kind_ids.get(&name) {
-            return *id;
-        }
-        // A member serves some hundreds of kinds; after 65,535 the last number is shared and such
-        // objects are merely looked up more often.
-        let id = KindId::try_from(self.kinds.len()).unwrap_or(KindId::MAX);
-        self.kinds.push(Arc::new(gvk.clone()));
-        self.kind_ids.insert(name, id);
-        id
-    }
-
-    /// The number of a kind that the member serves in this very version.
-    pub fn served(&mut self, gvk: &Gvk) -> KindId {
-        let id = self.kind(gvk);
-        if let Some(known) = self.kinds.get_mut(usize::from(id))
-            && known.group == gvk.group
-            && known.kind == gvk.kind
-            && known.version != gvk.version
-        {
-            *known = Arc::new(gvk.clone());
-        }
-        id
-    }
-
-    /// The kind of a number, in the version in which the member served it last, or else it was named first.
-    pub fn gvk(&self, id: KindId) -> Option<Arc<Gvk>> {
-        self.kinds.get(usize::from(id)).cloned()
-    }
-
-    /// A kind in one version, kept once.
-    pub fn version(&mut self, gvk: &Gvk) -> Arc<Gvk> {
-        if let Some(known) = self.versions.get(gvk) {
-            return known.clone();
-        }
-        let gvk = Arc::new(gvk.clone());
-        self.versions.insert(gvk.clone());
-        gvk
-    }
-
     /// What a Work carries, read once however many carry it.
     pub fn scripts(&mut self, text: Option<&String>) -> Option<Arc<Scripts>> {
         let new = Scripts::new(text?);
@@ -180,47 +115,6 @@ impl State {
     /// What the Work of this name carries.
     pub fn scripts_of(&self, work: Option<&str>) -> Option<Arc<Scripts>> {
         self.works.get(work?)?.scripts.clone()
-    }
-
-    /// The key of an object, the one in use if there is one.
-    pub fn key(&self, kind: KindId, namespace: &str, name: &str) -> Arc<ObjectKey> {
-        let key = ObjectKey {
-            kind,
-            namespace: namespace.into(),
-            name: name.into(),
-        };
-        self.objects
-            .get_key_value(&key)
-            .map_or_else(|| Arc::new(key), |(known, _)| known.clone())
-    }
-
-    /// A Work that takes an object over when `work` gives it up, and whether our finalizer stands on it.
-    pub fn heir(&self, key: &ObjectKey, work: &str) -> Option<(Arc<str>, bool)> {
-        let wanted = &self.objects.get(key)?.wanted;
-        let others = wanted.iter().filter(|name| &***name != work);
-        let heirs = others.filter_map(|name| {
-            let record = self.works.get(name)?;
-            // Of a Work that the hub has not shown yet nobody knows that it is gone.
-            let takes = !record.deleting && !record.suspended;
-            takes.then(|| (name.clone(), record.has_finalizer()))
-        });
-        // The first, but of those that are held already if there is one.
-        heirs.min_by_key(|(_, is_held)| !is_held)
-    }
-
-    /// Works of the hub that name an object or that it names.
-    pub fn interested(&self, key: &ObjectKey) -> Vec<Arc<str>> {
-        let Some(record) = self.objects.get(key) else {
-            return Vec::new();
-        };
-        let mut works = record.wanted.clone();
-        let named = record.live.as_ref().and_then(|live| live.work.as_deref());
-        if let Some((name, _)) = named.and_then(|work| self.works.get_key_value(work))
-            && !works.contains(name)
-        {
-            works.push(name.clone());
-        }
-        works
     }
 
     /// A list of the hub's Works begins.
@@ -339,147 +233,13 @@ impl State {
         // Each once, whatever they shared.
         others.collect::<BTreeSet<_>>().into_iter().collect()
     }
-
-    /// Notes that `work` names `key`. Returns the Work that named it first, if that is another.
-    pub fn want(&mut self, key: &Arc<ObjectKey>, work: &Arc<str>) -> Option<Arc<str>> {
-        let record = self.objects.entry(key.clone()).or_default();
-        if !record.wanted.contains(work) {
-            record.wanted.push(work.clone());
-        }
-        record
-            .wanted
-            .first()
-            .filter(|first| *first != work)
-            .cloned()
-    }
-
-    /// Makes `work` the first of those that name `key`.
-    pub fn want_first(&mut self, key: &Arc<ObjectKey>, work: &Arc<str>) {
-        let record = self.objects.entry(key.clone()).or_default();
-        record.wanted.retain(|name| name != work);
-        record.wanted.insert(0, work.clone());
-    }
-
-    /// Notes that `work` does not name `key` any more; returns those that still do.
-    pub fn unwant(&mut self, key: &Arc<ObjectKey>, work: &str) -> Vec<Arc<str>> {
-        let Some(record) = self.objects.get_mut(key) else {
-            return Vec::new();
-        };
-        record.wanted.retain(|name| &**name != work);
-        let others = record.wanted.clone();
-        if record.wanted.is_empty() && record.live.is_none() {
-            self.objects.remove(key);
-        }
-        others
-    }
-
-    /// Takes in an autoscaler, or its end. Returns the Works whose object it scaled or scales now.
-    pub fn autoscaler(
-        &mut self,
-        namespace: &str,
-        name: &str,
-        target: Option<ScaleTarget>,
-    ) -> Vec<Arc<str>> {
-        let id = (namespace.into(), name.into());
-        let before = match target.clone() {
-            Some(target) => self.autoscalers.insert(id, target),
-            None => self.autoscalers.remove(&id),
-        };
-        if before == target {
-            return Vec::new();
-        }
-        let mut works = Vec::new();
-        for target in [before, target].into_iter().flatten() {
-            let kind = self
-                .kind_ids
-                .get(&(target.group.to_string(), target.kind.to_string()));
-            let wanted = kind.and_then(|kind| {
-                let key = ObjectKey {
-                    kind: *kind,
-                    namespace: namespace.into(),
-                    name: target.name,
-                };
-                self.objects.get(&key)
-            });
-            works.extend(wanted.into_iter().flat_map(|r| r.wanted.iter().cloned()));
-        }
-        works
-    }
-
-    /// Whether an autoscaler of the member decides the replicas of an object.
-    pub fn is_scaled(&self, namespace: &str, group: &str, kind: &str, name: &str) -> bool {
-        self.autoscalers.iter().any(|((ns, _), target)| {
-            **ns == *namespace
-                && *target.group == *group
-                && *target.kind == *kind
-                && *target.name == *name
-        })
-    }
-
-    /// The autoscalers that are known.
-    pub fn autoscaler_names(&self) -> Vec<(Box<str>, Box<str>)> {
-        self.autoscalers.keys().cloned().collect()
-    }
-
-    /// Whether any Work names an object.
-    pub fn is_wanted(&self, key: &ObjectKey) -> bool {
-        self.objects.get(key).is_some_and(|r| !r.wanted.is_empty())
-    }
-
-    /// Whether a Work names an object.
-    pub fn wants(&self, key: &ObjectKey, work: &str) -> bool {
-        let record = self.objects.get(key);
-        record.is_some_and(|record| record.wanted.iter().any(|name| **name == *work))
-    }
-
-    /// The live record of an object.
-    pub fn live(&self, key: &ObjectKey) -> Option<&LiveRecord> {
-        self.objects.get(key)?.live.as_ref()
-    }
-
-    /// Replaces what is known to be live.
-    pub fn set_live(&mut self, key: &Arc<ObjectKey>, live: Option<LiveRecord>) {
-        match live {
-            Some(live) => self.objects.entry(key.clone()).or_default().live = Some(live),
-            None => {
-                if let Some(record) = self.objects.get_mut(key) {
-                    record.live = None;
-                    if record.wanted.is_empty() {
-                        self.objects.remove(key);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Live objects that `work` has applied and that are not in `keep`. Marks alone make none: whoever may
-    /// edit an object can put them on it, and a finalizer, and would so hold up the Work's deletion.
-    pub fn strays(&self, work: &str, keep: &BTreeSet<Arc<ObjectKey>>) -> Vec<Arc<ObjectKey>> {
-        self.objects
-            .iter()
-            .filter(|(key, record)| {
-                !keep.contains(*key)
-                    && record.live.as_ref().is_some_and(|live| {
-                        live.work.as_deref() == Some(work) && self.has_claim(work, key, &live.uid)
-                    })
-            })
-            .map(|(key, _)| key.clone())
-            .collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::testing::work;
     use super::*;
     use proptest::prelude::*;
-
-    fn work(name: &str, uid: &str, generation: i64, version: u64, manifests: &str) -> WireWork {
-        serde_json::from_str(&format!(
-            r#"{{"metadata":{{"name":"{name}","uid":"{uid}","generation":{generation},"resourceVersion":"{version}"}},
-                "spec":{{"workload":{{"manifests":{manifests}}}}}}}"#
-        ))
-        .expect("decodes")
-    }
 
     #[test]
     fn echoes_change_nothing() {
@@ -490,16 +250,6 @@ mod tests {
         // Late news of what was already seen.
         assert_eq!(state.upsert(&work("w", "u", 1, 6, "[1]")).1, News::Nothing);
         assert_eq!(state.works["w"].generation, 2);
-    }
-
-    #[test]
-    fn a_kind_is_asked_for_in_a_version_that_is_served() {
-        let mut state = State::default();
-        let gvk = |version: &str| Gvk::new(version, "HorizontalPodAutoscaler").expect("sound");
-        let id = state.kind(&gvk("autoscaling/v2beta2"));
-        assert_eq!(state.served(&gvk("autoscaling/v2")), id);
-        assert_eq!(state.kind(&gvk("autoscaling/v2beta2")), id);
-        assert_eq!(*state.gvk(id).expect("known"), gvk("autoscaling/v2"));
     }
 
     #[test]
@@ -515,46 +265,6 @@ mod tests {
         assert_eq!(state.list_ends().vanished, [Arc::from("gone")]);
         assert_eq!(state.works["w"].generation, 3);
         assert_eq!(state.upsert(&work("w", "u", 4, 31, "[4]")).1, News::Changed);
-    }
-
-    #[test]
-    fn the_first_to_name_an_object_has_it() {
-        let mut state = State::default();
-        let key = Arc::new(ObjectKey {
-            kind: 0,
-            namespace: "n".into(),
-            name: "a".into(),
-        });
-        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
-        assert_eq!(state.want(&key, &a), None);
-        assert_eq!(state.want(&key, &b), Some(a.clone()));
-        assert_eq!(state.unwant(&key, "a"), std::slice::from_ref(&b));
-        assert_eq!(state.want(&key, &b), None);
-        assert!(state.unwant(&key, "b").is_empty());
-        assert!(state.objects.is_empty());
-    }
-
-    #[test]
-    fn what_a_work_names_no_more_becomes_its_own_no_more() {
-        let manifest = |name: &str| {
-            format!(
-                r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"namespace":"n","name":"{name}"}}}}"#
-            )
-        };
-        let both = format!("[{},{}]", manifest("x"), manifest("y"));
-        let mut state = State::default();
-        state.upsert(&work("a", "u", 1, 5, &both));
-        state.upsert(&work("b", "v", 1, 6, &both));
-        let kind = state.kind(&Gvk::new("v1", "ConfigMap").expect("sound"));
-        let heir = |state: &State, name: &str| {
-            let heir = state.heir(&state.key(kind, "n", name), "a");
-            heir.map(|(work, _)| work.to_string())
-        };
-        assert_eq!(heir(&state, "x").as_deref(), Some("b"));
-        // Its round is yet to come.
-        state.upsert(&work("b", "v", 2, 7, &format!("[{}]", manifest("y"))));
-        assert_eq!(heir(&state, "x"), None);
-        assert_eq!(heir(&state, "y").as_deref(), Some("b"));
     }
 
     proptest! {

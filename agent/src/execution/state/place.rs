@@ -102,16 +102,8 @@ impl Named {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::work;
     use super::*;
-    use crate::execution::wire::WireWork;
-
-    fn work(name: &str, uid: &str, generation: i64, version: u64, manifests: &str) -> WireWork {
-        serde_json::from_str(&format!(
-            r#"{{"metadata":{{"name":"{name}","uid":"{uid}","generation":{generation},"resourceVersion":"{version}"}},
-                "spec":{{"workload":{{"manifests":{manifests}}}}}}}"#
-        ))
-        .expect("decodes")
-    }
 
     /// A namespace that a manifest writes of a kind without namespaces makes no other object.
     #[test]

@@ -126,3 +126,113 @@ fn pod_dependencies(context: &Context<'_>, values: &[Value]) -> Result<Value, Re
     let found = serde_json::to_value(found).unwrap_or_default();
     given(context, &found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Operation;
+    use super::super::tests::rules;
+    use serde_json::json;
+
+    #[test]
+    fn what_pods_ask_for_is_read_of_numbers_too() {
+        let script = "local kube = require('kube')
+            function GetReplicas(o) return 1, kube.accuratePodRequirements(o.template) end";
+        let rules = rules(&[(Operation::Replica, script)]);
+        let template = json!({"template": {"spec": {"tolerations": [], "nodeSelector": {}, "containers": [
+            {"resources": {"requests": {"cpu": 1, "memory": 1_048_576}, "limits": {}}},
+            {"resources": {"limits": {"cpu": 0.25, "memory": "1Mi"}}}]}}});
+        let found = rules.replicas(&template).expect("asked").expect("answers");
+        let needs = serde_json::to_value(found.requirements).expect("JSON");
+        assert_eq!(
+            needs,
+            json!({"resourceRequest": {"cpu": "1250m", "memory": "2Mi"}})
+        );
+    }
+
+    #[test]
+    fn amounts_are_added_and_read() {
+        let replica = |body: &str| {
+            let script = format!("local kube = require('kube') function GetReplicas() {body} end");
+            let found = rules(&[(Operation::Replica, &script)])
+                .replicas(&json!({}))
+                .expect("asked");
+            found.map_err(|failed| failed.to_string())
+        };
+        for (body, want) in [
+            ("return kube.getResourceQuantity('2') * 2", Ok(4)),
+            ("return kube.getResourceQuantity('1Ki')", Ok(1024)),
+            ("return 3/2", Ok(1)),
+            ("return kube.getResourceQuantity('900m')", Ok(0)),
+            ("return kube.getResourceQuantity(nil)", Ok(0)),
+            (
+                "if kube.resourceAdd('1', '500m', nil) == '1500m' then return 1 end return 0",
+                Ok(1),
+            ),
+            (
+                "if kube.resourceAdd('1Gi', '1Gi') == '2Gi' then return 1 end return 0",
+                Ok(1),
+            ),
+            (
+                "if kube.resourceAdd() == '0' then return 1 end return 0",
+                Ok(1),
+            ),
+            (
+                "if kube.accuratePodRequirements({}) == nil then return 1 end return 0",
+                Ok(1),
+            ),
+            (
+                "return #kube.getPodDependencies({spec = {serviceAccountName = 'x'}}, nil)",
+                Ok(1),
+            ),
+            (
+                "local d = kube.getPodDependencies({spec = {serviceAccountName = 'x'}}) if d[1].namespace == 'default' then return 1 end return 0",
+                Ok(1),
+            ),
+            (
+                "kube.resourceAdd({})",
+                Err("a quantity is expected, got table"),
+            ),
+            (
+                "kube.accuratePodRequirements(nil)",
+                Err("a pod template is expected"),
+            ),
+            (
+                "kube.accuratePodRequirements({spec = {containers = {{resources = {requests = {cpu = 'much'}}}}}})",
+                Err("the pod template cannot be read: \"much\" is not a quantity"),
+            ),
+            (
+                "kube.accuratePodRequirements({spec = {nodeSelector = {disk = 1}}})",
+                Err("the pod template cannot be read: "),
+            ),
+            (
+                "local t = {} t.t = t kube.getPodDependencies(t)",
+                Err("nested more than"),
+            ),
+        ] {
+            match (replica(body), want) {
+                (Ok(got), Ok(want)) => assert_eq!(got.replicas, want, "{body}"),
+                (Err(text), Err(want)) => assert!(text.contains(want), "{body}: {text}"),
+                (got, want) => panic!("{body}: {got:?}, not {want:?}"),
+            }
+        }
+    }
+
+    /// Each turn reads a megabyte before it is refused.
+    #[test]
+    fn what_is_refused_for_its_size_has_its_price() {
+        let script = "local kube = require('kube')
+            function GetReplicas()
+              local numbers, big = {}, {}
+              for i = 1, 5000 do numbers[i] = i end
+              for i = 1, 40 do big[i] = numbers end
+              for turn = 1, 50 do pcall(kube.getPodDependencies, big) end
+              return 1
+            end";
+        let found = rules(&[(Operation::Replica, script)]).replicas(&json!({}));
+        let failed = found.expect("asked").expect_err("is stopped").to_string();
+        assert!(
+            failed.contains("the script was stopped: it took more"),
+            "{failed}"
+        );
+    }
+}

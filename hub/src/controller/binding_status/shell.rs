@@ -3,6 +3,10 @@
 //! Answers are gathered: the first change is written at once, further ones of the same binding ever later while they
 //! keep coming.
 
+mod pace;
+#[cfg(test)]
+mod tests;
+
 use super::{Observed, Work, collect, decide, decide_refused, expected, is_stirring};
 use crate::controller::bindings::{Bindings, Error, about, about_template, about_template_of};
 use crate::controller::scheduler::Placing;
@@ -16,14 +20,11 @@ use common::queue::{Priority, Queue};
 use common::rest::{Call, MERGE_PATCH};
 use common::time::SharedClock;
 use kube::Client;
+use pace::{PACE, Pace};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::time::Instant;
-
-/// How long a second change waits, and how long any does at the most.
-const PACE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// The controller.
 pub struct Answers {
@@ -43,35 +44,14 @@ pub struct Answers {
     taken: Mutex<BTreeSet<ObjectName>>,
 }
 
-/// When something came last, and how long it was made to wait.
-#[derive(Debug, Clone, Copy)]
-struct Pace {
-    came: Instant,
-    waits: Duration,
-}
-
-impl Pace {
-    /// The next change of the same binding.
-    fn next(before: Option<Self>, now: Instant) -> Self {
-        let waits = match before {
-            Some(before) if now < before.came + 2 * PACE.1 => {
-                (2 * before.waits).clamp(PACE.0, PACE.1)
-            }
-            _ => Duration::ZERO,
-        };
-        Self { came: now, waits }
-    }
-}
-
 impl Answers {
-    /// A controller that is woken by what the world tells.
-    pub fn watching(
+    fn new(
         client: Client,
         (bindings, placing): (Bindings, Placing),
         clock: SharedClock,
         world: &World,
-    ) -> Controller<Arc<Self>> {
-        let answers = Arc::new(Self {
+    ) -> Self {
+        Self {
             client,
             world: world.clone(),
             bindings,
@@ -82,7 +62,17 @@ impl Answers {
             placed: Mutex::default(),
             refused: Mutex::default(),
             taken: Mutex::default(),
-        });
+        }
+    }
+
+    /// A controller that is woken by what the world tells.
+    pub fn watching(
+        client: Client,
+        writers: (Bindings, Placing),
+        clock: SharedClock,
+        world: &World,
+    ) -> Controller<Arc<Self>> {
+        let answers = Arc::new(Self::new(client, writers, clock, world));
         let controller = Controller::new(Arc::clone(&answers));
         let views = &world.propagation;
         for view in [&views.bindings, &views.cluster_bindings] {
@@ -328,201 +318,6 @@ impl Answers {
                 &of.name,
                 error,
             )),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::controller::notices::Notices;
-    use crate::world::testing::{answering, at_once, unreachable};
-    use common::labels::{BINDING_NAME, BINDING_NAMESPACE};
-    use common::time::SystemClock;
-    use http::StatusCode;
-    use kube::client::Body;
-    use serde_json::json;
-    use std::pin::pin;
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-    use tokio::time::timeout;
-
-    /// The controller, woken by nobody.
-    fn answers(client: Client, world: &World) -> Answers {
-        Answers {
-            bindings: Bindings::new(client.clone(), world.clone(), Notices::default()),
-            client,
-            placing: Placing::watching(world),
-            world: world.clone(),
-            clock: Arc::new(SystemClock),
-            stirred: Mutex::default(),
-            paces: Mutex::default(),
-            placed: Mutex::default(),
-            refused: Mutex::default(),
-            taken: Mutex::default(),
-        }
-    }
-
-    #[test]
-    fn changes_that_keep_coming_wait_ever_longer() {
-        let begun = Instant::now();
-        let first = Pace::next(None, begun);
-        assert_eq!(first.waits, Duration::ZERO);
-        let mut pace = first;
-        for expected in [100, 200, 400, 800, 1000, 1000] {
-            pace = Pace::next(Some(pace), begun);
-            assert_eq!(pace.waits, Duration::from_millis(expected));
-        }
-        let later = Pace::next(Some(pace), begun + Duration::from_secs(2));
-        assert_eq!(later.waits, Duration::ZERO);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_status_that_was_written_is_seen_before_the_next_is_made() {
-        let template = |version: &str, ready: u32| {
-            json!({"metadata": {"namespace": "n", "name": "web", "uid": "u", "resourceVersion": version},
-                "status": {"readyReplicas": ready}})
-        };
-        let (world, written) = (unreachable(), template("8", 2));
-        let gvk = Gvk::new("apps/v1", "Deployment").expect("a kind");
-        let view = world.propagation.templates.told_of(&gvk);
-        view.listed(&[template("7", 1)]).await;
-        let answers = answers(at_once(written.to_string()), &world);
-        let held = view.get(&ObjectName::new(Some("n"), "web"));
-        let held = held.and_then(|it| it.record).expect("held");
-        let patch = json!({"status": written["status"]});
-        let mut write = pin!(answers.write_template(&held, &patch));
-        let early = timeout(Duration::from_secs(1), write.as_mut()).await;
-        assert!(early.is_err(), "the view does not have it yet");
-        view.sent(&[written]).await;
-        let done = timeout(Duration::from_secs(1), write).await;
-        done.expect("it has it now").expect("written");
-    }
-
-    /// Whoever may write a binding in their namespace, and what it names, has nobody else's status written.
-    #[tokio::test(start_paused = true)]
-    async fn a_binding_speaks_for_the_template_beside_it_alone() {
-        let gvk = Gvk::new("apps/v1", "Deployment").expect("a kind");
-        // Where the binding lies, the UID that it names, and whether the template's status is written.
-        let cases = [
-            ("theirs", "u", true),
-            ("mine", "u", false),
-            ("theirs", "of one before", false),
-        ];
-        for (namespace, uid, is_written) in cases {
-            let (client, asked) = answering(|_, _| StatusCode::OK);
-            let world = unreachable();
-            let answers = answers(client, &world);
-            let template = json!({"metadata": {"namespace": "theirs", "name": "web", "uid": "u", "resourceVersion": "1"},
-                "status": {"readyReplicas": 3}});
-            let views = &world.propagation;
-            views.templates.told_of(&gvk).listed(&[template]).await;
-            let resource = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "theirs", "name": "web", "uid": uid});
-            let binding = json!({"metadata": {"namespace": namespace, "name": "x", "uid": "b", "resourceVersion": "1", "generation": 1},
-                "spec": {"resource": resource, "clusters": [{"name": "m1"}]}});
-            views.bindings.listed(&[binding]).await;
-            let applied = json!({"type": "Applied", "status": "True", "reason": "R", "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z"});
-            let annotations = json!({BINDING_NAMESPACE: namespace, BINDING_NAME: "x"});
-            let work = json!({"metadata": {"namespace": "karmada-es-m1", "name": "w", "resourceVersion": "1", "annotations": annotations},
-                "spec": {"workload": {}}, "status": {"conditions": [applied]}});
-            world.works.listed(&[work]).await;
-            let key = ObjectName::new(Some(namespace), "x");
-            answers.reconcile(&key).await.expect("answered");
-            let asked = std::mem::take(&mut *lock(&asked));
-            let is_asked = |end: &str| asked.iter().any(|(_, path, _)| path.ends_with(end));
-            let own = format!("/namespaces/{namespace}/resourcebindings/x/status");
-            assert!(is_asked(&own), "{asked:?}");
-            let found = is_asked("/namespaces/theirs/things/web/status");
-            assert_eq!(found, is_written, "{namespace} {uid}: {asked:?}");
-        }
-    }
-
-    /// A world with the binding n/x, whose template's status is to be written, and its name.
-    async fn with_a_status_to_write() -> (World, ObjectName) {
-        let world = unreachable();
-        let gvk = Gvk::new("apps/v1", "Deployment").expect("a kind");
-        let template = json!({"metadata": {"namespace": "n", "name": "web", "uid": "u", "resourceVersion": "1"},
-            "status": {"readyReplicas": 3}});
-        let views = &world.propagation;
-        views.templates.told_of(&gvk).listed(&[template]).await;
-        let resource = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web", "uid": "u"});
-        let binding = json!({"metadata": {"namespace": "n", "name": "x", "uid": "b", "resourceVersion": "1", "generation": 1},
-            "spec": {"resource": resource, "clusters": [{"name": "m1"}]}});
-        views.bindings.listed(&[binding]).await;
-        let applied = json!({"type": "Applied", "status": "True", "reason": "R", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let annotations = json!({BINDING_NAMESPACE: "n", BINDING_NAME: "x"});
-        let work = json!({"metadata": {"namespace": "karmada-es-m1", "name": "w", "resourceVersion": "1", "annotations": annotations},
-            "spec": {"workload": {}}, "status": {"conditions": [applied]}});
-        world.works.listed(&[work]).await;
-        (world, ObjectName::new(Some("n"), "x"))
-    }
-
-    /// An API server that takes everything but the status of the template, and has other words each time.
-    fn refusing_in_other_words() -> Client {
-        let asked = Arc::new(AtomicU32::new(0));
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            let is_refused = request.uri().path().ends_with("/things/web/status");
-            let (status, object) = if is_refused {
-                let message = format!("denied: request {}", asked.fetch_add(1, Relaxed));
-                (
-                    StatusCode::UNPROCESSABLE_ENTITY,
-                    json!({"kind": "Status", "status": "Failure", "message": message, "reason": "Invalid", "code": 422}),
-                )
-            } else {
-                (
-                    StatusCode::OK,
-                    json!({"metadata": {"resourceVersion": "1"}}),
-                )
-            };
-            let mut response = http::Response::new(Body::from(object.to_string().into_bytes()));
-            *response.status_mut() = status;
-            async move { Ok::<_, std::io::Error>(response) }
-        });
-        Client::new(service, "default")
-    }
-
-    /// It is tried again and again, for it may be taken some day; whoever waits for it is told why it is not.
-    #[tokio::test(start_paused = true)]
-    async fn a_status_that_is_refused_is_told_in_a_condition() {
-        // Other words are no reason to ask again at once.
-        let (world, key) = with_a_status_to_write().await;
-        let reworded = answers(refusing_in_other_words(), &world);
-        for (request, ends) in [(0, Some(Requeue::After(PACE.0))), (1, None), (2, None)] {
-            assert_eq!(reworded.reconcile(&key).await.ok(), ends, "{request}");
-            let words = lock(&reworded.refused).get(&key).cloned();
-            let last = format!("denied: request {request}");
-            let is_last = words.as_ref().is_some_and(|it| it.ends_with(&last));
-            assert!(is_last, "{words:?}");
-        }
-
-        let refuses = Arc::new(AtomicBool::new(true));
-        let refusing = Arc::clone(&refuses);
-        let (client, asked) = answering(move |_, path| {
-            let refused = path.ends_with("/things/web/status") && refusing.load(Relaxed);
-            match refused {
-                true => StatusCode::UNPROCESSABLE_ENTITY,
-                false => StatusCode::OK,
-            }
-        });
-        let (world, key) = with_a_status_to_write().await;
-        let answers = answers(client, &world);
-        // Whether the binding tells of it, and how the turn ends.
-        let soon = Some(Requeue::After(PACE.0));
-        for (refused, told, ends) in [
-            (true, false, soon),
-            (true, true, None),
-            (false, true, soon),
-            (false, false, Some(Requeue::Never)),
-        ] {
-            refuses.store(refused, Relaxed);
-            assert_eq!(answers.reconcile(&key).await.ok(), ends, "{refused} {told}");
-            let asked = std::mem::take(&mut *lock(&asked));
-            let of = |end: &str| asked.iter().find(|(_, path, _)| path.ends_with(end));
-            let (_, _, status) = of("/resourcebindings/x/status").expect("written");
-            let is_told = status.to_string().contains("StatusAggregated");
-            assert_eq!(is_told, told, "{refused}: {status}");
-            assert!(of("/things/web/status").is_some(), "{asked:?}");
         }
     }
 }

@@ -1,0 +1,84 @@
+//! Reads the stored set at the start of a life.
+
+use super::{PART, Persister};
+use crate::execution::stored::place::Error;
+use crate::execution::stored::{Bad, Volume, assemble, decode};
+use common::backoff::Backoff;
+use common::errors::chain;
+use common::names::WORKS_SECRETS;
+use std::time::Duration;
+
+impl Persister {
+    /// Reads the stored set into the state. Returns when it is known, or known not to be readable, whether
+    /// the hub had said that our registration is gone.
+    pub async fn recall(&self) -> bool {
+        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+        let mut rng = self.chance.stream("stored Works, read");
+        let volumes = loop {
+            match self.read_volumes().await {
+                Ok(volumes) => break volumes,
+                Err(error) if error.is_denied() => {
+                    tracing::error!(error = %chain(&error), "the agent cannot go on without its hub: it may not read what it stored");
+                    self.errors.report(PART, &chain(&error));
+                    self.lock().off = true;
+                    return false;
+                }
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "the stored Works are not read yet");
+                    self.errors.report(PART, &chain(&error));
+                    let pause = backoff.next(&mut rng);
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        };
+        self.errors.clear(PART);
+        for (volume, read) in &volumes {
+            match read {
+                Err(bad) => tracing::warn!(volume, %bad, "stored Works are not believed"),
+                Ok(read) if *read.header.namespace != *self.namespace => tracing::warn!(
+                    volume,
+                    of = read.header.namespace,
+                    "stored Works of another registration are not believed"
+                ),
+                Ok(_) => {}
+            }
+        }
+        let set = assemble(&self.namespace, volumes);
+        let count = set.works.len();
+        let mut inner = self.lock();
+        inner.plan = set.plan;
+        inner.stopped = set.stopped;
+        if !inner.plan.dirty().is_empty() {
+            self.wake.notify_one();
+        }
+        drop(inner);
+        if set.stopped {
+            tracing::error!(
+                "the hub said that this registration is gone: nothing is healed until a hub lists Works"
+            );
+        }
+        let mut state = self.state.lock();
+        for (entry, manifests) in set.works {
+            state.recall(entry, manifests);
+        }
+        drop(state);
+        if count > 0 {
+            tracing::info!(count, "stored Works are known");
+        }
+        set.stopped
+    }
+
+    async fn read_volumes(&self) -> Result<Vec<(usize, Result<Volume, Bad>)>, Error> {
+        let mut volumes = Vec::new();
+        for number in 0..WORKS_SECRETS {
+            let read = {
+                let _permit = self.permits.acquire().await;
+                self.place.read(number).await?
+            };
+            if let Some(bytes) = read {
+                volumes.push((number, decode(&bytes)));
+            }
+        }
+        Ok(volumes)
+    }
+}
