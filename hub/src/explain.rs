@@ -7,6 +7,7 @@
 //! What members say is nothing but text here: it is cut, made harmless, and looked at for words that are known.
 
 pub mod cluster;
+pub mod degraded;
 mod diagnosis;
 mod member;
 mod mend;

@@ -4,6 +4,8 @@ use super::Error;
 use super::job::Job;
 use crate::context::ClusterView;
 use crate::execution::conditions;
+use crate::execution::errors;
+use crate::execution::manifest::Target;
 use crate::execution::order::rank;
 use crate::execution::persist::Persister;
 use crate::execution::prune::kinds::Answers;
@@ -14,6 +16,7 @@ use crate::execution::writes::WorkWriter;
 use chrono::Duration as Span;
 use common::errors::chain;
 use common::queue::Queue;
+use common::rest;
 use common::signal;
 use common::time::SharedClock;
 use common::unregister::Mode;
@@ -118,12 +121,12 @@ impl Deletion {
                 }
             }))
             .await;
-            for fate in fates {
+            for (key, fate) in group.iter().zip(fates) {
                 match fate {
                     Ok(Gone::Yes) => {}
                     Ok(Gone::Waits(text)) => blockers.push(text),
                     Err(error) if error.is_outage() => outage = Some(error),
-                    Err(error) => blockers.push(chain(&error).to_string()),
+                    Err(error) => blockers.push(self.refused(key, &error).await),
                 }
             }
             if !blockers.is_empty() || outage.is_some() {
@@ -152,6 +155,25 @@ impl Deletion {
             Err(not) => return not.again(),
         }
         Ok(None)
+    }
+
+    /// What is told of an object that the member does not let go: of a right that the agent lacks, what to do.
+    async fn refused(&self, key: &Arc<ObjectKey>, error: &rest::Error) -> String {
+        let (gvk, key) = {
+            let state = self.state.lock();
+            (state.gvk(key.kind), state.placed(key))
+        };
+        let bare = || chain(error).to_string();
+        let Some(gvk) = gvk else { return bare() };
+        let Ok(Some(resource)) = self.pruner.member.resolve_any(&gvk).await else {
+            return bare();
+        };
+        let target = Target {
+            gvk: (*gvk).clone(),
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
+        };
+        errors::refused(error, &target, &resource)
     }
 
     /// Its objects are gone; it stays known while others keep it.

@@ -123,6 +123,15 @@ fn degraded(told: &Asked) -> Option<(String, String)> {
     Some((text("status"), text("message")))
 }
 
+/// What RBAC of the member answers to an agent that may not do that to the ConfigMap `a`.
+fn may_not(verb: &str) -> (u16, Value) {
+    let (code, mut body) = refusal(403, "Forbidden");
+    body["message"] = json!(format!(
+        "configmaps \"a\" is forbidden: User \"x\" cannot {verb} resource \"configmaps\" in API group \"\""
+    ));
+    (code, body)
+}
+
 /// The namespace that a manifest writes makes no other object of it where its kind has none.
 #[tokio::test(start_paused = true)]
 async fn an_object_without_namespace_stays_whichever_its_manifest_writes() {
@@ -204,11 +213,7 @@ async fn what_cannot_be_deleted_is_told_until_it_is() {
         if allowed.load(Ordering::Relaxed) {
             return Some((200, json!({"kind": "Status"})));
         }
-        let (code, mut body) = refusal(403, "Forbidden");
-        body["message"] = json!(
-            "configmaps \"a\" is forbidden: User \"x\" cannot delete resource \"configmaps\" in API group \"\""
-        );
-        Some((code, body))
+        Some(may_not("delete"))
     });
     let (hub, told) = hub();
     let parts = Handles::new(hub, member).await;
@@ -233,6 +238,37 @@ async fn what_cannot_be_deleted_is_told_until_it_is() {
     reconciler.reconcile(&name).await.expect("worked on");
     assert_eq!(parts.state.lock().works["w"].leaving, []);
     assert_eq!(degraded(&told).expect("told").0, "False");
+}
+
+/// Whoever waits for a Work to go is told what to allow, whether its objects are to go with it or to stay.
+#[tokio::test(start_paused = true)]
+async fn what_the_agent_may_not_take_out_with_its_work_is_told_with_what_to_do() {
+    for (preserve, method, verb) in [(false, "DELETE", "delete"), (true, "PATCH", "patch")] {
+        let (member, _) = scripted(move |line| match line.starts_with(method) {
+            true => Some(may_not(verb)),
+            false => Some((200, marked("a", "o", "w"))),
+        });
+        let (hub, told) = hub();
+        let parts = Handles::new(hub, member).await;
+        let reconciler = reconciler(&parts);
+        let mut going = version(1, &[map("a")]);
+        going.metadata.deletion_timestamp = Some("2030-01-01T00:00:00Z".into());
+        let name = parts.knows(&going);
+        if let Some(record) = parts.state.lock().works.get_mut(&name) {
+            record.preserve = preserve;
+        }
+        reconciler.reconcile(&name).await.expect("worked on");
+        assert_eq!(degraded(&told), None, "it may just take a moment");
+        tokio::time::advance(Duration::from_secs(5)).await;
+        reconciler.reconcile(&name).await.expect("worked on");
+        let (status, message) = degraded(&told).expect("told");
+        assert_eq!(status, "True");
+        let what = format!(
+            "Deletion waits for: ConfigMap n/a: the agent may not {verb} configmaps in the namespace \"n\"; allow it \
+             in the member with `towline register --allow configmaps`"
+        );
+        assert!(message.starts_with(&what), "{message}");
+    }
 }
 
 /// A later life does not know at first what an earlier one has told, nor whether it still holds.

@@ -1,5 +1,8 @@
 //! What `towline why` reads of a hub. Who may not see a part of it is told so, and sees the rest.
 
+#[cfg(test)]
+mod tests;
+
 use crate::cli::check::health;
 use crate::cli::get::read::{Hub, Scope, missing, pages, whole};
 use crate::cli::get::waiting::{has_class, has_override};
@@ -10,7 +13,7 @@ use crate::controller::detector::skip::Skips;
 use crate::controller::detector::wake::overrides_of;
 use crate::explain::template::{Bound, Referred};
 use crate::explain::{
-    Report, SeenCluster, SeenTemplate, cluster, is_missing, policy, template, work,
+    Report, SeenCluster, SeenTemplate, cluster, degraded, is_missing, policy, template, work,
 };
 use crate::propagation::{Policy, PolicyName, Template};
 use chrono::{DateTime, Utc};
@@ -102,7 +105,7 @@ pub(super) async fn cluster(client: &Client, name: &str) -> Result<Report, CliEr
         hub,
         unseen: unseen.0,
     };
-    Ok(cluster::explain(&seen))
+    Ok(degraded::told(cluster::explain(&seen), &seen.works))
 }
 
 async fn lease(
@@ -141,7 +144,8 @@ pub(super) async fn work(client: &Client, namespace: &str, name: &str) -> Result
         hub,
         unseen: unseen.0,
     };
-    Ok(work::explain(&seen))
+    let report = work::explain(&seen);
+    Ok(degraded::told(report, std::slice::from_ref(&seen.work)))
 }
 
 /// A template.
@@ -219,7 +223,7 @@ pub(super) async fn template(
         binding: bound,
         template: object,
     };
-    Ok(template::explain(&seen))
+    Ok(degraded::told(template::explain(&seen), &seen.works))
 }
 
 /// Policies of all namespaces, or of the template's own where no more may be seen.
