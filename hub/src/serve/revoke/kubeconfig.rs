@@ -1,0 +1,97 @@
+//! The certificates of this hub that a lost kubeconfig holds or names.
+
+use super::Meant;
+use crate::apiserver::authn::{Peer, serial};
+use crate::apiserver::keys::Keys;
+use crate::apiserver::keys::revoked::{Revoked, Whom};
+use anyhow::{Context as _, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use chrono::{DateTime, Utc};
+use rustls::pki_types::CertificateDer;
+use serde_json::Value;
+use std::io;
+use std::path::{Path, PathBuf};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// The certificates of this hub in a kubeconfig or in files that it names, and which of these cannot be read. Users of
+/// other API servers stand in the same file, in any order: what one of them names may well be elsewhere.
+pub(super) fn certificates(
+    path: &Path,
+    keys: &Keys,
+    now: DateTime<Utc>,
+) -> anyhow::Result<(Vec<Meant>, Vec<String>)> {
+    let text = std::fs::read_to_string(path);
+    let text = text.with_context(|| format!("failed to read {}", path.display()))?;
+    let config: Value = serde_yaml::from_str(&text)
+        .with_context(|| format!("{} is no kubeconfig", path.display()))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let users = config["users"].as_array().into_iter().flatten();
+    let mut all: Vec<Meant> = Vec::new();
+    let mut unread = Vec::new();
+    for user in users {
+        let pem = match of_user(&user["user"], folder) {
+            Ok(pem) => pem,
+            Err((file, error)) => {
+                let name = user["name"].as_str().unwrap_or_default();
+                unread.push(format!(
+                    "{file:?}, which {} names for its user {name:?}, cannot be read: {error}",
+                    path.display()
+                ));
+                continue;
+            }
+        };
+        let Some(meant) = pem.and_then(|pem| ours(&pem, keys, now)) else {
+            continue;
+        };
+        // Two users may have the same one.
+        if !all.contains(&meant) {
+            all.push(meant);
+        }
+    }
+    if !all.is_empty() {
+        return Ok((all, unread));
+    }
+    if !unread.is_empty() {
+        bail!(
+            "{}; nothing was changed: fetch what is missing, or use --serial or --user",
+            unread.join("; ")
+        );
+    }
+    bail!(
+        "{} holds no certificate that this hub would take, and names no file with one, so nothing was changed; where \
+         it is another file, use --serial or --user",
+        path.display()
+    )
+}
+
+/// The certificate of a kubeconfig's user, by kubectl's rule: what stands in it comes before a file, whose path is
+/// relative to the kubeconfig's folder. None when there is none.
+fn of_user(user: &Value, folder: &Path) -> Result<Option<Vec<u8>>, (PathBuf, io::Error)> {
+    let filled = |key: &str| user[key].as_str().filter(|text| !text.is_empty());
+    if let Some(encoded) = filled("client-certificate-data") {
+        return Ok(STANDARD.decode(encoded).ok());
+    }
+    let Some(name) = filled("client-certificate") else {
+        return Ok(None);
+    };
+    let file = folder.join(name);
+    std::fs::read(&file)
+        .map(Some)
+        .map_err(|error| (file, error))
+}
+
+/// The certificate, if it is of this hub and its time is not over; whether it is revoked does not matter.
+fn ours(pem: &[u8], keys: &Keys, now: DateTime<Utc>) -> Option<Meant> {
+    let chain: Vec<CertificateDer<'static>> = common::tls::certificates(pem).ok()?;
+    let Peer::Known { caller, .. } =
+        Peer::of(&chain, &keys.authorities(), &Revoked::default(), now)
+    else {
+        return None;
+    };
+    let (_, certificate) = X509Certificate::from_der(chain.first()?).ok()?;
+    let serial = serial(&certificate);
+    let user = caller.user;
+    let what = format!("the certificate of user {user:?}, serial number {serial},");
+    Some((Whom::Serial(serial), what))
+}
