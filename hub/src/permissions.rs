@@ -15,7 +15,7 @@ use common::labels::{QUARANTINED_SINCE, REGISTRATION_FINALIZER, REGISTRATION_ID}
 use common::names::{CLUSTER_NAMESPACE, ClusterName};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, Resource};
@@ -162,14 +162,29 @@ pub async fn remove_lease(client: &Client, cluster: &ClusterName) -> Result<(), 
     delete(&leases, cluster.as_str(), cluster).await
 }
 
-/// Whether the binding in the execution namespace gives anybody the right to read the Works of a cluster.
+/// Whether any binding of a cluster gives somebody its rights: one may be without the others, where writing them was cut
+/// short or somebody took one away.
 pub async fn is_bound(client: &Client, cluster: &ClusterName) -> Result<bool, Error> {
-    let bindings: Api<RoleBinding> =
-        Api::namespaced(client.clone(), &cluster.execution_namespace());
-    let read = bindings.get_opt(AGENT_BINDING).await;
-    let binding = read.map_err(failed("read", "RoleBinding", AGENT_BINDING, cluster))?;
-    let subjects = binding.and_then(|binding| binding.subjects);
-    Ok(subjects.is_some_and(|subjects| !subjects.is_empty()))
+    let name = rights_name(cluster);
+    for (namespace, name) in [
+        (cluster.execution_namespace(), AGENT_BINDING),
+        (CLUSTER_NAMESPACE.to_owned(), name.as_str()),
+    ] {
+        let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), &namespace);
+        let read = bindings.get_opt(name).await;
+        let binding = read.map_err(failed("read", "RoleBinding", name, cluster))?;
+        if has_subjects(binding.and_then(|binding| binding.subjects)) {
+            return Ok(true);
+        }
+    }
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let read = bindings.get_opt(&name).await;
+    let binding = read.map_err(failed("read", "ClusterRoleBinding", &name, cluster))?;
+    Ok(has_subjects(binding.and_then(|binding| binding.subjects)))
+}
+
+fn has_subjects(subjects: Option<Vec<Subject>>) -> bool {
+    subjects.is_some_and(|subjects| !subjects.is_empty())
 }
 
 /// Whether the execution namespace exists, and the RoleBindings in it that the hub did not write.

@@ -14,61 +14,68 @@ mod tests;
 
 pub use ledger::Budget;
 
-use crate::controller::registration::{self, Error, condition, withhold};
+use crate::controller::registration::{self, Claims, Error, condition, withhold};
 use crate::controller::rights;
 use crate::epoch::Rounds;
 use crate::permissions::{Grant, Registration};
 use crate::world::writers::Version;
 use crate::world::{Change, Cluster, Event, ObjectName, Status, Told, Work, World};
+use chrono::{DateTime, SecondsFormat, Utc};
 use common::api::cluster::{QUARANTINED, RESTORED, WROTE_TOO_MUCH};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::errors::chain;
 use common::labels::{HELD, HUB_FIELD_MANAGER, QUARANTINED_SINCE, WROTE_TOO_MUCH_SINCE};
 use common::names::{ClusterName, EXECUTION_PREFIX};
-use common::time::{SharedClock, to_time};
+use common::time::SharedClock;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use ledger::Ledger;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::time::Instant;
 
 const REASON_BY_HAND: &str = "Annotated";
 const REASON_LIFTED: &str = "Lifted";
 
-/// Clusters found over their budget, until that is shown.
+/// Clusters found over their budget that were not marked for it yet, with the value that their annotation gets: where an
+/// answer is lost, it tells whether they were.
 #[derive(Debug, Default)]
-struct Over(Mutex<BTreeMap<String, Found>>);
-
-/// What was done about one of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Found {
-    /// Nothing yet.
-    Unmarked,
-    /// Its annotation was written, with this value: whoever takes it off lets the agent in again.
-    Marked(String),
-}
+struct Over(Mutex<BTreeMap<String, String>>);
 
 /// The controller; its keys are names of Clusters.
 pub struct Quarantine {
     client: Client,
     clock: SharedClock,
     budget: Budget,
+    claims: Claims,
     /// Who ends watches at the same time does so together.
     watches: Arc<Rounds>,
+    tally: Arc<Mutex<Tally>>,
     over: Arc<Over>,
 }
 
 impl Quarantine {
-    /// Makes the controller.
-    pub fn new(client: Client, clock: SharedClock, budget: Budget, watches: Arc<Rounds>) -> Self {
+    /// Makes the controller; it gives or takes the rights of a cluster while nobody else has it claimed.
+    pub(crate) fn new(
+        client: Client,
+        clock: SharedClock,
+        budget: Budget,
+        (claims, watches): (Claims, Arc<Rounds>),
+    ) -> Self {
+        let tally = Tally {
+            ledger: Ledger::new(budget),
+            start: Instant::now(),
+        };
         Self {
             client,
             clock,
             budget,
+            claims,
             watches,
+            tally: Arc::new(Mutex::new(tally)),
             over: Arc::default(),
         }
     }
@@ -76,23 +83,19 @@ impl Quarantine {
     /// Woken by clusters that are over their budget, or whose quarantine is not as their annotation says, and by what
     /// carries the rights of those that are quarantined.
     pub fn watching(self, world: &World) -> Controller<Self> {
-        let over = Arc::clone(&self.over);
-        let tally = Arc::new(Mutex::new(Tally {
-            ledger: Ledger::new(self.budget),
-            start: Instant::now(),
-        }));
+        let (over, tally) = (Arc::clone(&self.over), Arc::clone(&self.tally));
+        let clock = self.clock.clone();
         let controller = Controller::new(self);
         let count = {
             let (queue, clusters) = (controller.queue(), world.clusters.clone());
-            let tally = Arc::clone(&tally);
+            let (over, tally) = (Arc::clone(&over), Arc::clone(&tally));
             move |name: &Arc<str>, bytes: u64| {
                 let cluster = clusters.get(&ObjectName::new(None, name));
                 let cluster = cluster.and_then(|cluster| cluster.record);
                 let withheld = cluster.is_some_and(|cluster| cluster.withheld);
                 if locked(&tally).write(name, bytes) && !withheld {
-                    over.lock()
-                        .entry(name.to_string())
-                        .or_insert(Found::Unmarked);
+                    let since = || rfc3339(clock.now());
+                    over.lock().entry(name.to_string()).or_insert_with(since);
                     queue.add(Arc::clone(name));
                 }
             }
@@ -136,6 +139,7 @@ impl Quarantine {
             // Whoever is let in again begins anew. What the condition says is no reason: an agent can write it.
             if change.new.is_none() || is_turned(change) {
                 locked(&tally).ledger.forget(name);
+                over.lock().remove(&**name);
             }
             if is_unsettled(change) {
                 queue.add(Arc::clone(name));
@@ -174,16 +178,15 @@ impl Quarantine {
             .map_err(Error::request("confirm Cluster", name))
     }
 
-    /// Marks a Cluster that is over its budget; the annotation is what everything else follows. Why goes into the same
-    /// write: a hub that is started before the condition is shown knows nothing of what the agent wrote.
-    async fn mark(&self, cluster: &ClusterName) -> Result<(), Error> {
-        let name = cluster.as_str();
-        let since = json!(to_time(self.clock.now()));
-        let since = since.as_str().unwrap_or_default().to_owned();
-        let patch = json!({"metadata": {"annotations": {
-            QUARANTINED_SINCE: since,
-            WROTE_TOO_MUCH_SINCE: since,
-        }}});
+    /// Marks a Cluster that is over its budget since then, and returns it; the annotation is what everything else
+    /// follows. Why goes into the same write: a hub that is started before the condition is shown knows nothing of what
+    /// the agent wrote. It stays when the Cluster is let in, and tells then that this was marked.
+    async fn mark(&self, cluster: &ObjectMeta, since: &str) -> Result<ObjectMeta, Error> {
+        let name = cluster.name.as_deref().unwrap_or_default();
+        let patch = json!({"metadata": {
+            "uid": cluster.uid,
+            "annotations": {QUARANTINED_SINCE: since, WROTE_TOO_MUCH_SINCE: since},
+        }});
         let params = PatchParams {
             field_manager: Some(HUB_FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
@@ -192,20 +195,17 @@ impl Quarantine {
         let patched = clusters
             .patch_metadata(name, &params, &Patch::Merge(patch))
             .await;
-        patched
-            .map(drop)
-            .map_err(Error::request("quarantine Cluster", name))?;
-        // What follows may fail; when it is tried again, one whose annotation is gone was let in meanwhile.
-        self.over
-            .lock()
-            .insert(name.to_owned(), Found::Marked(since));
-        tracing::warn!(%cluster, "quarantined: the agent wrote too much");
-        Ok(())
+        let patched = patched.map_err(Error::request("quarantine Cluster", name))?;
+        tracing::warn!(cluster = name, "quarantined: the agent wrote too much");
+        Ok(patched.metadata)
     }
 
-    async fn read(&self, name: &str) -> Result<Option<DynamicObject>, Error> {
-        let read = registration::clusters(&self.client).get_opt(name).await;
-        read.map_err(Error::request("read Cluster", name))
+    async fn read(&self, name: &str) -> Result<Option<ObjectMeta>, Error> {
+        let read = registration::clusters(&self.client)
+            .get_metadata_opt(name)
+            .await;
+        let read = read.map_err(Error::request("read Cluster", name))?;
+        Ok(read.map(|read| read.metadata))
     }
 
     /// Reason and message of the condition of a Cluster, by since when it is quarantined, if it is.
@@ -247,50 +247,50 @@ impl Reconcile for Quarantine {
         let Ok(cluster) = ClusterName::parse(name) else {
             return Ok(Requeue::Never);
         };
+        let claim = self.claims.cluster(&cluster).await;
         let Some(mut live) = self.read(name).await? else {
             self.over.lock().remove(&**name);
             return Ok(Requeue::Never);
         };
         let found = self.over.lock().get(&**name).cloned();
-        if found == Some(Found::Unmarked) && since(&live.metadata).is_none() {
-            self.mark(&cluster).await?;
-            let Some(marked) = self.read(name).await? else {
-                self.over.lock().remove(&**name);
-                return Ok(Requeue::Never);
-            };
-            live = marked;
+        if let Some(at) = found {
+            // One that was marked by a write whose answer was lost, and let in since, is not marked again.
+            if since(&live).is_none() && marked_since(&live) != Some(&at) {
+                live = self.mark(&live, &at).await?;
+            }
+            // Whoever is let in begins anew, whether or not the view shows it quarantined in between.
+            locked(&self.tally).ledger.forget(name);
+            self.over.lock().remove(&**name);
         }
         // What waits for the condition must not wait for a right that another binding gives.
         let mut left = None;
-        if live.metadata.deletion_timestamp.is_none()
-            && let Some(registration) = Registration::of_cluster(&live.metadata)
-        {
-            let (client, cluster) = (&self.client, &live.metadata);
+        if let Some(registration) = Registration::of_cluster(&live) {
+            let client = &self.client;
             match registration.grant {
+                Grant::InForce(_) if live.deletion_timestamp.is_some() => {}
                 Grant::InForce(_) => {
-                    let given = withhold::give(client, cluster, &registration).await;
+                    let given = withhold::give(client, &live, &registration).await;
                     given.map(drop)?;
                 }
                 Grant::Suspended => {
-                    match withhold::take(client, &self.watches, cluster, &registration).await {
+                    let watches = &self.watches;
+                    match withhold::take(client, watches, claim, &live, &registration).await {
+                        Ok(true) => {}
+                        // Nothing is to be shown of a quarantine that is over.
+                        Ok(false) => return Ok(Requeue::After(Duration::ZERO)),
                         Err(error @ Error::Watches(_)) => left = Some(error),
-                        taken => taken?,
+                        Err(error) => return Err(error),
                     }
                 }
             }
         }
-        let held = live.metadata.labels.as_ref();
+        let held = live.labels.as_ref();
         let held = held.is_some_and(|all| all.contains_key(HELD));
-        let since = since(&live.metadata);
+        let since = since(&live);
         if held && since.is_none() {
             self.let_go(name).await?;
         }
-        let over = match &found {
-            None => says_over(&live),
-            Some(Found::Unmarked) => true,
-            Some(Found::Marked(at)) => since == Some(at) || says_over(&live),
-        };
-        let over = over || is_marked_over(&live.metadata);
+        let over = since.is_some() && marked_since(&live) == since;
         let (reason, mut message) = self.words(name, since, held, over);
         if let Some(error) = &left {
             message = format!(
@@ -305,16 +305,12 @@ impl Reconcile for Quarantine {
             message: &message,
         };
         condition::show(&self.client, self.clock.now(), &cluster, shown).await?;
-        if let Some(error) = left {
-            return Err(error);
-        }
-        self.over.lock().remove(&**name);
-        Ok(Requeue::Never)
+        left.map_or(Ok(Requeue::Never), Err)
     }
 }
 
 impl Over {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Found>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -324,26 +320,19 @@ fn since(cluster: &ObjectMeta) -> Option<&String> {
     cluster.annotations.as_ref()?.get(QUARANTINED_SINCE)
 }
 
-/// Whether a Cluster is quarantined, and was marked for what its agent wrote; what is left of an earlier mark does not
-/// count.
-fn is_marked_over(cluster: &ObjectMeta) -> bool {
-    let marked = cluster.annotations.as_ref();
-    let marked = marked.and_then(|all| all.get(WROTE_TOO_MUCH_SINCE));
-    marked.is_some() && marked == since(cluster)
+/// Since when a Cluster is quarantined that was marked for what its agent wrote; with any other value than that of the
+/// quarantine it is left from an earlier one.
+fn marked_since(cluster: &ObjectMeta) -> Option<&String> {
+    cluster.annotations.as_ref()?.get(WROTE_TOO_MUCH_SINCE)
 }
 
-/// Whether a Cluster says already that it is quarantined for what its agent wrote; what it wrote is not known to a hub
-/// that was started since.
-fn says_over(cluster: &DynamicObject) -> bool {
-    let conditions = cluster.data["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|condition| {
-        condition["type"] == QUARANTINED
-            && condition["status"] == "True"
-            && condition["reason"] == WROTE_TOO_MUCH
-    })
+/// A time as it is written in an annotation.
+fn rfc3339(now: DateTime<Utc>) -> String {
+    now.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 /// What agents have written so far.
+#[derive(Debug)]
 struct Tally {
     ledger: Ledger,
     start: Instant,

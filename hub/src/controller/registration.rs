@@ -5,6 +5,7 @@
 //! where its name and cluster id are its own, and one at a time of each cluster ([`claims`]). What an agent
 //! may then do is in [`crate::permissions`]; who was there before is shut out by [`crate::epoch`].
 
+pub(crate) use claims::{Claim, Claims};
 pub(crate) use observe::clusters;
 
 mod alive;
@@ -24,7 +25,6 @@ use crate::budget::{Ledger, State};
 use crate::world::{Index, World};
 use crate::{epoch, permissions};
 use alive::Silent;
-use claims::{Claim, Claims};
 use common::controller::{Controller, Failure, Reconcile, Requeue};
 use common::denial::DenialReason;
 use common::signal;
@@ -154,6 +154,11 @@ impl Registrar {
         controller
     }
 
+    /// Its claims, for who else gives or takes the rights of clusters.
+    pub(crate) fn claims(&self) -> Claims {
+        self.claims.clone()
+    }
+
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -254,13 +259,7 @@ impl Reconcile for Registrar {
                 _ if !*self.admitting.borrow() => return Ok(Requeue::After(NOT_ADMITTING)),
                 _ => {}
             }
-            // The name and the id are its own: what follows concerns no other cluster. And nobody need
-            // wait for watches to close.
-            let _claim = match &step {
-                Step::Reserve { .. } | Step::CreateCluster { .. } | Step::TakeOver { .. } => claim,
-                Step::CloseWatches { .. } => Claim::default(),
-                _ => claim.settled(),
-            };
+            let _claim = claim.during(&step);
             let applied = apply::apply(&self.client, self.clock.now(), &raw, &step).await;
             granted |= matches!(step, Step::Grant { .. }) && applied.is_ok();
             match applied {

@@ -6,10 +6,11 @@
 //! [`crate::controller::cluster`], and one whose rights are withheld to [`crate::controller::quarantine`], which
 //! ends the watches with them.
 
-use crate::controller::registration::{self, withhold};
+use crate::controller::registration::{self, Claims, withhold};
 use crate::permissions::{Grant, Registration};
 use crate::world::{Cluster, ObjectName, Owned, Told, World};
 use common::controller::{Controller, Reconcile, Requeue};
+use common::names::ClusterName;
 use kube::Client;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,12 +22,13 @@ pub(super) const SETTLE: Duration = Duration::from_millis(300);
 /// The controller; its keys are names of Clusters.
 pub struct Rights {
     client: Client,
+    claims: Claims,
 }
 
 impl Rights {
-    /// Makes the controller.
-    pub fn new(client: Client) -> Self {
-        Self { client }
+    /// Makes the controller; it gives the rights of a cluster while nobody else has it claimed.
+    pub(crate) fn new(client: Client, claims: Claims) -> Self {
+        Self { client, claims }
     }
 }
 
@@ -36,6 +38,10 @@ impl Reconcile for Rights {
     type Error = registration::Error;
 
     async fn reconcile(&self, name: &Arc<str>) -> Result<Requeue, Self::Error> {
+        let Ok(cluster) = ClusterName::parse(name) else {
+            return Ok(Requeue::Never);
+        };
+        let _claim = self.claims.cluster(&cluster).await;
         let cluster = registration::clusters(&self.client)
             .get_metadata_opt(name)
             .await;

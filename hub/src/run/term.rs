@@ -64,6 +64,8 @@ impl Hub {
         parts.drop_at_end("proof of the policies", proof);
         let registrar =
             Registrar::new(client(), clock.clone(), in_force, world.clusters_of.clone());
+        // Who gives or takes the rights of a cluster does so one at a time.
+        let claims = registrar.claims();
         let registrar = registrar.watching(&world);
         self.start(&mut parts, registrar.workers(CONCURRENT_REGISTRATIONS));
         let options = cluster::decide::Options {
@@ -85,10 +87,11 @@ impl Hub {
             &mut parts,
             clusters.workers(self.config.concurrent_clusters),
         );
-        let rights = Rights::new(client()).watching(&world);
+        let rights = Rights::new(client(), claims.clone()).watching(&world);
         self.start(&mut parts, rights.workers(CONCURRENT_RIGHTS));
         self.propagate(&mut parts, &world, identity);
-        let quarantine = Quarantine::new(client(), clock, self.config.write_budget, watches);
+        let budget = self.config.write_budget;
+        let quarantine = Quarantine::new(client(), clock, budget, (claims, watches));
         let quarantine = quarantine.watching(&world);
         self.start(&mut parts, quarantine.workers(CONCURRENT_QUARANTINES));
         let monitor = Monitor::new(

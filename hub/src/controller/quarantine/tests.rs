@@ -1,13 +1,15 @@
 //! Whose budget is forgotten, by what a view tells of Clusters, and what becomes of one that is found over its budget.
 
 use super::*;
-use crate::controller::registration::withhold::played::Played;
+use crate::controller::registration::withhold::played::{Happening, Played};
+use crate::controller::rights::Rights;
 use crate::world::testing::{nobody, unreachable};
 use common::identity::RegistrationId;
-use common::labels::{CLUSTER_LABEL, REGISTRATION_ID};
+use common::labels::{CLOSING_WATCHES, CLUSTER_LABEL, REGISTRATION_ID};
 use common::time::SystemClock;
 use serde_json::Value;
-use std::time::Duration;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 /// Nine or ten of the writes below.
 const BUDGET: Budget = Budget {
@@ -15,8 +17,21 @@ const BUDGET: Budget = Budget {
     window: Duration::from_secs(300),
 };
 
+/// When a quarantine began by somebody's hand, and when m1 was found over its budget.
+const SINCE: &str = "2026-01-01T00:00:00Z";
+const FOUND: &str = "2026-01-01T00:00:09Z";
+
 fn by(client: Client) -> Quarantine {
-    Quarantine::new(client, Arc::new(SystemClock), BUDGET, Arc::default())
+    let shared = (Claims::default(), Arc::default());
+    Quarantine::new(client, Arc::new(SystemClock), BUDGET, shared)
+}
+
+/// One that has found m1 over its budget.
+fn finding(played: &Played) -> Quarantine {
+    let quarantine = by(played.client());
+    let found = ("m1".to_owned(), FOUND.to_owned());
+    quarantine.over.lock().extend([found]);
+    quarantine
 }
 
 /// A Cluster whose agent wrote its status just now, more than 2 KB of it, with what it says of its quarantine; the
@@ -31,7 +46,7 @@ fn written(version: u32, says: &str, withheld: bool) -> Value {
             "conditions": [{"type": QUARANTINED, "status": says}]},
     });
     if withheld {
-        cluster["metadata"]["annotations"] = json!({QUARANTINED_SINCE: "2026-01-01T00:00:00Z"});
+        cluster["metadata"]["annotations"] = json!({QUARANTINED_SINCE: SINCE});
     }
     cluster
 }
@@ -56,8 +71,8 @@ async fn an_agent_does_not_renew_its_budget_by_what_it_says() {
         assert_eq!(queue.len(), 1);
 
         // The hub takes its rights, and an operator gives them back: it begins anew.
-        over.lock().clear();
         world.clusters.sent(&[written(21, "True", true)]).await;
+        assert_eq!(over.lock().len(), 0, "that is done");
         world.clusters.sent(&[written(22, "True", false)]).await;
         for version in 23..=28 {
             world
@@ -128,7 +143,7 @@ fn shown(played: &Played) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn the_condition_is_shown_when_the_agent_reads_nothing_any_more() {
-    let played = registered(&json!({QUARANTINED_SINCE: "2026-01-01T00:00:00Z"})).await;
+    let played = registered(&json!({QUARANTINED_SINCE: SINCE})).await;
     let quarantine = by(played.client());
     quarantine.reconcile(&"m1".into()).await.expect("no error");
     let whole = ["note", "unbind", "ask", "close", "forget", "show"];
@@ -144,19 +159,16 @@ async fn the_condition_is_shown_when_the_agent_reads_nothing_any_more() {
 async fn whoever_was_let_in_is_not_quarantined_again_for_what_it_wrote_before() {
     for is_let_in in [true, false] {
         let played = registered(&json!({})).await;
-        let quarantine = by(played.client());
-        quarantine
-            .over
-            .lock()
-            .insert("m1".to_owned(), Found::Unmarked);
+        let quarantine = finding(&played);
         played.refuse_statuses(true);
         let refused = quarantine.reconcile(&"m1".into()).await;
         assert!(refused.is_err());
         let whole = ["mark", "note", "unbind", "ask", "close", "forget", "show"];
         assert_eq!(played.asked(), whole);
         let marked = &played.cluster()["metadata"]["annotations"];
-        assert!(marked[QUARANTINED_SINCE].is_string());
-        assert_eq!(marked[WROTE_TOO_MUCH_SINCE], marked[QUARANTINED_SINCE]);
+        assert_eq!(marked[QUARANTINED_SINCE], FOUND);
+        assert_eq!(marked[WROTE_TOO_MUCH_SINCE], FOUND);
+        assert!(quarantine.over.lock().is_empty(), "it is marked");
         played.refuse_statuses(false);
         if is_let_in {
             played.annotate(&json!({QUARANTINED_SINCE: null}));
@@ -168,20 +180,179 @@ async fn whoever_was_let_in_is_not_quarantined_again_for_what_it_wrote_before() 
             assert_eq!(played.asked(), ["show"]);
             assert_eq!(shown(&played), WROTE_TOO_MUCH, "it is still known");
         }
+    }
+}
+
+/// A mark that was written is one, whether or not that was heard of.
+#[tokio::test(start_paused = true)]
+async fn a_mark_whose_answer_is_lost_is_written_once() {
+    for is_let_in in [true, false] {
+        let played = registered(&json!({})).await;
+        let quarantine = finding(&played);
+        played.at_next("mark", Happening::Lost);
+        let lost = quarantine.reconcile(&"m1".into()).await;
+        assert!(lost.is_err());
+        assert_eq!(played.asked(), ["mark"]);
+        if is_let_in {
+            played.annotate(&json!({QUARANTINED_SINCE: null}));
+        }
+        quarantine.reconcile(&"m1".into()).await.expect("no error");
+        if is_let_in {
+            assert_eq!(played.asked(), Vec::<&str>::new());
+            let left = played.cluster();
+            assert_eq!(
+                left["metadata"]["annotations"][QUARANTINED_SINCE],
+                Value::Null
+            );
+        } else {
+            let whole = ["note", "unbind", "ask", "close", "forget", "show"];
+            assert_eq!(played.asked(), whole);
+            assert_eq!(shown(&played), WROTE_TOO_MUCH);
+        }
         assert!(quarantine.over.lock().is_empty());
     }
+}
+
+/// What the view does not show in between, a quarantine that was lifted at once, is one all the same.
+#[tokio::test(start_paused = true)]
+async fn whoever_was_marked_begins_anew() {
+    let world = unreachable();
+    let played = registered(&json!({})).await;
+    let quarantine = finding(&played);
+    locked(&quarantine.tally).write("m1", BUDGET.bytes);
+    quarantine.reconcile(&"m1".into()).await.expect("no error");
+    let over = Arc::clone(&quarantine.over);
+    let _controller = quarantine.watching(&world);
+    world.clusters.listed(&[written(0, "False", false)]).await;
+    world.clusters.sent(&[written(1, "False", false)]).await;
+    assert!(over.lock().is_empty());
+}
+
+/// Nothing is left of a Cluster that is gone, for another of its name.
+#[tokio::test(start_paused = true)]
+async fn whoever_comes_after_a_cluster_that_wrote_too_much_begins_anew() {
+    let world = unreachable();
+    let quarantine = by(nobody());
+    let over = Arc::clone(&quarantine.over);
+    let _controller = quarantine.watching(&world);
+    world.clusters.listed(&[written(0, "False", false)]).await;
+    for version in 1..=20 {
+        let flood = [written(version, "False", false)];
+        world.clusters.sent(&flood).await;
+    }
+    assert!(over.lock().contains_key("m1"));
+    world.clusters.listed(&[]).await;
+    assert!(over.lock().is_empty());
+}
+
+/// Somebody's own word is not taken for the hub's: neither where the agent was found to write too much, nor where the
+/// condition says so still, or by the agent's own word.
+#[tokio::test(start_paused = true)]
+async fn whoever_is_quarantined_by_hand_is_told_as_that() {
+    let played = registered(&json!({QUARANTINED_SINCE: SINCE})).await;
+    let quarantine = finding(&played);
+    quarantine.reconcile(&"m1".into()).await.expect("no error");
+    assert_eq!(shown(&played), REASON_BY_HAND);
+    assert!(quarantine.over.lock().is_empty());
+
+    let played = registered(&json!({})).await;
+    let quarantine = finding(&played);
+    quarantine.reconcile(&"m1".into()).await.expect("no error");
+    assert_eq!(shown(&played), WROTE_TOO_MUCH);
+    played.annotate(&json!({QUARANTINED_SINCE: null}));
+    played.annotate(&json!({QUARANTINED_SINCE: SINCE}));
+    quarantine.reconcile(&"m1".into()).await.expect("no error");
+    assert_eq!(shown(&played), REASON_BY_HAND);
+}
+
+/// Whoever is let in while its rights are taken is not shown as one that has none.
+#[tokio::test(start_paused = true)]
+async fn a_quarantine_that_is_lifted_before_it_is_shown_is_not_shown() {
+    for at in ["note", "ask", "close", "forget"] {
+        let played = registered(&json!({})).await;
+        let quarantine = finding(&played);
+        let lifted = json!({QUARANTINED_SINCE: null});
+        played.at_next(at, Happening::Annotated(lifted));
+        let again = quarantine.reconcile(&"m1".into()).await;
+        let at_once = Requeue::After(Duration::ZERO);
+        assert_eq!(again.expect("no error"), at_once, "{at}");
+        assert!(!played.asked().contains(&"show"), "{at}");
+        quarantine.reconcile(&"m1".into()).await.expect("no error");
+        assert_eq!(played.asked(), ["bind", "forget"], "{at}");
+        assert_eq!(shown(&played), Value::Null, "{at}");
+    }
+}
+
+/// Rights are not given by what was read before they were taken.
+#[tokio::test(start_paused = true)]
+async fn who_gives_rights_and_who_takes_them_wait_for_each_other() {
+    let id = RegistrationId::of_public_key(b"k1");
+    let suspended = Registration {
+        cluster: ClusterName::parse("m1").expect("valid"),
+        cluster_uid: "u".to_owned(),
+        grant: Grant::Suspended,
+    };
+    let said = json!({REGISTRATION_ID: id.as_str()});
+    let played = Played::holding(&suspended, &said).await;
+    let quarantine = by(played.client());
+    let rights = Rights::new(played.client(), quarantine.claims.clone());
+    let (come, go) = (CancellationToken::new(), CancellationToken::new());
+    let held = Happening::Held {
+        come: come.clone(),
+        go: go.clone(),
+    };
+    played.at_next("bind", held);
+    let given = tokio::spawn(async move { rights.reconcile(&"m1".into()).await });
+    come.cancelled().await;
+    played.annotate(&json!({QUARANTINED_SINCE: SINCE}));
+    let mut taken = tokio::spawn(async move { quarantine.reconcile(&"m1".into()).await });
+    let early = timeout(Duration::from_secs(60), &mut taken).await;
+    assert!(early.is_err(), "it waits");
+    go.cancel();
+    given.await.expect("it ends").expect("no error");
+    taken.await.expect("it ends").expect("no error");
+    let whole = ["bind", "note", "unbind", "ask", "close", "forget", "show"];
+    assert_eq!(played.asked(), whole);
+}
+
+/// After whichever request a hub dies, the next one shows the condition after the watches were ended that were opened
+/// while there were rights.
+#[tokio::test(start_paused = true)]
+async fn a_hub_that_dies_has_the_next_one_end_what_it_took() {
+    let mut kills = 0;
+    loop {
+        let played = registered(&json!({})).await;
+        played.answers(Some(kills));
+        let killed = finding(&played).reconcile(&"m1".into()).await;
+        played.answers(None);
+        finding(&played)
+            .reconcile(&"m1".into())
+            .await
+            .expect("no error");
+        let asked = played.asked();
+        let last = |word: &str| asked.iter().rposition(|it| *it == word);
+        let (unbound, closed, shown) = (last("unbind"), last("close"), last("show"));
+        assert!(unbound.is_some(), "{kills}: {asked:?}");
+        assert!(unbound < closed && closed < shown, "{kills}: {asked:?}");
+        let annotations = &played.cluster()["metadata"]["annotations"];
+        assert_eq!(annotations[CLOSING_WATCHES], Value::Null, "{kills}");
+        if killed.is_ok() {
+            break;
+        }
+        kills += 1;
+    }
+    assert!(kills > 15, "{kills}");
 }
 
 /// A hub that is started between the mark and the condition knows only what the Cluster says.
 #[tokio::test(start_paused = true)]
 async fn why_an_agent_is_quarantined_outlives_the_hub() {
-    let since = "2026-01-01T00:00:00Z";
     for (marked, reason) in [
-        (since, WROTE_TOO_MUCH),
+        (SINCE, WROTE_TOO_MUCH),
         // Left from an earlier quarantine.
         ("2025-01-01T00:00:00Z", REASON_BY_HAND),
     ] {
-        let said = json!({QUARANTINED_SINCE: since, WROTE_TOO_MUCH_SINCE: marked});
+        let said = json!({QUARANTINED_SINCE: SINCE, WROTE_TOO_MUCH_SINCE: marked});
         let played = registered(&said).await;
         let quarantine = by(played.client());
         quarantine.reconcile(&"m1".into()).await.expect("no error");
@@ -192,7 +363,7 @@ async fn why_an_agent_is_quarantined_outlives_the_hub() {
 /// Where another binding lets the agent read its Works, the condition says so, and what waits for it goes on.
 #[tokio::test(start_paused = true)]
 async fn rights_that_the_hub_cannot_take_are_named_in_the_condition() {
-    let played = registered(&json!({QUARANTINED_SINCE: "2026-01-01T00:00:00Z"})).await;
+    let played = registered(&json!({QUARANTINED_SINCE: SINCE})).await;
     let quarantine = by(played.client());
     let asked = || {
         let mut asked = played.asked();

@@ -1,9 +1,11 @@
 //! Who has to wait for whom while certificate requests are dealt with at the same time.
 //!
 //! Of one cluster only one request is taken at a time, from reading to writing: the rights of a
-//! registration must not be written after those of the one that replaced it. Requests that claim a name
-//! and a cluster id wait for each other besides, whatever their names: two names may want one id.
+//! registration must not be written after those of the one that replaced it. Whoever else gives or takes the rights of
+//! a cluster waits as well: by what was read before they were taken, they must not be given afterwards. Requests that
+//! claim a name and a cluster id wait for each other besides, whatever their names: two names may want one id.
 
+use super::decide::Step;
 use common::names::ClusterName;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as Short, PoisonError, Weak};
@@ -11,22 +13,27 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 type Lock = Arc<Mutex<()>>;
 
-/// The claims of one controller.
-#[derive(Default)]
-pub(super) struct Claims {
+/// The claims of one hub; clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Claims {
     /// A lock for each cluster that somebody is busy with.
-    clusters: Short<HashMap<String, Weak<Mutex<()>>>>,
+    clusters: Arc<Short<HashMap<String, Weak<Mutex<()>>>>>,
     names_and_ids: Lock,
 }
 
-/// Held while a request is dealt with.
+/// Held while a request is dealt with, or rights are given or taken.
 #[derive(Default)]
-pub(super) struct Claim {
+pub(crate) struct Claim {
     _names_and_ids: Option<OwnedMutexGuard<()>>,
     _cluster: Option<OwnedMutexGuard<()>>,
 }
 
 impl Claims {
+    /// Waits until nobody else is busy with a cluster.
+    pub(crate) async fn cluster(&self, cluster: &ClusterName) -> Claim {
+        self.of(cluster, false).await
+    }
+
     /// Waits until nobody else is busy with a cluster, and, if it is to be claimed, until nobody claims.
     pub(super) async fn of(&self, cluster: &ClusterName, claims: bool) -> Claim {
         // Always in this order, so that no two wait for each other.
@@ -54,17 +61,24 @@ impl Claims {
 }
 
 impl Claim {
-    /// Lets others claim; the cluster stays.
-    pub(super) fn settled(self) -> Self {
-        Self {
-            _names_and_ids: None,
-            ..self
+    /// What of it is held while a step is carried out.
+    pub(super) fn during(self, step: &Step) -> Self {
+        match step {
+            Step::Reserve { .. } | Step::CreateCluster { .. } | Step::TakeOver { .. } => self,
+            // Nobody need wait for watches to close.
+            Step::CloseWatches { .. } => Self::default(),
+            // The name and the id are its own: what follows concerns no other cluster.
+            _ => Self {
+                _names_and_ids: None,
+                ..self
+            },
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::observe::ClusterFacts;
     use super::*;
     use futures::FutureExt as _;
 
@@ -79,11 +93,32 @@ mod tests {
         assert!(claims.of(&name("a"), false).now_or_never().is_none());
         assert!(claims.of(&name("b"), true).now_or_never().is_none());
         let b = claims.of(&name("b"), false).await;
-        let a = a.settled();
+        let a = a.during(&Step::Approve { message: "" });
         assert!(claims.of(&name("a"), false).now_or_never().is_none());
         assert!(claims.of(&name("b"), false).now_or_never().is_none());
         assert!(claims.of(&name("c"), true).now_or_never().is_some());
         drop((a, b));
+        assert!(claims.of(&name("a"), true).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_watches_to_close() {
+        let claims = Claims::default();
+        let closes = Step::CloseWatches {
+            cluster: ClusterFacts {
+                name: name("a"),
+                uid: "u".to_owned(),
+                resource_version: "1".to_owned(),
+                deleting: false,
+                id: None,
+                registration: None,
+                closing_watches: Some("unknown".to_owned()),
+                quarantined: false,
+                joined: false,
+                certificate_end: None,
+            },
+        };
+        let _held = claims.of(&name("a"), true).await.during(&closes);
         assert!(claims.of(&name("a"), true).now_or_never().is_some());
     }
 

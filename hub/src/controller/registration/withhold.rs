@@ -10,17 +10,21 @@ pub(crate) mod played;
 #[cfg(test)]
 mod tests;
 
-use super::Error;
 use super::apply::patch_metadata;
 use super::observe::clusters;
+use super::{Claim, Error};
 use crate::epoch::{self, Rounds};
 use crate::permissions::{self, Grant, Registration};
+use common::controller::Failure as _;
 use common::identity::{AgentSubject, RegistrationId};
-use common::labels::{CLOSING_WATCHES, REGISTRATION_ID};
+use common::labels::{CLOSING_WATCHES, QUARANTINED_SINCE, REGISTRATION_ID};
 use common::names::ClusterName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use serde_json::json;
+
+/// Its agent cannot write a Cluster any more; five misses in a row are a fault.
+const CONFLICT_RETRIES: usize = 5;
 
 /// Puts the rights of a registration that is in force in place; returns how many objects were written.
 ///
@@ -58,48 +62,110 @@ pub(super) async fn go_on(
 }
 
 /// Takes the rights of a registration that is suspended, and returns when its agent reads nothing any more, by what it
-/// had opened before neither. Whoever needs the same at about the same time shares the `watches` that are ended.
+/// had opened before neither; false when its Cluster is not quarantined as it was meanwhile, and is to be looked at
+/// again. It is claimed until the rights are gone. Whoever needs the same at about the same time shares the `watches`
+/// that are ended.
 pub(crate) async fn take(
     client: &Client,
     watches: &Rounds,
+    claim: Claim,
     cluster: &ObjectMeta,
     registration: &Registration,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let name = &registration.cluster;
     let before = closing(cluster);
     let Some(id) = annotation(cluster, REGISTRATION_ID).and_then(RegistrationId::parse) else {
-        return Ok(());
+        return Ok(true);
     };
     let noted = note(client, registration, &id, before).await?;
-    let ensured = permissions::ensure(client, registration).await;
-    ensured.map_err(Error::Permissions)?;
+    let taken = match cluster.deletion_timestamp {
+        None => permissions::ensure(client, registration).await.map(drop),
+        // What they consist of goes with the Cluster, and is not made anew.
+        Some(_) if noted => permissions::remove(client, name).await,
+        Some(_) => Ok(()),
+    };
+    taken.map_err(Error::Permissions)?;
+    drop(claim);
     if !noted {
-        return Ok(());
+        return Ok(true);
     }
+    let mut want = state(cluster);
+    want.closing = Some(before.unwrap_or(id.as_str()));
     let earlier = before
         .and_then(RegistrationId::parse)
         .filter(|earlier| *earlier != id);
-    for registration in [Some(id), earlier].into_iter().flatten() {
+    let registrations = [Some(id.clone()), earlier].into_iter().flatten();
+    let ended = end_watches(client, watches, name, registrations).await;
+    forget(client, name, &want, ended).await
+}
+
+/// Waits until registrations may open no watch, then until those that are open have ended.
+async fn end_watches(
+    client: &Client,
+    watches: &Rounds,
+    cluster: &ClusterName,
+    registrations: impl Iterator<Item = RegistrationId>,
+) -> Result<(), epoch::Error> {
+    for registration in registrations {
         let subject = AgentSubject {
-            cluster: name.clone(),
+            cluster: cluster.clone(),
             registration,
         };
-        let denied = epoch::await_denied(client, &subject).await;
-        denied.map_err(Error::Watches)?;
+        epoch::await_denied(client, &subject).await?;
     }
-    // Its agent cannot write it any more: what changes from now on is another's word, and is to be read.
-    let read = clusters(client).get_metadata_opt(name.as_str()).await;
-    let Some(read) = read.map_err(Error::request("read Cluster", name.as_str()))? else {
-        return Ok(());
-    };
-    watches.close(client).await.map_err(Error::Watches)?;
-    let patch = json!({"metadata": {
-        "uid": registration.cluster_uid,
-        "resourceVersion": read.metadata.resource_version,
-        "annotations": {CLOSING_WATCHES: null},
-    }});
-    let doing = "note the end of the watches of Cluster";
-    patch_metadata(client, name, doing, patch).await
+    watches.close(client).await
+}
+
+/// Notes that the watches of a Cluster have `ended`, if it says all that time what it is to say; else false, whatever
+/// came of them: of rights that were given back they do not end.
+async fn forget(
+    client: &Client,
+    cluster: &ClusterName,
+    want: &State<'_>,
+    ended: Result<(), epoch::Error>,
+) -> Result<bool, Error> {
+    let name = cluster.as_str();
+    let mut tries = CONFLICT_RETRIES;
+    loop {
+        let read = clusters(client).get_metadata_opt(name).await;
+        let read = read.map_err(Error::request("read Cluster", name))?;
+        let Some(read) = read.filter(|read| state(&read.metadata) == *want) else {
+            return Ok(false);
+        };
+        if let Err(error) = ended {
+            return Err(Error::Watches(error));
+        }
+        let patch = json!({"metadata": {
+            "uid": want.uid,
+            "resourceVersion": read.metadata.resource_version,
+            "annotations": {CLOSING_WATCHES: null},
+        }});
+        let doing = "note the end of the watches of Cluster";
+        let patched = patch_metadata(client, cluster, doing, patch).await;
+        tries -= 1;
+        match patched {
+            Err(error) if error.is_conflict() && tries > 0 => {}
+            other => return other.map(|()| true),
+        }
+    }
+}
+
+/// What a Cluster says of the rights of its agent. Whatever else is written to it, by whomever, opens no watch.
+#[derive(Debug, PartialEq, Eq)]
+struct State<'a> {
+    uid: Option<&'a str>,
+    quarantined: Option<&'a str>,
+    registration: Option<&'a str>,
+    closing: Option<&'a str>,
+}
+
+fn state(cluster: &ObjectMeta) -> State<'_> {
+    State {
+        uid: cluster.uid.as_deref(),
+        quarantined: annotation(cluster, QUARANTINED_SINCE),
+        registration: annotation(cluster, REGISTRATION_ID),
+        closing: closing(cluster),
+    }
 }
 
 /// Annotates a Cluster whose agent is about to lose its rights, if it has any; whether watches have to be ended after

@@ -1,16 +1,18 @@
 //! What is written when rights are taken and given, in which order, and what of it is left after a kill.
 
-use super::played::Played;
+use super::played::{Happening, Played};
 use super::*;
-use crate::controller::registration::apply;
+use crate::controller::quarantine::{Budget, Quarantine};
 use crate::controller::registration::decide::Step;
 use crate::controller::registration::observe::ClusterFacts;
+use crate::controller::registration::{Claims, apply};
 use crate::controller::rights::Rights;
 use common::controller::Reconcile as _;
-use common::labels::QUARANTINED_SINCE;
+use common::time::SystemClock;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use serde_json::Value;
+use std::sync::Arc;
 
 const SINCE: &str = "2026-01-01T00:00:00Z";
 /// A registration that was replaced by the one in force.
@@ -43,6 +45,20 @@ fn metadata(annotations: &Value) -> ObjectMeta {
     let read =
         json!({"name": "m1", "uid": "u", "resourceVersion": "7", "annotations": annotations});
     serde_json::from_value(read).expect("metadata")
+}
+
+/// Takes the rights of m1, which has been read with these annotations.
+async fn taken(played: &Played, said: &Value) -> Result<bool, Error> {
+    let (watches, claim) = (Rounds::default(), Claim::default());
+    let suspended = registration(Grant::Suspended);
+    take(
+        &played.client(),
+        &watches,
+        claim,
+        &metadata(said),
+        &suspended,
+    )
+    .await
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,18 +102,107 @@ async fn whoever_loses_its_rights_loses_the_watches_that_they_opened() {
     for (case, had, said, want) in cases {
         let said = annotations(&said);
         let played = Played::holding(&registration(had.clone()), &said).await;
-        let (client, watches) = (played.client(), Rounds::default());
-        let suspended = registration(Grant::Suspended);
-        let taken = take(&client, &watches, &metadata(&said), &suspended).await;
-        taken.expect(case);
+        assert!(taken(&played, &said).await.expect(case), "{case}");
         assert_eq!(played.asked(), want, "{case}");
         let left = played.cluster()["metadata"]["annotations"].clone();
         assert_eq!(left, annotations(&[held]), "{case}");
         // At rest nothing is written.
-        let again = take(&client, &watches, &metadata(&left), &suspended).await;
-        again.expect(case);
+        assert!(taken(&played, &left).await.expect(case), "{case}");
         assert_eq!(played.asked(), Vec::<&str>::new(), "{case}");
     }
+}
+
+/// What others write in the meantime is no reason to end the watches again.
+#[tokio::test(start_paused = true)]
+async fn watches_are_ended_once_whoever_writes_the_cluster_meanwhile() {
+    let said = annotations(&[(QUARANTINED_SINCE, SINCE)]);
+    let once = ["note", "unbind", "ask", "close", "forget"];
+    let twice = ["note", "unbind", "ask", "close", "forget", "forget"];
+    for (at, want) in [
+        ("ask", &once[..]),
+        ("close", &once[..]),
+        ("forget", &twice[..]),
+    ] {
+        let played = Played::holding(&registration(Grant::InForce(id())), &said).await;
+        let other = json!({"example.com/other": "x"});
+        played.at_next(at, Happening::Annotated(other));
+        assert!(taken(&played, &said).await.expect(at), "{at}");
+        assert_eq!(played.asked(), want, "{at}");
+        let left = &played.cluster()["metadata"]["annotations"];
+        assert_eq!(left[CLOSING_WATCHES], Value::Null, "{at}");
+        assert_eq!(left["example.com/other"], "x", "{at}");
+    }
+}
+
+/// The watches that a round ends are those of before: whose rights were given back since, or are another's, has more.
+#[tokio::test(start_paused = true)]
+async fn a_quarantine_that_is_another_by_now_is_looked_at_again() {
+    let said = annotations(&[(QUARANTINED_SINCE, SINCE)]);
+    for meanwhile in [
+        json!({QUARANTINED_SINCE: null}),
+        json!({QUARANTINED_SINCE: "2026-01-01T00:00:01Z"}),
+        json!({CLOSING_WATCHES: null}),
+        json!({REGISTRATION_ID: EARLIER}),
+    ] {
+        for (at, asked) in [("close", 4), ("forget", 5)] {
+            let played = Played::holding(&registration(Grant::InForce(id())), &said).await;
+            played.at_next(at, Happening::Annotated(meanwhile.clone()));
+            let taken = taken(&played, &said).await.expect("no error");
+            assert!(!taken, "{at}: {meanwhile}");
+            assert_eq!(played.asked().len(), asked, "{at}: {meanwhile}");
+            let mut want = said.clone();
+            want[CLOSING_WATCHES] = json!(id().as_str());
+            json_patch::merge(&mut want, &meanwhile);
+            let left = &played.cluster()["metadata"]["annotations"];
+            assert_eq!(*left, want, "{at}: what is noted stays");
+        }
+    }
+}
+
+/// One that was let in while its rights went is not told as one that keeps them.
+#[tokio::test(start_paused = true)]
+async fn rights_that_were_given_back_meanwhile_are_no_failure() {
+    let said = annotations(&[(QUARANTINED_SINCE, SINCE)]);
+    let played = Played::holding(&registration(Grant::InForce(id())), &said).await;
+    played.allow(true);
+    let lifted = json!({QUARANTINED_SINCE: null});
+    played.at_next("ask", Happening::Annotated(lifted));
+    assert!(!taken(&played, &said).await.expect("no error"));
+}
+
+/// Giving them is many writes, of which those of Works are the last.
+#[tokio::test(start_paused = true)]
+async fn rights_that_were_given_in_part_are_taken_as_all_are() {
+    let said = annotations(&[]);
+    let played = Played::holding(&registration(Grant::Suspended), &said).await;
+    let in_force = registration(Grant::InForce(id()));
+    played.at_next("bind", Happening::Cut);
+    let given = give(&played.client(), &metadata(&said), &in_force).await;
+    assert!(given.is_err());
+    let held = json!({QUARANTINED_SINCE: SINCE});
+    played.annotate(&held);
+    let said = annotations(&[(QUARANTINED_SINCE, SINCE)]);
+    assert!(taken(&played, &said).await.expect("no error"));
+    assert_eq!(played.asked(), ["bind", "note", "ask", "close", "forget"]);
+}
+
+/// The rights of a Cluster that is being deleted go with it in the end; until then they are withheld all the same.
+#[tokio::test(start_paused = true)]
+async fn whoever_is_being_deleted_loses_its_rights_too() {
+    let said = annotations(&[(QUARANTINED_SINCE, SINCE)]);
+    let played = Played::holding(&registration(Grant::InForce(id())), &said).await;
+    played.write(&json!({"metadata": {"deletionTimestamp": SINCE}}));
+    let (client, clock) = (played.client(), Arc::new(SystemClock));
+    let shared = (Claims::default(), Arc::default());
+    let quarantine = Quarantine::new(client, clock, Budget::default(), shared);
+    let whole = ["note", "unbind", "ask", "close", "forget", "show"];
+    for want in [&whole[..], &[]] {
+        quarantine.reconcile(&"m1".into()).await.expect("no error");
+        assert_eq!(played.asked(), want);
+    }
+    let suspended = registration(Grant::Suspended);
+    let made = permissions::ensure(&played.client(), &suspended).await;
+    assert_eq!(made.expect("no error"), 5, "none was made anew");
 }
 
 #[tokio::test]
@@ -132,7 +237,7 @@ async fn whoever_is_let_in_before_its_watches_have_ended_keeps_them() {
 async fn rights_that_are_withheld_are_left_to_the_quarantine() {
     let said = annotations(&[(QUARANTINED_SINCE, SINCE)]);
     let played = Played::holding(&registration(Grant::InForce(id())), &said).await;
-    let rights = Rights::new(played.client());
+    let rights = Rights::new(played.client(), Claims::default());
     rights.reconcile(&"m1".into()).await.expect("no error");
     assert_eq!(played.asked(), Vec::<&str>::new());
 }
