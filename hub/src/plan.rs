@@ -59,7 +59,8 @@ pub fn plan(
     let before = State::of(snapshot);
     let waited = waited(now, options, &before);
     let mut ways = ways(&waited, &before, changes).into_iter();
-    let mut run = || Some(run(now, options, before.clone(), changes, &ways.next()?));
+    let known = || (before.clone(), &waited);
+    let mut run = || Some(run(now, options, known(), changes, &ways.next()?));
     let Some((after, refused)) = run() else {
         return Plan::default();
     };
@@ -94,7 +95,8 @@ pub fn lacks(
         groups: straight(changes.len()),
         ..Way::default()
     };
-    let (after, _) = run(now, options, State::of(snapshot), changes, &way);
+    let known = (State::of(snapshot), &BTreeMap::new());
+    let (after, _) = run(now, options, known, changes, &way);
     let reached = Snapshot {
         policies: after.state.policies,
         bindings: after.state.bindings.into_all(),
@@ -203,7 +205,8 @@ pub(crate) fn each(
     let waited = waited(now, options, &before);
     let ways = ways(&waited, &before, changes).into_iter();
     let plan = |way: Way| {
-        let (after, _) = run(now, options, before.clone(), changes, &way);
+        let known = (before.clone(), &waited);
+        let (after, _) = run(now, options, known, changes, &way);
         told::tell(&before, &waited, &after, &[])
     };
     let straight = straight(changes.len());
@@ -212,16 +215,16 @@ pub(crate) fn each(
         .collect()
 }
 
-/// A hub after changes, in one way, and those that it refused.
+/// A hub after changes, in one way, and those that it refused; of before there is also what waits then.
 fn run<'a>(
     now: DateTime<Utc>,
     options: &'a Options,
-    before: State,
+    (before, waited): (State, &BTreeMap<TemplateName, Problem>),
     changes: &[Change],
     way: &Way,
 ) -> (Settling<'a>, Vec<Refused>) {
     let mut settling = Settling::new(before, &options.skips, &options.eviction, now);
-    settling.remember(&way.edited);
+    settling.remember(waited, &way.edited);
     let mut refused = Vec::new();
     for group in &way.groups {
         let group = group.iter().filter_map(|it| changes.get(*it));
@@ -229,14 +232,12 @@ fn run<'a>(
             group.partition(|it| leaves(it).is_some());
         // A cluster is left, together with whatever else changes, before it is gone.
         for cluster in going.iter().filter_map(|it| leaves(it)) {
-            let touched = settling.state.begin_to_leave(cluster, now);
-            settling.touch(touched);
+            settling.begin_to_leave(cluster);
         }
         for part in [others, going] {
             for change in part {
-                match settling.state.change(change, now, way.odd) {
-                    Ok(touched) => settling.touch(touched),
-                    Err(why) => refused.extend(Refused::of(change, why)),
+                if let Err(why) = settling.change(change, way.odd) {
+                    refused.extend(Refused::of(change, why));
                 }
             }
             settling.settle();

@@ -2,6 +2,7 @@
 
 use super::difference::{Difference, differences, without_secrets};
 use super::state::{State, within};
+use super::templates::Held;
 use crate::controller::binding::facts::Facts;
 use crate::controller::binding::overrides::{Overrides, Policy, is_of_the_system};
 use crate::controller::binding::render::{Binding, Renderer};
@@ -42,12 +43,12 @@ impl Copy {
     }
 }
 
-/// The copies of a binding, by member.
-pub(super) fn of(state: &State, key: &ObjectName) -> BTreeMap<String, Copy> {
+/// The copies of a binding, by member: of its template as it is, or as it was when they were made.
+pub(super) fn of(state: &State, key: &ObjectName, was: Option<&Held>) -> BTreeMap<String, Copy> {
     let Some(held) = state.bindings.get(key) else {
         return BTreeMap::new();
     };
-    let mut copies = rendered(state, held, &targets(&held.binding.spec));
+    let mut copies = rendered(state, held, was, &targets(&held.binding.spec));
     let tasks = held.binding.spec.graceful_eviction_tasks.iter();
     let stays = tasks.filter(|it| it.purge_mode.unwrap_or_default() != PurgeMode::Directly);
     for task in stays {
@@ -58,7 +59,7 @@ pub(super) fn of(state: &State, key: &ObjectName) -> BTreeMap<String, Copy> {
                 replicas: task.replicas,
                 ..TargetCluster::default()
             };
-            let made = || rendered(state, held, &[&target]).remove(&target.name);
+            let made = || rendered(state, held, was, &[&target]).remove(&target.name);
             let left = copies.entry(task.from_cluster.clone());
             left.or_insert_with(|| Copy {
                 replicas: task.replicas,
@@ -74,6 +75,7 @@ pub(super) fn of(state: &State, key: &ObjectName) -> BTreeMap<String, Copy> {
 fn rendered(
     state: &State,
     held: &world::Binding,
+    was: Option<&Held>,
     all: &[&TargetCluster],
 ) -> BTreeMap<String, Copy> {
     let binding = &held.binding;
@@ -87,7 +89,8 @@ fn rendered(
         copies.collect()
     };
     let name = TemplateName::of_binding(binding);
-    let Some(template) = name.and_then(|name| state.templates.get(&name)) else {
+    let is = || Some(&**state.templates.get(&name?)?);
+    let Some(template) = was.or_else(is) else {
         return each(&|target| failed(target, "the template is gone".to_owned()));
     };
     let object = &template.object;

@@ -2,10 +2,12 @@
 //! as time passes. Pure: the decisions are the controllers' own.
 
 mod place;
+mod works;
 mod write;
 
 use super::looks;
-use super::state::{Placed, State, Touched, within};
+use super::state::{Change, Edited, Placed, State, Touched, within};
+use super::stirred::Stirred;
 use super::templates::Held;
 use super::told::unplaced;
 use crate::controller::dependencies::attach;
@@ -41,6 +43,13 @@ pub(super) struct Settling<'a> {
     bindings: BTreeSet<ObjectName>,
     /// Bindings that may leave clusters.
     leaving: BTreeSet<ObjectName>,
+    /// Bindings whose Works are to be made.
+    works: BTreeSet<ObjectName>,
+    /// What Works are made of became this, while nothing could be made of these templates.
+    stirred: Vec<(Stirred, BTreeSet<TemplateName>)>,
+    /// Templates that were edited and of which no Works were made since, as the Works have them; of those that may have been
+    /// edited before it began nobody knows that.
+    unwritten: BTreeMap<TemplateName, Option<Arc<Held>>>,
     edited: BTreeMap<TemplateName, Edit>,
     ahead: BTreeMap<ObjectName, Ahead>,
     timers: BTreeMap<ObjectName, DateTime<Utc>>,
@@ -49,6 +58,8 @@ pub(super) struct Settling<'a> {
     version: u64,
     /// What waits, and for what.
     pub problems: BTreeMap<TemplateName, Problem>,
+    /// What waited when it was looked at, or when its Works were made.
+    looked: BTreeSet<TemplateName>,
     /// Clusters that would be left, were not so many lost.
     pub held: BTreeSet<String>,
     /// When the placement of a binding changed last, of those that did after the first moment.
@@ -81,12 +92,16 @@ impl<'a> Settling<'a> {
             templates: BTreeSet::new(),
             bindings: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            works: BTreeSet::new(),
+            stirred: Vec::new(),
+            unwritten: BTreeMap::new(),
             edited: BTreeMap::new(),
             ahead: BTreeMap::new(),
             timers: BTreeMap::new(),
             written: BTreeMap::new(),
             version: 0,
             problems: BTreeMap::new(),
+            looked: BTreeSet::new(),
             held: BTreeSet::new(),
             moved_at: BTreeMap::new(),
             came: BTreeMap::new(),
@@ -128,15 +143,41 @@ impl<'a> Settling<'a> {
             .collect()
     }
 
-    /// Templates that were edited before it began.
-    pub(super) fn remember(&mut self, edited: &BTreeSet<TemplateName>) {
+    /// Templates that waited before it began, and those of them that were edited meanwhile.
+    pub(super) fn remember(
+        &mut self,
+        waited: &BTreeMap<TemplateName, Problem>,
+        edited: &BTreeSet<TemplateName>,
+    ) {
+        self.problems.clone_from(waited);
+        let unknown = waited.keys().map(|name| (name.clone(), None));
+        self.unwritten.extend(unknown);
         let edited = edited.iter().map(|name| (name.clone(), Edit::Content));
         self.edited.extend(edited);
     }
 
-    /// Something changed.
-    pub(super) fn touch(&mut self, touched: Touched) {
-        for (name, edit) in touched.edited {
+    /// Makes a change; `odd` says of which parity the UID of a new template is. The error says why an object cannot be
+    /// meant.
+    pub(super) fn change(&mut self, change: &Change, odd: bool) -> Result<(), String> {
+        let stuck = self.stuck_before(change);
+        let touched = self.state.change(change, self.now, odd)?;
+        self.touch(touched, stuck);
+        Ok(())
+    }
+
+    /// Has a cluster be deleted, as it is until it is gone.
+    pub(super) fn begin_to_leave(&mut self, cluster: &str) {
+        let touched = self.state.begin_to_leave(cluster, self.now);
+        // To overrides it is what it was.
+        self.touch(touched, BTreeSet::new());
+    }
+
+    /// Something changed; of the templates that are `stuck` nothing could be made before.
+    fn touch(&mut self, touched: Touched, stuck: BTreeSet<TemplateName>) {
+        let stirred = touched.stirred.map(|it| (it, stuck));
+        self.stirred.extend(stirred);
+        if let Some(Edited { name, edit, was }) = touched.edited {
+            self.unwritten.entry(name.clone()).or_insert(was);
             let known = self.edited.entry(name).or_insert(edit);
             *known = edit.max(*known);
         }
@@ -202,6 +243,12 @@ impl<'a> Settling<'a> {
                 for name in mem::take(&mut self.leaving) {
                     self.evict(&name);
                 }
+            } else if !self.works.is_empty() {
+                for name in mem::take(&mut self.works) {
+                    self.make_works(&name);
+                }
+            } else if !self.stirred.is_empty() {
+                self.wake_stirred();
             } else {
                 return;
             }
@@ -276,9 +323,14 @@ impl<'a> Settling<'a> {
             self.templates.insert(name.clone());
         }
         match decision.problem {
-            Some(problem) => self.problems.insert(name.clone(), problem),
-            None => self.problems.remove(name),
-        };
+            Some(problem) => {
+                self.problems.insert(name.clone(), problem);
+                self.looked.insert(name.clone());
+            }
+            None => {
+                self.problems.remove(name);
+            }
+        }
     }
 
     /// Whether the policy that a template shows is there and cannot be read.
@@ -327,13 +379,12 @@ impl<'a> Settling<'a> {
                 gvk.is_some_and(|it| it.group_kind() == *kind) && owner.name == *name.name.name
             })
         };
-        let namespace = Some(&*name.name.namespace).filter(|it| !it.is_empty());
-        let binding = common::names::binding_name(&name.kind.kind, &name.name.name);
-        let key = ObjectName::new(namespace, &binding);
+        let key = State::binding_of_name(name);
         let held = self.state.bindings.get(&key);
         if held.is_some_and(|held| of(&name.kind, &held.binding)) {
             self.remove(&key);
         }
         self.problems.remove(name);
+        self.unwritten.remove(name);
     }
 }

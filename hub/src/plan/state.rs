@@ -1,7 +1,8 @@
 //! A hub in memory, out of a snapshot: what [`super::settle`] decides on and writes into. Pure.
 
 use super::bindings::Bindings;
-use super::templates::Templates;
+use super::stirred::Stirred;
+use super::templates::{Held, Templates};
 use crate::controller::detector::wake::{self, Edit};
 use crate::propagation::{Policy, PolicyName, Template};
 use crate::scheduler;
@@ -113,9 +114,20 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 pub(super) struct Touched {
     pub templates: BTreeSet<TemplateName>,
-    pub edited: Vec<(TemplateName, Edit)>,
+    pub edited: Option<Edited>,
     /// A cluster.
     pub cluster: Option<Placed>,
+    /// What Works are made of.
+    pub stirred: Option<Stirred>,
+}
+
+/// A template that its author changed.
+#[derive(Debug)]
+pub(super) struct Edited {
+    pub name: TemplateName,
+    pub edit: Edit,
+    /// As it was; none of one that is new.
+    pub was: Option<Arc<Held>>,
 }
 
 /// What placement saw of a cluster, and sees now.
@@ -221,12 +233,14 @@ impl State {
     }
 
     fn moved(&self, cluster: &str, before: Option<Arc<scheduler::Cluster>>) -> Touched {
+        let placed = Placed {
+            name: cluster.to_owned(),
+            before,
+            after: self.placing_of(cluster),
+        };
         Touched {
-            cluster: Some(Placed {
-                name: cluster.to_owned(),
-                before,
-                after: self.placing_of(cluster),
-            }),
+            stirred: Stirred::by_cluster(&placed),
+            cluster: Some(placed),
             ..Touched::default()
         }
     }
@@ -268,12 +282,15 @@ impl State {
         object: Option<&Value>,
     ) -> Result<Touched, String> {
         let name = subject.policy();
-        self.overrides.remove(&name);
-        if let Some(object) = object {
-            let read = world::Override::read(&object.to_string());
-            let read = read.map_err(|error| error.to_string())?;
-            self.overrides
-                .extend(read.map(|it| (name.clone(), Arc::new(it))));
+        let old = self.overrides.remove(&name);
+        let read = object.map(|it| world::Override::read(&it.to_string()));
+        let new = read
+            .transpose()
+            .map_err(|error| error.to_string())?
+            .flatten();
+        let new = new.map(Arc::new);
+        if let Some(new) = &new {
+            self.overrides.insert(name.clone(), Arc::clone(new));
         }
         let waiting = self.policies.values();
         let waiting = waiting.filter(|it| wake::overrides_of(it).contains(&name));
@@ -284,6 +301,7 @@ impl State {
             .collect();
         Ok(Touched {
             templates,
+            stirred: Stirred::by_override(&name, old.as_ref(), new.as_ref()),
             ..Touched::default()
         })
     }
@@ -310,6 +328,7 @@ impl State {
         templates.retain(|it| kinds.iter().any(|kind| kind.group_kind() == it.kind));
         Ok(Touched {
             templates,
+            stirred: Stirred::by_customization(old.as_ref(), new.as_ref()),
             ..Touched::default()
         })
     }
@@ -348,6 +367,13 @@ impl State {
     /// The binding of a template.
     pub(super) fn binding_of(template: &Template) -> ObjectName {
         ObjectName::new(template.namespace.as_deref(), &template.binding_name())
+    }
+
+    /// The same, of one of which only the name is known.
+    pub(super) fn binding_of_name(name: &TemplateName) -> ObjectName {
+        let namespace = Some(&*name.name.namespace).filter(|it| !it.is_empty());
+        let binding = common::names::binding_name(&name.kind.kind, &name.name.name);
+        ObjectName::new(namespace, &binding)
     }
 }
 

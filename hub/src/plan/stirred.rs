@@ -1,85 +1,82 @@
-//! Whose Works are written anew though their bindings stay as they are: those of which something else changed that they
-//! are made of. It is what the binding controller is woken by. Pure.
+//! Whose Works are made anew though their bindings stay as they are: those of which something else changes that they are
+//! made of. It is what the binding controller is woken by, beside bindings. Pure.
 
-use super::copies::Copy;
-use super::state::State;
+use super::state::Placed;
 use crate::controller::binding::facts::Facts;
+use crate::controller::binding::targets::targets;
 use crate::propagation::{PolicyName, group};
-use crate::world::TemplateName;
+use crate::world::{Customization, Override, TemplateName};
+use common::api::binding::ResourceBindingSpec;
 use common::api::override_policy::OverrideSpec;
 use common::api::policy::ResourceSelector;
 use common::gvk::GroupKind;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-/// What is otherwise than it was.
-pub(super) struct Stirred<'a> {
-    /// What overrides said, and what they say.
-    overrides: Vec<(&'a PolicyName, &'a OverrideSpec)>,
-    /// Clusters that are others to overrides.
-    clusters: BTreeSet<&'a str>,
-    /// Whether clusters are, or came, or went.
-    any_cluster: bool,
-    /// Kinds of which something else is known.
-    kinds: BTreeSet<GroupKind>,
+/// What becomes another of what Works are made of.
+#[derive(Debug)]
+pub(super) enum Stirred {
+    /// An override: what it said, and what it says.
+    Override(PolicyName, Vec<Arc<Override>>),
+    /// A cluster, to overrides; whether it neither comes nor goes.
+    Cluster(String, bool),
+    /// What is known of kinds.
+    Kinds(BTreeSet<GroupKind>),
 }
 
-impl<'a> Stirred<'a> {
-    pub(super) fn of(before: &'a State, after: &'a State) -> Self {
-        let mut stirred = Self {
-            overrides: Vec::new(),
-            clusters: BTreeSet::new(),
-            any_cluster: false,
-            kinds: BTreeSet::new(),
-        };
-        for name in both(&before.overrides, &after.overrides) {
-            let of = |state: &'a State| state.overrides.get(name);
-            let (old, new) = (of(before), of(after));
-            if old.map(|it| (&it.spec, &it.problem)) != new.map(|it| (&it.spec, &it.problem)) {
-                let specs = old.into_iter().chain(new).map(|it| (name, &it.spec));
-                stirred.overrides.extend(specs);
-            }
-        }
-        for name in both(&before.clusters, &after.clusters) {
-            let facts = |state: &State| {
-                let placing = state.clusters.get(name)?.record.placing.as_deref();
-                placing.map(Facts::of)
-            };
-            let (old, new) = (facts(before), facts(after));
-            if old != new {
-                stirred.any_cluster = true;
-                let stays = old.is_some() && new.is_some();
-                stirred.clusters.extend(stays.then_some(name.as_str()));
-            }
-        }
-        for name in both(&before.customizations, &after.customizations) {
-            let of = |state: &'a State| state.customizations.get(name);
-            let (old, new) = (of(before), of(after));
-            if old.map(|it| &it.spec) != new.map(|it| &it.spec) {
-                let kinds = old.into_iter().chain(new).filter_map(|it| it.kind());
-                stirred.kinds.extend(kinds.map(|it| it.group_kind()));
-            }
-        }
-        stirred
+impl Stirred {
+    /// By what an override said and says; none where that is the same.
+    pub(super) fn by_override(
+        name: &PolicyName,
+        old: Option<&Arc<Override>>,
+        new: Option<&Arc<Override>>,
+    ) -> Option<Self> {
+        let other = old.map(|it| (&it.spec, &it.problem)) != new.map(|it| (&it.spec, &it.problem));
+        other.then(|| {
+            let both = old.into_iter().chain(new).map(Arc::clone);
+            Self::Override(name.clone(), both.collect())
+        })
     }
 
-    /// Whether the copies of a template are made anew; `was` are those that there were.
-    pub(super) fn wakes(&self, name: &TemplateName, was: &BTreeMap<String, Copy>) -> bool {
-        let has_it = |(cluster, copy): (&String, &Copy)| {
-            !copy.leaving && self.clusters.contains(cluster.as_str())
-        };
-        // Of what could not be made it is tried whichever cluster changes.
-        let is_stuck = |copy: &Copy| matches!(copy.manifest, Some(Err(_)));
-        let mut overrides = self.overrides.iter();
-        self.kinds.contains(&name.kind)
-            || was.iter().any(has_it)
-            || self.any_cluster && was.values().any(is_stuck)
-            || overrides.any(|(policy, spec)| concerns(policy, spec, name))
+    /// By what overrides saw of a cluster, and see now; none where that is the same.
+    pub(super) fn by_cluster(placed: &Placed) -> Option<Self> {
+        let old = placed.before.as_deref().map(Facts::of);
+        let new = placed.after.as_deref().map(Facts::of);
+        let stays = old.is_some() && new.is_some();
+        (old != new).then(|| Self::Cluster(placed.name.clone(), stays))
     }
-}
 
-/// The names in either of two, each once.
-fn both<'m, K: Ord, V>(one: &'m BTreeMap<K, V>, other: &'m BTreeMap<K, V>) -> BTreeSet<&'m K> {
-    one.keys().chain(other.keys()).collect()
+    /// By what a customization said and says; none where that is the same.
+    pub(super) fn by_customization(
+        old: Option<&Arc<Customization>>,
+        new: Option<&Arc<Customization>>,
+    ) -> Option<Self> {
+        let other = old.map(|it| &it.spec) != new.map(|it| &it.spec);
+        other.then(|| {
+            let kinds = old.into_iter().chain(new).filter_map(|it| it.kind());
+            Self::Kinds(kinds.map(|it| it.group_kind()).collect())
+        })
+    }
+
+    /// Whether the Works of a template with such a binding are made anew; `is_stuck` says that one of them could not be
+    /// made.
+    pub(super) fn wakes(
+        &self,
+        template: &TemplateName,
+        binding: &ResourceBindingSpec,
+        is_stuck: bool,
+    ) -> bool {
+        match self {
+            Self::Override(policy, said) => {
+                said.iter().any(|it| concerns(policy, &it.spec, template))
+            }
+            // Of what could not be made it is tried whichever cluster changes.
+            Self::Cluster(name, stays) => {
+                is_stuck || *stays && targets(binding).iter().any(|it| it.name == *name)
+            }
+            Self::Kinds(kinds) => kinds.contains(&template.kind),
+        }
+    }
 }
 
 /// Whether an override may be about a template: labels are not asked, for earlier overrides may change them.
@@ -101,7 +98,7 @@ fn concerns(policy: &PolicyName, spec: &OverrideSpec, template: &TemplateName) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::state::Change;
+    use super::super::state::{Change, State};
     use super::super::tests::{apply, cluster, delete, hub, image, now, tainted};
     use super::*;
     use crate::world::ObjectName;
@@ -117,21 +114,19 @@ mod tests {
         }
     }
 
-    /// Whether a change has the copies of a Deployment written anew that is in m1, and fails there or does not.
-    fn wakes(change: &Change, fails: bool) -> bool {
-        let before = State::of(&hub(&[apply(image("m1", "1"))]));
-        let mut after = before.clone();
-        after.change(change, now(), false).expect("sound");
-        let manifest = match fails {
-            true => Err("why".to_owned()),
-            false => Ok(Value::Null),
+    /// Whether a change has the Works of a Deployment made anew that is in m1; and whether it has, where one of them could
+    /// not be made.
+    fn wakes(change: &Change) -> (bool, bool) {
+        let binding = json!({"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop",
+            "name": "web"}, "clusters": [{"name": "m1"}]});
+        let binding = serde_json::from_value(binding).expect("a spec");
+        let mut state = State::of(&hub(&[apply(image("m1", "1"))]));
+        let stirred = state.change(change, now(), false).expect("sound").stirred;
+        let wakes = |is_stuck| {
+            let stirred = stirred.as_ref();
+            stirred.is_some_and(|it| it.wakes(&web(), &binding, is_stuck))
         };
-        let copy = Copy {
-            manifest: Some(manifest),
-            ..Copy::default()
-        };
-        let was = BTreeMap::from([("m1".to_owned(), copy)]);
-        Stirred::of(&before, &after).wakes(&web(), &was)
+        (wakes(false), wakes(true))
     }
 
     #[test]
@@ -174,8 +169,7 @@ mod tests {
             (script("StatefulSet"), false, false),
         ];
         for (change, written, tried) in cases {
-            let found = (wakes(&change, false), wakes(&change, true));
-            assert_eq!(found, (written, tried), "{change:?}");
+            assert_eq!(wakes(&change), (written, tried), "{change:?}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! The templates of a hub in memory, and what was written of claims into them. Pure.
 
 use super::looks;
-use super::state::{Subject, Touched};
+use super::state::{Edited, Subject, Touched};
 use crate::controller::dependencies::sought::Sought;
 use crate::controller::detector::claim::MetadataPatch;
 use crate::controller::detector::wake;
@@ -72,7 +72,10 @@ impl Templates {
             }
             None => {}
         }
-        metadata["resourceVersion"] = json!("planned");
+        // Another one than any before.
+        let version = old.as_ref().map(|old| &old.identity.resource_version);
+        let version = version.map_or("planned".to_owned(), |it| format!("planned after {it}"));
+        metadata["resourceVersion"] = json!(version);
         if let Some(claim) = self.claims.get(&name) {
             write(claim, &mut object);
         }
@@ -84,8 +87,12 @@ impl Templates {
         self.all.insert(name.clone(), held);
         Touched {
             templates: [name.clone()].into(),
-            edited: edit.map(|edit| (name, edit)).into_iter().collect(),
-            cluster: None,
+            edited: edit.map(|edit| Edited {
+                name,
+                edit,
+                was: old,
+            }),
+            ..Touched::default()
         }
     }
 

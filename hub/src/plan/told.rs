@@ -5,7 +5,6 @@ use super::copies;
 use super::member::in_cluster;
 use super::settle::Settling;
 use super::state::State;
-use super::stirred::Stirred;
 use crate::controller::detector::{Problem, claim, keep, wake};
 use crate::propagation::{Binding, PolicyName};
 use crate::scheduler::Strategy;
@@ -24,12 +23,7 @@ pub(super) fn tell(
 ) -> Plan {
     let mut plan = Plan::default();
     let same_around = same_around(before, &after.state);
-    let stirred = Stirred::of(before, &after.state);
-    let others: Vec<(&Settling<'_>, Stirred<'_>)> = others
-        .iter()
-        .map(|it| (it, Stirred::of(before, &it.state)))
-        .collect();
-    let others_too = others.iter().flat_map(|it| it.0.state.bindings.iter());
+    let others_too = others.iter().flat_map(|it| it.state.bindings.iter());
     let all = before.bindings.iter().chain(after.state.bindings.iter());
     let keys: BTreeMap<&ObjectName, &Arc<world::Binding>> = others_too.chain(all).collect();
     let mut told: BTreeSet<TemplateName> = BTreeSet::new();
@@ -39,22 +33,23 @@ pub(super) fn tell(
         };
         let others: Vec<_> = others
             .iter()
-            .filter(|(way, _)| !ends_alike(after, way, key, &name))
+            .filter(|way| !ends_alike(after, way, key, &name))
             .collect();
         let stays = same_around && is_same(before, &after.state, key);
-        if others.is_empty() && stays && !after.problems.contains_key(&name) {
+        let is_held_up = after.is_held_up(&name);
+        if others.is_empty() && stays && !is_held_up {
             plan.unchanged += 1;
             continue;
         }
-        let told_by = |way: &Settling<'_>, stirred: &Stirred<'_>| {
+        let told_by = |way: &Settling<'_>| {
             let resource = &held.binding.spec.resource;
-            let mut told = template(before, (way, stirred), key, resource, &name);
+            let mut told = template(before, way, key, resource, &name);
             told.waits = waits(waited, way, &name);
             told
         };
-        let mut template = told_by(after, &stirred);
-        template.or = alternatives(key, after, others.iter().map(|it| it.0));
-        let otherwise = others.iter().map(|(way, stirred)| told_by(way, stirred));
+        let mut template = told_by(after);
+        template.or = alternatives(key, after, others.iter().copied());
+        let otherwise = others.iter().map(|way| told_by(way));
         let otherwise: BTreeSet<String> =
             otherwise.flat_map(|it| differs(&template, &it)).collect();
         template.otherwise = otherwise.into_iter().collect();
@@ -68,11 +63,12 @@ pub(super) fn tell(
         }
         // That it waits, or is held back, is told each time: what was meant to change does not.
         let is_held = template.clusters.iter().any(|it| it.held);
-        if changes || is_held || template.waits.after.is_some() {
+        if changes || is_held || is_held_up {
             plan.templates.push(template);
         }
     }
-    for name in after.problems.keys().filter(|it| !told.contains(it)) {
+    let untold = after.problems.keys().filter(|it| !told.contains(*it));
+    for name in untold.filter(|it| after.is_held_up(it)) {
         let held = after.state.templates.get(name);
         let reference = held.map(|held| held.identity.reference());
         let mut waiting = reference.map(|it| named(&it)).unwrap_or_default();
@@ -85,7 +81,7 @@ pub(super) fn tell(
     plan.unknown.extend(after.held.iter().map(|name| {
         format!("{name} would be left, but too many clusters are lost at once: nothing leaves them until most are heard again")
     }));
-    if !after.rests || others.iter().any(|it| !it.0.rests) {
+    if !after.rests || others.iter().any(|it| !it.rests) {
         let text = "where it ends: some decisions undo each other for ever";
         plan.unknown.push(text.to_owned());
     }
@@ -107,7 +103,9 @@ fn ends_alike(
         let template = way.state.templates.get(name);
         let holder = template.and_then(|it| wake::holder(&it.identity));
         let problem = way.problems.get(name).cloned();
-        (binding, held.and_then(|it| unplaced(it)), holder, problem)
+        let unplaced = held.and_then(|it| unplaced(it));
+        let kept = way.kept(name).map(|it| it.object.clone());
+        (binding, unplaced, holder, problem, way.is_kept(name), kept)
     };
     of(one) == of(other)
 }
@@ -167,6 +165,11 @@ fn waits(
 
 /// Whether nothing changed that may be about any template.
 fn same_around(before: &State, after: &State) -> bool {
+    let scripts = |state: &State| -> Vec<_> {
+        let all = state.customizations.iter();
+        all.map(|(name, it)| (name.clone(), it.spec.clone()))
+            .collect()
+    };
     let overrides = |state: &State| -> Vec<_> {
         let all = state.overrides.values();
         all.map(|it| (it.metadata.clone(), it.spec.clone(), it.problem.clone()))
@@ -179,6 +182,7 @@ fn same_around(before: &State, after: &State) -> bool {
     };
     overrides(before) == overrides(after)
         && clusters(before) == clusters(after)
+        && scripts(before) == scripts(after)
         && before.clusters.keys().eq(after.clusters.keys())
 }
 
@@ -219,7 +223,7 @@ fn holders(before: &State, after: &State, name: &TemplateName) -> Step<String> {
 
 fn template(
     before: &State,
-    (after, stirred): (&Settling<'_>, &Stirred<'_>),
+    after: &Settling<'_>,
     key: &ObjectName,
     resource: &ObjectReference,
     name: &TemplateName,
@@ -227,22 +231,20 @@ fn template(
     let (old, new) = (before.bindings.get(key), after.state.bindings.get(key));
     let mut template = named(resource);
     template.policy = holders(before, &after.state, name);
-    let (was, will) = (copies::of(before, key), copies::of(&after.state, key));
-    // What is edited while its policy waits goes to members with whatever is written of its binding next.
-    let stands = |old: &world::Binding, new: &world::Binding| {
-        let (old, new) = (&old.binding, &new.binding);
-        old.spec == new.spec && old.finalizers == new.finalizers && old.id() == new.id()
-    };
-    let waits = after.problems.contains_key(name)
-        && old.zip(new).is_some_and(|(old, new)| stands(old, new))
-        && !stirred.wakes(name, &was);
+    // What is edited while its policy waits goes to members when its Works are made next.
+    let kept = after.kept(name);
+    let is_untold = after.is_kept(name) && kept.is_none();
+    let (was, will) = (
+        copies::of(before, key, None),
+        copies::of(&after.state, key, kept),
+    );
     let preserved = are_preserved(before, after, key);
     let clusters: BTreeSet<&String> = was.keys().chain(will.keys()).collect();
     let clusters = clusters.into_iter().map(|cluster| {
         let (was, will) = (was.get(cluster), will.get(cluster));
         let at_once = after.passed(key, cluster);
         let mut told = in_cluster(cluster, was, will, at_once, preserved);
-        if waits && will.is_some_and(|it| !it.leaving) {
+        if is_untold && will.is_some_and(|it| !it.leaving) {
             (told.untold, told.manifest, told.verdict) = (true, None, Verdict::Stays);
             told.held = false;
             told.changes.clear();

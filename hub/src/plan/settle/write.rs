@@ -23,6 +23,7 @@ impl Settling<'_> {
         let status: ResourceBindingStatus = serde_json::from_value(status).unwrap_or_default();
         let mut next = world::Binding::new(held.binding.clone(), held.generation, status);
         next.applied.clone_from(&held.applied);
+        self.works.extend(required_by(&held.binding));
         self.state.bindings.restate(key, Arc::new(next));
     }
 
@@ -56,6 +57,11 @@ impl Settling<'_> {
         let next = Arc::new(next);
         self.state.bindings.insert(key.clone(), Arc::clone(&next));
         self.bindings.insert(key.clone());
+        if known.as_ref().is_none_or(|known| is_other(known, &next)) {
+            self.works.insert(key.clone());
+        }
+        let parents = known.iter().flat_map(|it| required_by(&it.binding));
+        self.works.extend(parents);
         self.wake_around(known.iter().chain([&next]));
     }
 
@@ -90,6 +96,8 @@ impl Settling<'_> {
         self.timers.remove(key);
         self.bindings.remove(key);
         self.leaving.remove(key);
+        let parents = known.iter().flat_map(|it| required_by(&it.binding));
+        self.works.extend(parents);
         self.wake_around(known.iter());
         self.ended.extend(known.map(|known| (key.clone(), known)));
     }
@@ -110,4 +118,11 @@ impl Settling<'_> {
         }
         self.templates.extend(woken);
     }
+}
+
+/// Whether a binding is another one to whoever makes its Works.
+fn is_other(old: &world::Binding, new: &world::Binding) -> bool {
+    old.generation != new.generation
+        || old.binding.finalizers != new.binding.finalizers
+        || old.binding.id() != new.binding.id()
 }
