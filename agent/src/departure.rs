@@ -4,6 +4,8 @@
 //! `towline unregister` writes. A hub that merely refuses us may be restored, or wrong; then the agent
 //! stops, says so, and touches nothing.
 
+pub mod refusal;
+
 use crate::context::{ClusterView, Refusal};
 use common::unregister::Mode;
 use std::time::Duration;

@@ -22,16 +22,18 @@
 //! | 25 | NotSigned | check the hub's kube-controller-manager |
 //! | 26 | CredentialsUnusable | check the state directory or the Secret |
 //! | 27 | CertificateExpired | hand over a new token with `--replace` |
-//! | 28 | RegistrationGone | the Cluster was removed from the hub |
+//! | 28 | RegistrationGone | the Cluster was removed from the hub, or is quarantined there; the message says how to see which |
 //! | 29 | WrongHubName | add the address to the hub's certificate, or use one of its names |
 //! | 30 | HubNotPrepared | run `towline init` on the hub |
 
+use crate::departure::refusal;
 use crate::registration::decide::Failure;
 use crate::{config, credentials, hub};
 use chrono::{DateTime, Utc};
 use common::client::Problem;
 use common::denial::DenialReason;
 use common::discovery;
+use common::names::ClusterName;
 use common::tls::PeerProblem;
 use std::time::Duration;
 
@@ -180,6 +182,18 @@ pub enum Error {
         "the hub no longer accepts this registration ({0}); nothing was deleted here. Register again with a new token, or remove the agent"
     )]
     RegistrationGone(String),
+    /// The hub withholds the rights of this registration, or does not know it any more.
+    #[error(
+        "the hub lets cluster {:?} do nothing ({refused}); nothing was deleted here. {}",
+        cluster.as_str(),
+        refusal::advice(cluster)
+    )]
+    Withheld {
+        /// Which cluster.
+        cluster: ClusterName,
+        /// The hub's answer.
+        refused: String,
+    },
     /// The member's API.
     #[error("failed to {action} in the member: {problem}")]
     Member {
@@ -237,7 +251,7 @@ impl Error {
             },
             Self::OtherMember { .. } => Code::OtherMember,
             Self::CertificateExpired(_) => Code::CertificateExpired,
-            Self::RegistrationGone(_) => Code::RegistrationGone,
+            Self::RegistrationGone(_) | Self::Withheld { .. } => Code::RegistrationGone,
             Self::Member { .. } | Self::MemberClient(_) => Code::MemberUnreachable,
             Self::Credentials(credentials::Error::Secret { .. }) => Code::MemberUnreachable,
             Self::Credentials(_) => Code::CredentialsUnusable,
@@ -346,6 +360,27 @@ fn ended(at: Option<DateTime<Utc>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_may_be_quarantined_is_told_who_lifts_that_and_how() {
+        let said = Error::Withheld {
+            cluster: ClusterName::parse("m1").expect("valid"),
+            refused: "403: forbidden".to_owned(),
+        };
+        assert_eq!(said.code(), Code::RegistrationGone);
+        let said = said.to_string();
+        for words in [
+            "cluster \"m1\"",
+            "403: forbidden",
+            "`towline why cluster/m1`",
+            "no new token helps",
+            "somebody who may write Clusters on the hub",
+            "`kubectl annotate cluster m1 towline.dev/quarantined-since-`",
+            "`towline token create --cluster m1 --replace`",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
 
     #[test]
     fn hub_problems_have_codes() {

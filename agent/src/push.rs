@@ -127,6 +127,8 @@ struct Served {
     stop: CancellationToken,
     /// Says that its Cluster is gone.
     gone: CancellationToken,
+    /// Says that its Cluster is unregistered, or gone.
+    unregistered: CancellationToken,
 }
 
 /// Keeps an agent for each cluster that is to have one.
@@ -216,17 +218,24 @@ impl Keeper {
                 }
             }
         }
+        if let Some(served) = self.served.get(name)
+            && decide::is_to_leave(self.seen.get(name))
+        {
+            served.unregistered.cancel();
+        }
     }
 
     fn start(&mut self, name: &str, ground: Ground) {
         tracing::info!(cluster = name, "an agent is started for it");
         let (stop, gone) = (CancellationToken::new(), CancellationToken::new());
+        let unregistered = CancellationToken::new();
         let serving = Serving {
             post: self.post.clone(),
             name: name.to_owned(),
             ground: ground.clone(),
             stop: stop.clone(),
             gone: gone.clone(),
+            unregistered: unregistered.clone(),
         };
         let task = self.tasks.spawn_local(serving.run()).id();
         let standing = Standing::Working(ground);
@@ -235,6 +244,7 @@ impl Keeper {
             task,
             stop,
             gone,
+            unregistered,
         };
         self.served.insert(name.to_owned(), served);
         self.count();

@@ -3,6 +3,10 @@
 //! Pure. The hub writes the reason and a sentence for a human; the agent turns the reason into its
 //! own error and exit code, and shows the sentence as it is.
 
+/// How a built-in hub says that it does not know the registration of an agent that it refuses; other API servers refuse one
+/// that is gone in the words of a right that is missing.
+pub const UNKNOWN_REGISTRATION: &str = "this hub does not know this registration";
+
 /// The reason of the `Denied` condition of a CSR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DenialReason {

@@ -21,6 +21,8 @@ pub struct Seen {
     pub way: Way,
     /// Whether it asks for TLS without verification.
     pub insecure: bool,
+    /// Whether it is being deleted by `towline unjoin`.
+    pub unregistered: bool,
 }
 
 /// By what an agent works: with another one it is started anew.
@@ -91,6 +93,11 @@ pub fn ground(name: &str, seen: &Seen) -> Result<Option<Ground>, Refusal> {
     }))
 }
 
+/// Whether the agent of a cluster is to leave its member, or may have left it: its Cluster says so, or is gone.
+pub fn is_to_leave(seen: Option<&Seen>) -> bool {
+    seen.is_none_or(|seen| seen.unregistered)
+}
+
 /// Decides about one cluster. `left` is the UID of the Cluster whose agent has left the member.
 pub fn decide(
     name: &str,
@@ -129,6 +136,7 @@ mod tests {
                 proxy_url: None,
             },
             insecure: false,
+            unregistered: false,
         }
     }
 
@@ -217,6 +225,25 @@ mod tests {
         assert!(decide("m1", Some(&m1), None, Some("another")).is_some());
     }
 
+    #[test]
+    fn an_agent_may_have_left_who_is_unregistered_or_whose_cluster_is_gone() {
+        let m1 = joined("m1");
+        let unregistered = Seen {
+            unregistered: true,
+            ..m1.clone()
+        };
+        for (seen, leaves) in [
+            (Some(&m1), false),
+            (Some(&unregistered), true),
+            (None, true),
+        ] {
+            assert_eq!(is_to_leave(seen), leaves, "{seen:?}");
+        }
+        // It is its agent that leaves: it goes on until it has, and is started again if it is not there.
+        assert_eq!(decided(Some(&unregistered), Some(working(&m1))), None);
+        assert!(decided(Some(&unregistered), None).is_some());
+    }
+
     fn any_seen() -> impl Strategy<Value = Seen> {
         let bits = (0_u8..2, any::<bool>(), any::<bool>(), any::<bool>());
         (bits, 0_u8..3).prop_map(|((uid, push, insecure, own), version)| Seen {
@@ -226,6 +253,7 @@ mod tests {
             secret: Some((CLUSTER_NAMESPACE.into(), if own { "a" } else { "b" }.into())),
             way: Way::default(),
             insecure,
+            unregistered: false,
         })
     }
 

@@ -2,8 +2,10 @@
 
 use super::decide::Seen;
 use common::joined::Way;
-use common::labels::JOINED;
+use common::labels::{JOINED, UNREGISTER};
+use common::unregister::Mode;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
 /// A Cluster, narrowly.
@@ -15,12 +17,22 @@ pub(super) struct Record {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Metadata {
     name: String,
     #[serde(default)]
     uid: String,
+    deletion_timestamp: Option<IgnoredAny>,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
+}
+
+impl Metadata {
+    /// Whether its agent is told to leave the member.
+    fn is_unregistered(&self) -> bool {
+        let asked = self.annotations.get(UNREGISTER);
+        self.deletion_timestamp.is_some() && asked.is_some_and(|mode| Mode::parse(mode).is_some())
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -47,6 +59,7 @@ impl Record {
     pub(super) fn seen(mut self) -> (String, Seen) {
         let some = |text: Option<String>| text.filter(|text| !text.is_empty());
         let spec = self.spec;
+        let unregistered = self.metadata.is_unregistered();
         let seen = Seen {
             uid: self.metadata.uid,
             push: spec.sync_mode == "Push",
@@ -59,6 +72,7 @@ impl Record {
                 proxy_url: some(spec.proxy_url),
             },
             insecure: spec.insecure == Some(true),
+            unregistered,
         };
         (self.metadata.name, seen)
     }
@@ -81,5 +95,30 @@ mod tests {
         assert_eq!((name.as_str(), seen.joined.as_deref()), ("m1", Some("s/7")));
         assert!(seen.push && !seen.insecure && seen.way.proxy_url.is_none());
         assert_eq!(seen.way.api_endpoint.as_deref(), Some("https://m1:6443"));
+        assert!(!seen.unregistered);
+    }
+
+    #[test]
+    fn a_cluster_is_unregistered_once_it_is_being_deleted_and_says_so() {
+        let (at, mode) = (Some("2026-01-01T00:00:00Z"), Some("remove-workloads"));
+        for (deleted, annotation, unregistered) in [
+            (None, mode, false),
+            (at, None, false),
+            (at, Some("yes"), false),
+            (at, mode, true),
+            (at, Some("keep-workloads"), true),
+        ] {
+            let mut metadata = serde_json::json!({"name": "m1"});
+            if let Some(at) = deleted {
+                metadata["deletionTimestamp"] = at.into();
+            }
+            if let Some(mode) = annotation {
+                metadata["annotations"][UNREGISTER] = mode.into();
+            }
+            let record = serde_json::json!({ "metadata": metadata });
+            let record: Record = serde_json::from_value(record).expect("decodes");
+            let said = record.seen().1.unregistered;
+            assert_eq!(said, unregistered, "{deleted:?} {annotation:?}");
+        }
     }
 }

@@ -99,6 +99,8 @@ pub(super) struct Serving {
     pub(super) stop: CancellationToken,
     /// Says that its Cluster is gone.
     pub(super) gone: CancellationToken,
+    /// Says that its Cluster is unregistered, or gone.
+    pub(super) unregistered: CancellationToken,
 }
 
 impl Serving {
@@ -161,6 +163,7 @@ impl Serving {
             name,
             ground,
             stop,
+            unregistered,
             ..
         } = self;
         let cluster = ClusterName::parse(&name)?;
@@ -178,7 +181,7 @@ impl Serving {
         let target = joined.target();
         let member = member_client(&target, &run::member_options(), &post.env).await;
         let member = member.map_err(Error::Client)?;
-        let ended = run::beside(config, post.env, member, stop).await;
+        let ended = run::beside(config, post.env, member, stop, unregistered).await;
         ended.map_err(|error| Error::Agent(Box::new(error)))
     }
 }

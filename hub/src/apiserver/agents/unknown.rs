@@ -4,6 +4,7 @@
 use crate::apiserver::caller::Caller;
 use crate::apiserver::error::ApiError;
 use crate::apiserver::store::{Key, Store};
+use common::denial::UNKNOWN_REGISTRATION;
 use common::identity::{AGENT_USER_PREFIX, CLUSTER_GROUP_PREFIX};
 use common::labels::REGISTRATION_ID;
 use std::collections::BTreeSet;
@@ -40,8 +41,8 @@ impl Unknown {
             );
         }
         error.message.push_str(&format!(
-            ": this hub does not know this registration; it was removed, or is newer than the backup that the hub \
-             was restored from: register the cluster again with a token of `towline token create --cluster \
+            ": {UNKNOWN_REGISTRATION}; it was removed, or is newer than the backup that the hub was restored from: \
+             register the cluster again with a token of `towline token create --cluster \
              {cluster} --replace`"
         ));
         error
