@@ -271,7 +271,7 @@ pub struct Report {
     /// What is broken first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken: Option<Broken>,
-    /// What is broken beside it, in other clusters.
+    /// What is broken beside it, in other clusters or of other Works.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<Broken>,
     /// What was not looked at, because whoever asks may not.

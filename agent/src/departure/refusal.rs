@@ -34,7 +34,8 @@ pub fn advice(cluster: &ClusterName) -> String {
         "`towline why cluster/{name}` on the hub tells which of two it is. Quarantined: then no new token helps, and \
          somebody who may write Clusters on the hub lifts it by `kubectl annotate cluster {name} {quarantine}-`, once it \
          is known why; this agent works again when it is started after that. Or removed or replaced: then register \
-         again with a token of `towline token create --cluster {name} --replace`, or remove the agent"
+         again with a token of `towline token create --cluster {name} --replace`, join it again if the \
+         hub reaches it by itself, or remove the agent"
     )
 }
 

@@ -91,13 +91,17 @@ impl Process {
         let store = Arc::new(store);
         let ended = self.live_stored(&store).await;
         // What fails for want of what another one has taken along is no failure.
-        if ended.is_err() && self.unregistered.is_cancelled() {
+        if let Err(error) = &ended
+            && self.unregistered.is_cancelled()
+        {
             let left = tokio::select! {
                 biased;
                 () = self.shutdown.cancelled() => false,
                 left = left::is_left(&store) => left,
             };
             if left {
+                let error = chain(error);
+                tracing::info!(%error, "nothing of the registration is left in the member");
                 return Ok(End::Left);
             }
         }

@@ -264,10 +264,16 @@ impl Reconcile for Quarantine {
         }
         // What waits for the condition must not wait for a right that another binding gives.
         let mut left = None;
+        let mut stays = None;
         if let Some(registration) = Registration::of_cluster(&live) {
             let client = &self.client;
             match registration.grant {
-                Grant::InForce(_) if live.deletion_timestamp.is_some() => {}
+                // Its agent needs them to leave the member.
+                _ if live.deletion_timestamp.is_some() => {
+                    let withheld = registration.grant == Grant::Suspended;
+                    stays = withheld
+                        .then(|| "the Cluster is being deleted, and they go with it".to_owned());
+                }
                 Grant::InForce(_) => {
                     let given = withhold::give(client, &live, &registration).await;
                     given.map(drop)?;
@@ -278,7 +284,10 @@ impl Reconcile for Quarantine {
                         Ok(true) => {}
                         // Nothing is to be shown of a quarantine that is over.
                         Ok(false) => return Ok(Requeue::After(Duration::ZERO)),
-                        Err(error @ Error::Watches(_)) => left = Some(error),
+                        Err(error @ Error::Watches(_)) => {
+                            stays = Some(chain(&error).to_string());
+                            left = Some(error);
+                        }
                         Err(error) => return Err(error),
                     }
                 }
@@ -292,11 +301,8 @@ impl Reconcile for Quarantine {
         }
         let over = since.is_some() && marked_since(&live) == since;
         let (reason, mut message) = self.words(name, since, held, over);
-        if let Some(error) = &left {
-            message = format!(
-                "{message}; its rights are not all gone yet: {}",
-                chain(error)
-            );
+        if let Some(why) = &stays {
+            message = format!("{message}; its rights are not all gone yet: {why}");
         }
         let shown = condition::Shown {
             type_: QUARANTINED,

@@ -11,6 +11,7 @@ use crate::permissions::{Grant, Registration};
 use crate::world::{Cluster, ObjectName, Owned, Told, World};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::names::ClusterName;
+use futures::FutureExt as _;
 use kube::Client;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,7 +42,10 @@ impl Reconcile for Rights {
         let Ok(cluster) = ClusterName::parse(name) else {
             return Ok(Requeue::Never);
         };
-        let _claim = self.claims.cluster(&cluster).await;
+        // Whoever takes rights may wait long for watches to end: those of others are not to wait for that.
+        let Some(_claim) = self.claims.cluster(&cluster).now_or_never() else {
+            return Ok(Requeue::After(SETTLE));
+        };
         let cluster = registration::clusters(&self.client)
             .get_metadata_opt(name)
             .await;

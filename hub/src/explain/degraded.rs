@@ -15,6 +15,8 @@ use common::labels::HOLD_UNTIL;
 use common::names::EXECUTION_PREFIX;
 use serde_json::Value;
 
+/// The reason of objects that are not as wanted, and are not brought there now.
+const HEALING_PAUSED: &str = "HealingPaused";
 /// What an agent says of an object that somebody holds.
 const HELD: &str = "is held until ";
 /// And of one that somebody changes back again and again.
@@ -70,9 +72,15 @@ fn degraded(work: &Work, report: &Report) -> Option<Broken> {
         within(Some(namespace)),
         word(name)
     );
+    // Nobody heals what is suspended or goes: what was said of that is of an earlier time.
+    let heals =
+        work.spec.suspend_dispatching != Some(true) && work.metadata.deletion_timestamp.is_none();
+    if told.reason == HEALING_PAUSED && !heals {
+        return None;
+    }
     let (cause, mend) = match told.reason.as_str() {
         "DeletionBlocked" => blocked(&told.message, cluster, describe),
-        "HealingPaused" => paused(&told.message, cluster, work),
+        HEALING_PAUSED => paused(&told.message, cluster, work),
         _ => {
             let mend = on_hub("See what its agent says.", [describe]);
             (Cause::Refused, mend)
@@ -89,8 +97,15 @@ fn degraded(work: &Work, report: &Report) -> Option<Broken> {
 
 /// Whether a cluster has nobody who carries out its Works: what was said of them before need not be so any more.
 fn is_away(broken: &Broken) -> bool {
-    let of_agent = Stage::Registration..=Stage::Ready;
-    of_agent.contains(&broken.stage) || broken.cause == Cause::ClusterMissing
+    use Cause::{AgentGone, CertificateEnded, ClusterMissing, NotRegistered, Quarantined};
+    let away = [
+        AgentGone,
+        CertificateEnded,
+        ClusterMissing,
+        NotRegistered,
+        Quarantined,
+    ];
+    away.contains(&broken.cause)
 }
 
 /// What left a Work, or goes with it, does not go.

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 const NAMES: usize = 24;
 /// Parts of one link that are shown.
 const DETAILS: usize = 12;
-/// Other clusters that are named.
+/// What is broken beside the first thing that is named.
 const ALSO: usize = 5;
 /// Characters of a state with the gap behind it.
 const STATE: usize = "BROKEN  ".len();

@@ -78,13 +78,8 @@ pub(crate) async fn take(
         return Ok(true);
     };
     let noted = note(client, registration, &id, before).await?;
-    let taken = match cluster.deletion_timestamp {
-        None => permissions::ensure(client, registration).await.map(drop),
-        // What they consist of goes with the Cluster, and is not made anew.
-        Some(_) if noted => permissions::remove(client, name).await,
-        Some(_) => Ok(()),
-    };
-    taken.map_err(Error::Permissions)?;
+    let ensured = permissions::ensure(client, registration).await;
+    ensured.map_err(Error::Permissions)?;
     drop(claim);
     if !noted {
         return Ok(true);
@@ -116,8 +111,8 @@ async fn end_watches(
     watches.close(client).await
 }
 
-/// Notes that the watches of a Cluster have `ended`, if it says all that time what it is to say; else false, whatever
-/// came of them: of rights that were given back they do not end.
+/// Notes that the watches of a Cluster have `ended`. False where it says something else than `want` by now: then it does
+/// not matter what came of them.
 async fn forget(
     client: &Client,
     cluster: &ClusterName,

@@ -126,7 +126,11 @@ fn it_comes_behind_what_was_found_unless_that_settles_it() {
         (Stage::Work, Cause::Deleting, "m2", known.as_str(), true),
         (Stage::Work, Cause::Deleting, "m1", known.as_str(), false),
         (Stage::Agent, Cause::AgentGone, "m1", "silent", false),
-        (Stage::Ready, Cause::MemberNotReady, "m1", "sick", false),
+        (Stage::Agent, Cause::CertificateEnded, "m1", "ended", false),
+        (Stage::Registration, Cause::Quarantined, "m1", "held", false),
+        // There the agent is at work.
+        (Stage::Registration, Cause::Deleting, "m1", "it goes", true),
+        (Stage::Ready, Cause::MemberNotReady, "m1", "sick", true),
         (Stage::Work, Cause::ClusterMissing, "m1", "none", false),
         (Stage::Hub, Cause::HubNotReady, "", "full", false),
     ] {
@@ -162,4 +166,16 @@ fn a_shell_takes_names_in_commands_as_words() {
             .map(|it| format!("kubectl -n shop annotate deployment.apps {it} {HOLD_UNTIL}-"));
         assert_eq!(commands, wanted);
     }
+}
+
+/// Nobody corrects what was said of healing once nobody heals.
+#[test]
+fn what_is_suspended_or_goes_is_not_told_to_be_held() {
+    let held = work(&["web"], "True", "HealingPaused", HOLDS);
+    assert!(!told(report(None), std::slice::from_ref(&held)).well);
+    let (mut suspended, mut goes) = (held.clone(), held);
+    suspended.spec.suspend_dispatching = Some(true);
+    let at = json!("2026-01-01T00:00:00Z");
+    goes.metadata.deletion_timestamp = serde_json::from_value(at).expect("a time");
+    assert!(told(report(None), &[suspended, goes]).well);
 }

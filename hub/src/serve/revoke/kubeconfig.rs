@@ -10,9 +10,12 @@ use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// The largest file that can be a certificate with its chain, in bytes.
+const LARGEST: u64 = 1 << 20;
 
 /// The certificates of this hub in a kubeconfig or in files that it names, and which of these cannot be read. Users of
 /// other API servers stand in the same file, in any order: what one of them names may well be elsewhere.
@@ -76,9 +79,21 @@ fn of_user(user: &Value, folder: &Path) -> Result<Option<Vec<u8>>, (PathBuf, io:
         return Ok(None);
     };
     let file = folder.join(name);
-    std::fs::read(&file)
-        .map(Some)
-        .map_err(|error| (file, error))
+    read(&file).map(Some).map_err(|error| (file, error))
+}
+
+/// Reads a certificate's file. Whoever wrote the kubeconfig chose it: devices, pipes and what is larger than any certificate
+/// are not read.
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let metadata = std::fs::metadata(file)?;
+    if !metadata.is_file() || metadata.len() > LARGEST {
+        return Err(io::Error::other("it is no file of a certificate"));
+    }
+    let mut content = Vec::new();
+    std::fs::File::open(file)?
+        .take(LARGEST)
+        .read_to_end(&mut content)?;
+    Ok(content)
 }
 
 /// The certificate, if it is of this hub and its time is not over; whether it is revoked does not matter.
