@@ -3,6 +3,7 @@
 use super::bindings::Bindings;
 use super::stirred::Stirred;
 use super::templates::{Held, Templates};
+use crate::controller::binding::facts::Facts;
 use crate::controller::detector::wake::{self, Edit};
 use crate::propagation::{Policy, PolicyName, Template};
 use crate::scheduler;
@@ -226,6 +227,23 @@ impl State {
             }
         }
         self.moved(name, before)
+    }
+
+    /// Whether a change has overrides see a cluster as they did not before.
+    pub(super) fn has_other_cluster(&self, change: &Change) -> bool {
+        let (subject, object) = match change {
+            Change::Apply(object) => (Subject::of(object), Some(object)),
+            Change::Delete(subject) => (Some(subject.clone()), None),
+        };
+        let Some(subject) = subject.filter(|it| sort(&it.kind) == Sort::Cluster) else {
+            return false;
+        };
+        let read = object.and_then(|it| world::Cluster::read(&it.to_string()).ok().flatten());
+        let (before, after) = (
+            self.placing_of(&subject.name.name),
+            read.and_then(|it| it.placing),
+        );
+        before.as_deref().map(Facts::of) != after.as_deref().map(Facts::of)
     }
 
     fn placing_of(&self, cluster: &str) -> Option<Arc<scheduler::Cluster>> {

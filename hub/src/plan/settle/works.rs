@@ -1,7 +1,7 @@
 //! Of which templates Works are made, and of which those are kept that were made before. Pure.
 
 use super::Settling;
-use crate::plan::state::{Change, Sort, State, Subject, sort};
+use crate::plan::state::{Change, State};
 use crate::plan::templates::Held;
 use crate::plan::{copies, looks};
 use crate::world::{ObjectName, TemplateName};
@@ -27,18 +27,14 @@ impl Settling<'_> {
     }
 
     /// Templates of which something could not be made for a cluster before this change of one, of those whose Works may be
-    /// kept.
+    /// kept; none where overrides see the same cluster after it, which has no Works made.
     pub(super) fn stuck_before(&self, change: &Change) -> BTreeSet<TemplateName> {
-        let kind = match change {
-            Change::Apply(object) => Subject::of(object).map(|it| it.kind),
-            Change::Delete(subject) => Some(subject.kind.clone()),
-        };
-        if kind.is_none_or(|it| sort(&it) != Sort::Cluster) {
+        if !self.state.has_other_cluster(change) {
             return BTreeSet::new();
         }
         let is_stuck = |name: &TemplateName, was: Option<&Held>| {
             let copies = copies::of(&self.state, &State::binding_of_name(name), was);
-            let mut copies = copies.values();
+            let mut copies = copies.values().inspect(|_| looks::one());
             copies.any(|it| matches!(it.manifest, Some(Err(_))))
         };
         let all = self.unwritten.iter();

@@ -135,3 +135,20 @@ fn what_is_edited_once_its_policy_waits_leaves_members_what_they_had_then() {
     let changes = [apply(image("m1", "3")), waiting(), apply(edited())];
     assert_eq!(manifest(&changes), overridden);
 }
+
+/// Of what could not be made it is tried whichever cluster becomes another.
+#[test]
+fn what_waits_and_could_not_be_made_is_made_with_any_cluster() {
+    let mut broken = image("m1", "3");
+    broken["spec"]["overrideRules"][0]["overriders"] =
+        json!({"plaintext": [{"path": "/spec/none/such", "operator": "replace", "value": 1}]});
+    let waiting = saying("dependentOverrides", json!(["missing"]));
+    let hub = then(&hub(&web()), &[apply(broken), apply(waiting)]);
+    let mut labelled = cluster("m3");
+    labelled["metadata"]["labels"] = json!({"tier": "gold"});
+    let spare = tainted("m3", json!([{"key": "spare", "effect": "NoSchedule"}]));
+    for (other, wanted) in [(labelled, "m2 Changed 2 2"), (spare, "m2 Stays 2 2")] {
+        let plan = planned(&hub, &[apply(edited()), apply(other.clone())]);
+        assert_eq!(told(&plan)[1], wanted, "{other}");
+    }
+}
