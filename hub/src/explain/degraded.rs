@@ -6,6 +6,7 @@
 mod tests;
 
 use super::mend::{in_member, on_hub, within, word};
+use super::work::describe;
 use super::{Broken, Cause, Link, Mend, Report, SAID, Stage, State};
 use common::api::work::{DEGRADED, Work};
 use common::conditions;
@@ -67,11 +68,7 @@ fn degraded(work: &Work, report: &Report) -> Option<Broken> {
     if known.any(is_settled) {
         return None;
     }
-    let describe = format!(
-        "kubectl{} describe work {}",
-        within(Some(namespace)),
-        word(name)
-    );
+    let describe = describe(work);
     // Nobody heals what is suspended or goes: what was said of that is of an earlier time.
     let heals =
         work.spec.suspend_dispatching != Some(true) && work.metadata.deletion_timestamp.is_none();

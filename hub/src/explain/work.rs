@@ -117,10 +117,14 @@ pub(super) fn blocked(work: &Work) -> String {
 
 /// How a Work goes that is being deleted.
 pub(super) fn let_go(work: &Work) -> Mend {
+    on_hub("Wait, or mend what it waits for.", [describe(work)])
+}
+
+/// How a Work is shown with what its member says of it.
+pub(super) fn describe(work: &Work) -> String {
     let within = super::mend::within(work.metadata.namespace.as_deref());
     let name = work.metadata.name.as_deref().unwrap_or_default();
-    let describe = format!("kubectl{within} describe work {}", super::mend::word(name));
-    on_hub("Wait, or mend what it waits for.", [describe])
+    format!("kubectl{within} describe work {}", super::mend::word(name))
 }
 
 /// What is wrong with the first of its objects that something is wrong with.

@@ -3,7 +3,6 @@
 use super::bindings::Bindings;
 use super::stirred::Stirred;
 use super::templates::{Held, Templates};
-use crate::controller::binding::facts::Facts;
 use crate::controller::detector::wake::{self, Edit};
 use crate::propagation::{Policy, PolicyName, Template};
 use crate::scheduler;
@@ -239,11 +238,12 @@ impl State {
             return false;
         };
         let read = object.and_then(|it| world::Cluster::read(&it.to_string()).ok().flatten());
-        let (before, after) = (
-            self.placing_of(&subject.name.name),
-            read.and_then(|it| it.placing),
-        );
-        before.as_deref().map(Facts::of) != after.as_deref().map(Facts::of)
+        let placed = Placed {
+            name: subject.name.name.to_string(),
+            before: self.placing_of(&subject.name.name),
+            after: read.and_then(|it| it.placing),
+        };
+        Stirred::by_cluster(&placed).is_some()
     }
 
     fn placing_of(&self, cluster: &str) -> Option<Arc<scheduler::Cluster>> {

@@ -10,6 +10,25 @@ use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 
+fn by_file(data: &Path, lost: &Path, undo: bool) -> RevokeArgs {
+    RevokeArgs {
+        data_dir: data.to_owned(),
+        which: Which {
+            user: None,
+            serial: None,
+            kubeconfig: Some(lost.to_owned()),
+            list: false,
+        },
+        undo,
+    }
+}
+
+/// How many are on the list of a hub.
+fn listed(data: &Path) -> usize {
+    let list = Revoked::read(&data.join(FOLDER)).expect("read");
+    list.entries().len()
+}
+
 #[test]
 fn a_lost_kubeconfig_is_shut_out_and_the_administrator_gets_another() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -116,17 +135,7 @@ fn of_a_merged_kubeconfig_every_certificate_of_this_hub_is_revoked_and_no_other(
     let run = |users: &[&Value], undo: bool| {
         let config = serde_json::json!({"kind": "Config", "users": users});
         std::fs::write(&lost, config.to_string()).expect("written");
-        let args = RevokeArgs {
-            data_dir: dir.path().to_owned(),
-            which: Which {
-                user: None,
-                serial: None,
-                kubeconfig: Some(lost.clone()),
-                list: false,
-            },
-            undo,
-        };
-        revoke(&args, &clock)
+        revoke(&by_file(dir.path(), &lost, undo), &clock)
     };
     let holds = |user: &Value| {
         let pem = user["user"]["client-certificate-data"].as_str();
@@ -136,10 +145,7 @@ fn of_a_merged_kubeconfig_every_certificate_of_this_hub_is_revoked_and_no_other(
         let peer = Peer::of(&chain, &keys.authorities(), &keys.revoked(), clock.now());
         matches!(peer, Peer::Known { .. })
     };
-    let listed = || {
-        let list = Revoked::read(&dir.path().join(FOLDER)).expect("read");
-        list.entries().len()
-    };
+    let listed = || listed(dir.path());
     let merged = [&foreign, &token, &bob, &admin, &bob];
     let said = run(&merged, false).expect("revoked");
     assert!(said.contains("\"bob\"") && said.contains(ADMIN), "{said}");
@@ -183,22 +189,9 @@ fn files_that_a_kubeconfig_names_are_looked_at_where_kubectl_would() {
         let config = serde_json::json!({"kind": "Config", "users": users,
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u0"}}], "current-context": "c"});
         std::fs::write(&lost, config.to_string()).expect("written");
-        let args = RevokeArgs {
-            data_dir: dir.path().to_owned(),
-            which: Which {
-                user: None,
-                serial: None,
-                kubeconfig: Some(lost.clone()),
-                list: false,
-            },
-            undo,
-        };
-        revoke(&args, &clock)
+        revoke(&by_file(dir.path(), &lost, undo), &clock)
     };
-    let listed = || {
-        let list = Revoked::read(&dir.path().join(FOLDER)).expect("read");
-        list.entries().len()
-    };
+    let listed = || listed(dir.path());
     let file = |path: &Path| serde_json::json!({"client-certificate": path, "client-key": "gone"});
     let (beside, elsewhere) = (Path::new("pki/ann.crt"), dir.path().join("bob.crt"));
     std::fs::create_dir(apart.path().join("pki")).expect("made");
