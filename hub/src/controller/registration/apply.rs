@@ -15,7 +15,7 @@ use common::api::cluster::Cluster;
 use common::identity::{AgentSubject, RegistrationId};
 use common::labels::{
     CERTIFICATE_END, CLOSING_WATCHES, CLUSTER_FINALIZER, HUB_FIELD_MANAGER, REGISTRATION_ID,
-    TOKEN_RESERVATIONS,
+    REPLACED_REGISTRATIONS, TOKEN_RESERVATIONS,
 };
 use common::names::ClusterName;
 use common::token::secret_name;
@@ -28,6 +28,9 @@ use serde_json::{Value, json};
 
 /// What the annotation says when it is not known who was there before.
 const UNKNOWN_REGISTRATION: &str = "unknown";
+
+/// How many registrations that were replaced are remembered of a Cluster: more than ask at the same time.
+const REPLACED_MAX: usize = 16;
 
 /// Carries out `step`; `Done` and `Recheck` are no steps to carry out.
 pub(super) async fn apply(
@@ -193,7 +196,7 @@ async fn take_over(
     subject: &AgentSubject,
     cluster_id: &str,
 ) -> Result<(), Error> {
-    // Whoever comes back is given its rights again: those of the one in between end instead of its own.
+    // Whose own watches were to end, and did not yet, is given its rights again: those of the one in between end instead.
     let id = subject.registration.as_str();
     let closing = cluster.closing_watches.as_ref().filter(|it| *it != id);
     let before = match (closing, &cluster.registration) {
@@ -203,6 +206,11 @@ async fn take_over(
         (None, Some(registration)) => registration.as_str().to_owned(),
         (None, None) => UNKNOWN_REGISTRATION.to_owned(),
     };
+    let replaced = cluster.registration.iter().chain(&cluster.replaced);
+    let replaced: Vec<&str> = replaced
+        .take(REPLACED_MAX)
+        .map(RegistrationId::as_str)
+        .collect();
     let mode = if cluster.joined { "Push" } else { "Pull" };
     let patch = json!({
         "metadata": {
@@ -211,6 +219,7 @@ async fn take_over(
             "annotations": {
                 REGISTRATION_ID: subject.registration.as_str(),
                 CLOSING_WATCHES: before,
+                REPLACED_REGISTRATIONS: (!replaced.is_empty()).then(|| replaced.join(",")),
                 CERTIFICATE_END: null,
             },
         },

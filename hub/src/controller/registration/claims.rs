@@ -112,6 +112,7 @@ mod tests {
                 deleting: false,
                 id: None,
                 registration: None,
+                replaced: Vec::new(),
                 closing_watches: Some("unknown".to_owned()),
                 quarantined: false,
                 joined: false,

@@ -265,7 +265,18 @@ fn usable_name<'a>(
             "the cluster {name} is being deleted; ask again when it is gone"
         ));
     }
-    let same_key = cluster.registration.as_ref() == Some(&request.subject.registration);
+    let registration = &request.subject.registration;
+    let same_key = cluster.registration.as_ref() == Some(registration);
+    // Of two that ask at the same time each would undo what the other one has begun.
+    if !same_key && cluster.replaced.contains(registration) {
+        return Err(deny(
+            DenialReason::RegistrationGone,
+            format!(
+                "another agent was registered for the cluster {name} in place of this one; to register this one anew, \
+                 make a token with `towline token create --cluster {name} --replace`"
+            ),
+        ));
+    }
     let may_replace = token.replace && token.cluster.is_some();
     if !same_key && !may_replace {
         return taken(format!(

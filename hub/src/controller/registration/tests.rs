@@ -65,6 +65,7 @@ fn cluster(registered: &str, key: Option<&[u8]>, id: Option<&str>) -> ClusterFac
         deleting: false,
         id: id.map(str::to_owned),
         registration: key.map(RegistrationId::of_public_key),
+        replaced: Vec::new(),
         closing_watches: None,
         quarantined: false,
         joined: false,

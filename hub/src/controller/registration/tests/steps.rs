@@ -36,6 +36,12 @@ fn carry_out(world: &mut Observed, step: &Step) {
             world.cluster = Some(ClusterFacts {
                 id: Some(cluster_id.clone()),
                 registration: Some(subject.registration.clone()),
+                replaced: cluster
+                    .registration
+                    .iter()
+                    .chain(&cluster.replaced)
+                    .cloned()
+                    .collect(),
                 closing_watches: before.or(Some("unknown".to_owned())),
                 ..cluster.clone()
             });
@@ -221,4 +227,63 @@ fn a_token_that_made_a_cluster_may_not_replace_it_for_another_key() {
         DenialReason::ClusterNameTaken,
         "--replace",
     );
+}
+
+/// Two agents are registered in the place of a third one at the same time. However their steps alternate, one of them is
+/// let in, and the other one is told.
+#[test]
+fn two_that_replace_an_agent_do_not_undo_each_other_for_ever() {
+    let anew = |key: &[u8]| Observed {
+        verdict: Verdict::Bootstrap(request("m1", key, "id-1")),
+        namespace: Some(Vec::new()),
+        ..with_token(|t| {
+            t.cluster = Some(name("m1"));
+            t.replace = true;
+            t.uses = 2;
+        })
+    };
+    // Who takes the next step, by the bits of a number, again and again.
+    for order in 0u32..1 << 12 {
+        let mut held = cluster("m1", Some(b"k0"), Some("id-1"));
+        let mut agents = [anew(b"k1"), anew(b"k2")];
+        let mut ends: [Option<&str>; 2] = [None; 2];
+        for number in 0..240 {
+            let next = usize::from(order >> (number % 12) & 1 == 1);
+            let at = if ends[next].is_some() { 1 - next } else { next };
+            if ends[at].is_some() {
+                break;
+            }
+            let world = &mut agents[at];
+            // Rights that another one's registration has taken since are not in place.
+            world.granted &= world.cluster.as_ref() == Some(&held);
+            world.cluster = Some(held.clone());
+            let step = decide(now(), world);
+            carry_out(world, &step);
+            held = world.cluster.clone().expect("a Cluster");
+            match kind(&step) {
+                "deny" => {
+                    assert_denied(
+                        "replaced",
+                        world,
+                        DenialReason::RegistrationGone,
+                        "--replace",
+                    );
+                    ends[at] = Some("deny");
+                }
+                "approve" => ends[at] = Some("approve"),
+                _ => {}
+            }
+        }
+        let in_force =
+            |at: usize| held.registration == Some(subject("m1", [b"k1", b"k2"][at]).registration);
+        for at in [0, 1] {
+            let expected = if in_force(at) { "approve" } else { "deny" };
+            let told = ends[at].expect("it ends");
+            // Who was let in before the other one asked is replaced as any agent is.
+            assert!(
+                told == expected || !in_force(at) && told == "approve",
+                "{order:b}: {ends:?}"
+            );
+        }
+    }
 }

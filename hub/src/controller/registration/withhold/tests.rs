@@ -8,6 +8,7 @@ use crate::controller::registration::observe::ClusterFacts;
 use crate::controller::registration::{Claims, apply};
 use crate::controller::rights::Rights;
 use common::controller::Reconcile as _;
+use common::labels::REPLACED_REGISTRATIONS;
 use common::time::SystemClock;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
@@ -252,6 +253,7 @@ fn facts(quarantined: bool, closing_watches: Option<&str>) -> ClusterFacts {
         deleting: false,
         id: None,
         registration: Some(id()),
+        replaced: Vec::new(),
         closing_watches: closing_watches.map(str::to_owned),
         quarantined,
         joined: false,
@@ -304,7 +306,8 @@ async fn a_registration_notes_whose_watches_must_end() {
     }
 }
 
-/// One that was replaced and comes back before its watches have ended keeps them: those of the other end.
+/// One whose rights were to end, and that is registered again before its watches have ended, keeps them: those of the
+/// other end.
 #[tokio::test]
 async fn a_registration_that_comes_back_does_not_end_its_own_watches() {
     let ours = id();
@@ -330,6 +333,31 @@ async fn a_registration_that_comes_back_does_not_end_its_own_watches() {
         step(&played, take_over).await;
         let left = played.cluster()["metadata"]["annotations"].clone();
         let case = format!("{closing:?}, {registered:?}");
-        assert_eq!(left, annotations(&[(CLOSING_WATCHES, want)]), "{case}");
+        let mut said = vec![(CLOSING_WATCHES, want)];
+        said.extend(registered.map(|it| (REPLACED_REGISTRATIONS, it)));
+        assert_eq!(left, annotations(&said), "{case}");
     }
+}
+
+/// The last ones that were replaced are remembered, the very last one first.
+#[tokio::test]
+async fn who_was_replaced_is_noted() {
+    let key = |number: u8| RegistrationId::of_public_key(&[number]);
+    let said = annotations(&[]);
+    let played = Played::holding(&registration(Grant::Suspended), &said).await;
+    let cluster = ClusterFacts {
+        registration: Some(key(99)),
+        replaced: (0..16).map(key).collect(),
+        ..facts(false, None)
+    };
+    let take_over = Step::TakeOver {
+        cluster,
+        subject: subject(),
+        cluster_id: "c".to_owned(),
+    };
+    step(&played, take_over).await;
+    let noted = &played.cluster()["metadata"]["annotations"][REPLACED_REGISTRATIONS];
+    let want: Vec<RegistrationId> = std::iter::once(99).chain(0..15).map(key).collect();
+    let want: Vec<&str> = want.iter().map(RegistrationId::as_str).collect();
+    assert_eq!(*noted, want.join(","));
 }
