@@ -105,6 +105,17 @@ fn is_away(broken: &Broken) -> bool {
     away.contains(&broken.cause)
 }
 
+/// A Work that is being deleted: why it is not gone, in words behind others, and what to do.
+pub(super) fn leaving(work: &Work, cluster: &str) -> (Cause, String, Mend) {
+    let status = work.status.as_ref();
+    let told = status.and_then(|it| conditions::get(&it.conditions, DEGRADED));
+    let told = told.filter(|it| it.status == "True");
+    let message = told.map_or("", |it| it.message.as_str());
+    let (cause, mend) = blocked(message, cluster, describe(work));
+    let words = told.map(|_| format!(": {}", super::said(message)));
+    (cause, words.unwrap_or_default(), mend)
+}
+
 /// What left a Work, or goes with it, does not go.
 fn blocked(message: &str, cluster: &str, describe: String) -> (Cause, Mend) {
     if message.contains("the agent may not ") {

@@ -4,7 +4,7 @@ use super::diagnosis;
 use super::mend::{self, in_member, on_hub};
 use super::refusal::{self, About};
 use super::template::{Bound, Seen};
-use super::{Broken, Cause, Detail, Mend, Stage, Walk, cluster, said, script, work};
+use super::{Broken, Cause, Detail, Mend, Stage, Walk, cluster, degraded, said, script};
 use crate::controller::binding::targets::targets;
 use crate::propagation::{Policy, group};
 use common::api::binding::{ObjectReference, TargetCluster};
@@ -155,14 +155,9 @@ fn of_work(
         return Err(broken(Stage::Work, Cause::HubIsLate, what, mend::check()));
     };
     if work.metadata.deletion_timestamp.is_some() {
-        let blocked = work::blocked(work);
-        let what = format!("a former Work for it in {space} is being deleted first{blocked}");
-        return Err(broken(
-            Stage::Work,
-            Cause::Deleting,
-            what,
-            work::let_go(work),
-        ));
+        let (cause, words, mend) = degraded::leaving(work, name);
+        let what = format!("a former Work for it in {space} is being deleted first{words}");
+        return Err(broken(Stage::Work, cause, what, mend));
     }
     if work.spec.suspend_dispatching == Some(true) {
         return Err(Box::new(held_back(policy, binding, work, name)));

@@ -2,12 +2,11 @@
 
 use super::mend::on_hub;
 use super::refusal::About;
-use super::{Broken, Cause, Mend, Report, Stage, Walk, cluster, member, template};
+use super::{Broken, Cause, Report, Stage, Walk, cluster, degraded, member, template};
 use chrono::{DateTime, Utc};
 use common::api::binding::ObjectReference;
 use common::api::cluster::Cluster;
-use common::api::work::{DEGRADED, Work};
-use common::conditions;
+use common::api::work::Work;
 use common::gvk::Gvk;
 use common::labels::{BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_NAME};
 use common::names::EXECUTION_PREFIX;
@@ -78,8 +77,9 @@ fn stages(seen: &Seen, walk: &mut Walk) {
     }
     walk.holds(Stage::Agent, format!("{name} is ready"), Vec::new());
     if metadata.deletion_timestamp.is_some() {
-        let what = format!("it is being deleted{}", blocked(work));
-        walk.breaks(broken(Cause::Deleting, what, let_go(work)), Vec::new());
+        let (cause, words, mend) = degraded::leaving(work, name);
+        let what = format!("it is being deleted{words}");
+        walk.breaks(broken(cause, what, mend), Vec::new());
         return;
     }
     if work.spec.suspend_dispatching == Some(true) {
@@ -105,19 +105,6 @@ fn stages(seen: &Seen, walk: &mut Walk) {
     let of = work.spec.workload.manifests.len();
     walk.holds(Stage::Applied, format!("{of} of {of} objects"), Vec::new());
     walk.holds(Stage::Health, "nothing is unhealthy", Vec::new());
-}
-
-/// What the deletion of a Work waits for, as its member says it.
-pub(super) fn blocked(work: &Work) -> String {
-    let status = work.status.as_ref();
-    let told = status.and_then(|it| conditions::get(&it.conditions, DEGRADED));
-    let told = told.filter(|it| it.status == "True");
-    told.map_or_else(String::new, |it| format!(": {}", super::said(&it.message)))
-}
-
-/// How a Work goes that is being deleted.
-pub(super) fn let_go(work: &Work) -> Mend {
-    on_hub("Wait, or mend what it waits for.", [describe(work)])
 }
 
 /// How a Work is shown with what its member says of it.

@@ -179,3 +179,22 @@ fn what_is_suspended_or_goes_is_not_told_to_be_held() {
     goes.metadata.deletion_timestamp = serde_json::from_value(at).expect("a time");
     assert!(told(report(None), &[suspended, goes]).well);
 }
+
+/// What a Work of its own and one in the way of another say while they are being deleted.
+#[test]
+fn a_work_that_does_not_go_says_what_to_do() {
+    let may_not = "Deletion waits for: ConfigMap shop/web: the agent may not delete configmaps";
+    for (status, message, cause, words) in [
+        ("True", WAITS, Cause::Deleting, WAITS),
+        ("True", may_not, Cause::PermissionMissing, may_not),
+        ("False", "", Cause::Deleting, ""),
+    ] {
+        let work = work(&["web"], status, "DeletionBlocked", message);
+        let (found, said, mend) = leaving(&work, "m1");
+        assert_eq!((found, said.trim_start_matches(": ")), (cause, words));
+        assert_eq!(
+            mend.commands,
+            ["kubectl -n karmada-es-m1 describe work web-1"]
+        );
+    }
+}
