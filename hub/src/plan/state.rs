@@ -7,7 +7,7 @@ use crate::controller::detector::wake::{self, Edit};
 use crate::propagation::{Policy, PolicyName, Template};
 use crate::scheduler;
 use crate::snapshot::{self, Snapshot};
-use crate::world::{self, ObjectName, Record as _, TemplateName};
+use crate::world::{self, ObjectName, Record, TemplateName};
 use chrono::{DateTime, Utc};
 use common::api::cluster::TaintEffect;
 use common::gvk::Gvk;
@@ -300,16 +300,7 @@ impl State {
         object: Option<&Value>,
     ) -> Result<Touched, String> {
         let name = subject.policy();
-        let old = self.overrides.remove(&name);
-        let read = object.map(|it| world::Override::read(&it.to_string()));
-        let new = read
-            .transpose()
-            .map_err(|error| error.to_string())?
-            .flatten();
-        let new = new.map(Arc::new);
-        if let Some(new) = &new {
-            self.overrides.insert(name.clone(), Arc::clone(new));
-        }
+        let (old, new) = replace(&mut self.overrides, name.clone(), object)?;
         let waiting = self.policies.values();
         let waiting = waiting.filter(|it| wake::overrides_of(it).contains(&name));
         let woken: Vec<_> = waiting.map(|it| wake::woken(None, Some(it))).collect();
@@ -330,16 +321,7 @@ impl State {
         object: Option<&Value>,
     ) -> Result<Touched, String> {
         let name = subject.name.name.to_string();
-        let old = self.customizations.remove(&name);
-        let read = object.map(|it| world::Customization::read(&it.to_string()));
-        let new = read
-            .transpose()
-            .map_err(|error| error.to_string())?
-            .flatten();
-        let new = new.map(Arc::new);
-        if let Some(new) = &new {
-            self.customizations.insert(name, Arc::clone(new));
-        }
+        let (old, new) = replace(&mut self.customizations, name, object)?;
         self.interpreter = world::interpreter_of(&self.customizations, &self.shipped);
         let kinds: BTreeSet<_> = old.iter().chain(&new).filter_map(|it| it.kind()).collect();
         let mut templates = self.templates.names();
@@ -393,6 +375,22 @@ impl State {
         let binding = common::names::binding_name(&name.kind.kind, &name.name.name);
         ObjectName::new(namespace, &binding)
     }
+}
+
+/// Puts what an object says in the place of what was there before, or takes that out: before, and after.
+fn replace<K: Ord, R: Record>(
+    all: &mut BTreeMap<K, Arc<R>>,
+    key: K,
+    object: Option<&Value>,
+) -> Result<(Option<Arc<R>>, Option<Arc<R>>), String> {
+    let old = all.remove(&key);
+    let read = object.map(|it| R::read(&it.to_string())).transpose();
+    let new = read.map_err(|error| error.to_string())?.flatten();
+    let new = new.map(Arc::new);
+    if let Some(new) = &new {
+        all.insert(key, Arc::clone(new));
+    }
+    Ok((old, new))
 }
 
 /// The policies of a namespace; without one, those of the hub.

@@ -33,8 +33,9 @@ pub(super) fn certificates(
     let mut all: Vec<Meant> = Vec::new();
     let mut unread = Vec::new();
     for user in users {
-        let pem = match of_user(&user["user"], folder) {
-            Ok(pem) => pem,
+        let held = match of_user(&user["user"], folder) {
+            Ok(Some(held)) => held,
+            Ok(None) => continue,
             Err((file, error)) => {
                 let name = user["name"].as_str().unwrap_or_default();
                 unread.push(format!(
@@ -44,12 +45,15 @@ pub(super) fn certificates(
                 continue;
             }
         };
-        let Some(meant) = pem.and_then(|pem| ours(&pem, keys, now)) else {
+        let Some((whom, mut what)) = ours(&held.pem, keys, now) else {
             continue;
         };
+        if let Some(file) = held.file {
+            what = format!("{what} read from {},", file.display());
+        }
         // Two users may have the same one.
-        if !all.contains(&meant) {
-            all.push(meant);
+        if !all.iter().any(|(known, _)| *known == whom) {
+            all.push((whom, what));
         }
     }
     if !all.is_empty() {
@@ -68,18 +72,32 @@ pub(super) fn certificates(
     )
 }
 
+/// What a kubeconfig's user has for a certificate.
+struct Held {
+    pem: Vec<u8>,
+    /// Where it was read, unless it stands in the kubeconfig itself.
+    file: Option<PathBuf>,
+}
+
 /// The certificate of a kubeconfig's user, by kubectl's rule: what stands in it comes before a file, whose path is
 /// relative to the kubeconfig's folder. None when there is none.
-fn of_user(user: &Value, folder: &Path) -> Result<Option<Vec<u8>>, (PathBuf, io::Error)> {
+fn of_user(user: &Value, folder: &Path) -> Result<Option<Held>, (PathBuf, io::Error)> {
     let filled = |key: &str| user[key].as_str().filter(|text| !text.is_empty());
     if let Some(encoded) = filled("client-certificate-data") {
-        return Ok(STANDARD.decode(encoded).ok());
+        let pem = STANDARD.decode(encoded).ok();
+        return Ok(pem.map(|pem| Held { pem, file: None }));
     }
     let Some(name) = filled("client-certificate") else {
         return Ok(None);
     };
     let file = folder.join(name);
-    read(&file).map(Some).map_err(|error| (file, error))
+    match read(&file) {
+        Ok(pem) => Ok(Some(Held {
+            pem,
+            file: Some(file),
+        })),
+        Err(error) => Err((file, error)),
+    }
 }
 
 /// Reads a certificate's file. Whoever wrote the kubeconfig chose it: devices, pipes and what is larger than any certificate

@@ -205,6 +205,15 @@ fn files_that_a_kubeconfig_names_are_looked_at_where_kubectl_would() {
         "{said}"
     );
     assert_eq!((listed(), said.lines().count()), (2, 2), "{said}");
+    // A path is looked up here, and somebody else's certificate may lie there.
+    let from = [apart.path().join(beside), elsewhere.clone()];
+    let from = from.map(|file| format!(", read from {}, is revoked", file.display()));
+    assert!(
+        from.iter()
+            .zip(said.lines())
+            .all(|(from, line)| line.contains(from)),
+        "{said}"
+    );
     run(both(), true).expect("undone");
     assert_eq!(listed(), 0);
 
@@ -219,6 +228,8 @@ fn files_that_a_kubeconfig_names_are_looked_at_where_kubectl_would() {
         "{said}"
     );
     assert!(!said.contains("bob"), "{said}");
+    let read: Vec<bool> = said.lines().map(|it| it.contains("read from")).collect();
+    assert_eq!(read, [false, true], "{said}");
     assert_eq!(listed(), 2);
 
     let missing = file(Path::new("pki/dan.crt"));
