@@ -32,12 +32,23 @@ const END_OF_KEY: &str = "-----END PRIVATE KEY-----\n";
 const BEGIN_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 const BEGIN_KEY: &str = "-----BEGIN EC PRIVATE KEY-----";
 
+/// The keys of the fleet that every run begins with.
+pub(super) fn first_keys() -> Vec<String> {
+    let [first, _] = keys();
+    first
+}
+
+/// Keys: those of the fleet that every run begins with, and those of runs. Nobody draws a key that somebody had before.
+fn keys() -> [Vec<String>; 2] {
+    let keys = POOL.split_inclusive(END_OF_KEY).map(str::to_owned);
+    let mut first: Vec<String> = keys.collect();
+    let rest = first.split_off(first.len() / 2);
+    [first, rest]
+}
+
 /// The keys of one run, in an order of its own.
 pub(super) fn pool(seed: u64) -> Vec<String> {
-    let mut keys: Vec<String> = POOL
-        .split_inclusive(END_OF_KEY)
-        .map(str::to_owned)
-        .collect();
+    let [_, mut keys] = keys();
     let first = usize::try_from(seed).unwrap_or(0) % keys.len();
     keys.rotate_left(first);
     keys

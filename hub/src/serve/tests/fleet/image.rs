@@ -2,7 +2,7 @@
 
 use super::super::super::*;
 use super::super::rig::{CLUSTERS, SimulatedHub, alone, ask};
-use super::host::{Agent, HUB, Hand, Member, authority, chain, pool};
+use super::host::{Agent, HUB, Hand, Member, authority, chain, first_keys};
 use super::plan::SPACES;
 use super::wires::World;
 use super::{intruders, is_ready, make_token, post, until};
@@ -71,7 +71,7 @@ pub(super) fn image(members: u8) -> &'static Image {
     static IMAGES: Mutex<BTreeMap<u8, &'static Image>> = Mutex::new(BTreeMap::new());
     let mut images = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);
     images.entry(members).or_insert_with(|| {
-        let _fixed = secret::Fixed::begin(SEED, pool(SEED));
+        let _fixed = secret::Fixed::begin(SEED, first_keys());
         Box::leak(Box::new(alone(LocalSet::new().run_until(make(members)))))
     })
 }
