@@ -136,7 +136,7 @@ impl Registrar {
             clock,
             admitting,
             ids,
-            claims: Claims::default(),
+            claims: Claims::new(),
             silent: Silent::default(),
             ledger: Mutex::default(),
         }

@@ -13,8 +13,10 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 type Lock = Arc<Mutex<()>>;
 
-/// The claims of one hub; clones share them.
-#[derive(Clone, Default)]
+/// The claims of one hub; clones share them. Only the registrar makes them: whoever else gives or takes rights can have
+/// no others than its own.
+#[derive(Clone)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct Claims {
     /// A lock for each cluster that somebody is busy with.
     clusters: Arc<Short<HashMap<String, Weak<Mutex<()>>>>>,
@@ -29,6 +31,13 @@ pub(crate) struct Claim {
 }
 
 impl Claims {
+    pub(super) fn new() -> Self {
+        Self {
+            clusters: Arc::default(),
+            names_and_ids: Lock::default(),
+        }
+    }
+
     /// Waits until nobody else is busy with a cluster.
     pub(crate) async fn cluster(&self, cluster: &ClusterName) -> Claim {
         self.of(cluster, false).await
