@@ -377,12 +377,15 @@ impl State {
     }
 }
 
+/// What is kept of an object, if it is there.
+type Kept<R> = Option<Arc<R>>;
+
 /// Puts what an object says in the place of what was there before, or takes that out: before, and after.
 fn replace<K: Ord, R: Record>(
     all: &mut BTreeMap<K, Arc<R>>,
     key: K,
     object: Option<&Value>,
-) -> Result<(Option<Arc<R>>, Option<Arc<R>>), String> {
+) -> Result<(Kept<R>, Kept<R>), String> {
     let old = all.remove(&key);
     let read = object.map(|it| R::read(&it.to_string())).transpose();
     let new = read.map_err(|error| error.to_string())?.flatten();
