@@ -1,6 +1,8 @@
 //! Applying the manifests of a Work, rank by rank.
 
 pub mod object;
+#[cfg(test)]
+mod tests;
 
 use super::desired::{Desired, WorkRef};
 use super::intake::autoscalers::Autoscalers;
@@ -8,8 +10,11 @@ use super::manifest::Manifest;
 use super::order::rank;
 use super::reconcile::job::Job;
 use super::state::{LiveRecord, ObjectKey, Shared};
+use super::wire::LiveMeta;
 use super::{FIRST_LIST, Scope, errors};
 use crate::member::api::Member;
+use common::mapper::Resource;
+use common::rest::{Call, Error, METADATA_ONLY};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use object::{ObjectApplier, Outcome, Task};
@@ -158,8 +163,23 @@ impl Applier {
             namespace: &self.scope.namespace,
             name: &job.name,
         };
-        let scaled = self.autoscalers.is_scaled(manifest, namespace).await;
-        let desired = Desired::new(manifest, work, namespaced, scaled);
+        let desired_if = |scaled| Desired::new(manifest, work, namespaced, scaled);
+        let resource = resolved.as_ref().ok().and_then(Option::as_ref);
+        let resource = resource.filter(|_| reserved.is_none());
+        let scaled = self.leaves_replicas(job, manifest, resource, &key).await;
+        let scaled = match scaled {
+            Ok(scaled) => scaled,
+            Err(error) => {
+                return Ended {
+                    ordinal,
+                    key,
+                    hash: desired_if(false).hash,
+                    outcome: Outcome::Outage(error),
+                };
+            }
+        };
+        let rescaled = || desired_if(!scaled).hash;
+        let desired = desired_if(scaled);
         let hash = desired.hash;
         let end = |outcome| Ended {
             ordinal,
@@ -200,7 +220,6 @@ impl Applier {
             .and_then(|item| item.failure.as_ref())
             .filter(|failure| failure.hash == hash);
         // An autoscaler that came or went while nobody looked leaves the mark of the same manifest.
-        let rescaled = || Desired::new(manifest, work, namespaced, !scaled).hash;
         let was_rescaled = || {
             let other = rescaled();
             let has_mark = |live: &LiveRecord| live.hash == Some(other);
@@ -228,5 +247,32 @@ impl Applier {
             self.state.lock().want_first(&key, &job.name);
         }
         end(outcome)
+    }
+
+    /// Whether the replicas of an object are left to the member: where an autoscaler decides them; and while that is not
+    /// known, where they are not ours.
+    async fn leaves_replicas(
+        &self,
+        job: &Job,
+        manifest: &Manifest,
+        resource: Option<&Arc<Resource>>,
+        key: &ObjectKey,
+    ) -> Result<bool, Error> {
+        let scaled = self
+            .autoscalers
+            .is_scaled(&job.name, manifest, &key.namespace);
+        let resource = match (scaled.await, resource) {
+            (None, Some(resource)) => resource,
+            (scaled, _) => return Ok(scaled.unwrap_or_default()),
+        };
+        let uri = resource.object(&key.namespace, &key.name);
+        match self.member.ask(Call::get(&uri, METADATA_ONLY)).await {
+            Ok(reply) => {
+                let live = LiveMeta::read(&reply.json()?);
+                Ok(live.fields.pointer("/f:spec/f:replicas").is_none())
+            }
+            Err(error) if error.code() == Some(404) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }

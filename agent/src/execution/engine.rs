@@ -318,6 +318,11 @@ impl Engine {
         self.persister.healing_stops().await;
     }
 
+    /// Another replica leads: this one writes the stored set no more.
+    pub fn hand_over(&self) {
+        self.persister.hand_over();
+    }
+
     /// Takes our marks off whatever still carries them, also of Works that are gone already: the cluster
     /// is unregistered and everything in it stays.
     pub async fn release_rest(&self) {
@@ -472,9 +477,8 @@ mod tests {
             if is_away.load(Ordering::Relaxed) {
                 return Some(refusal(503, "ServiceUnavailable"));
             }
-            let gone = line
-                .starts_with("DELETE")
-                .then(|| json!({"kind": "Status"}));
+            let gone = line.starts_with("DELETE");
+            let gone = gone.then(|| json!({"kind": "Status"}));
             Some((200, gone.unwrap_or_else(|| marked("a", "o", "w"))))
         });
         let engine = Engine::new(&context(hub, member).await, LIMITS);

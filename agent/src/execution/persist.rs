@@ -58,7 +58,7 @@ struct Inner {
     touched: BTreeSet<Arc<str>>,
     count: u64,
     urgent: bool,
-    /// Without the right to read it, it is not written either.
+    /// It is not written: we may not read it either, or another replica leads and writes it.
     off: bool,
     stopped: bool,
 }
@@ -110,6 +110,11 @@ impl Persister {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing panics while it holds it; a poisoned lock still holds a sound value.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another replica leads: what this one knows is not written over what that one stores.
+    pub fn hand_over(&self) {
+        self.lock().off = true;
     }
 
     /// A hub that lists our Works has us registered: so much is stored, too.

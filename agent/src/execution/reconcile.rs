@@ -75,7 +75,7 @@ impl Reconcile for Reconciler {
 impl Reconciler {
     /// Works on a Work until nothing is left to do now; says when it is to be looked at again.
     async fn sync(&self, name: &Arc<str>) -> Result<Option<Duration>, Error> {
-        let (deleting, suspended, finalizer, ordered) = {
+        let (uid, deleting, suspended, finalizer, ordered) = {
             let state = self.state.lock();
             let Some(record) = state.works.get(name) else {
                 return Ok(None);
@@ -89,7 +89,8 @@ impl Reconciler {
             }
             let ordered = !record.order.delete.is_empty();
             let finalizer = record.has_finalizer();
-            (record.deleting, record.suspended, finalizer, ordered)
+            let uid = record.uid.clone();
+            (uid, record.deleting, record.suspended, finalizer, ordered)
         };
         if deleting {
             return self.deletion.delete_work(name).await;
@@ -102,16 +103,21 @@ impl Reconciler {
             self.reporter.report(name).await;
             None
         } else {
-            self.deliver(name, finalizer).await?
+            self.deliver(name, &uid, finalizer).await?
         };
         // Whichever comes first.
         Ok(again.into_iter().chain(later).min())
     }
 
     /// Brings what a Work wants to the member, once it has our finalizer.
-    async fn deliver(&self, name: &Arc<str>, finalizer: bool) -> Result<Option<Duration>, Error> {
+    async fn deliver(
+        &self,
+        name: &Arc<str>,
+        uid: &str,
+        finalizer: bool,
+    ) -> Result<Option<Duration>, Error> {
         if !finalizer {
-            match self.works.write_finalizer(name, true).await {
+            match self.works.write_finalizer(name, uid, true).await {
                 Ok(true) => self.persister.touch(name),
                 // Gone or new: the watch says which.
                 Ok(false) => return Ok(None),

@@ -130,9 +130,10 @@ impl State {
         let Some(seen) = self.listing.take() else {
             return missing;
         };
-        for (name, record) in &self.works {
+        for (name, record) in &mut self.works {
             if !seen.contains(name) {
                 let list = if record.deleting {
+                    record.ended();
                     &mut missing.deleting
                 } else {
                     &mut missing.vanished
@@ -265,6 +266,45 @@ mod tests {
         assert_eq!(state.list_ends().vanished, [Arc::from("gone")]);
         assert_eq!(state.works["w"].generation, 3);
         assert_eq!(state.upsert(&work("w", "u", 4, 31, "[4]")).1, News::Changed);
+    }
+
+    /// Our own write while a list is read makes the version newer than the list's, not what else is known.
+    #[test]
+    fn a_list_that_is_older_than_a_write_of_ours_brings_news() {
+        let map = |name| {
+            format!(
+                r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","namespace":"n"}}}}"#
+            )
+        };
+        let (both, one) = (
+            format!("[{},{}]", map("a"), map("b")),
+            format!("[{}]", map("a")),
+        );
+        for restarts in [false, true] {
+            let mut state = State::default();
+            state.upsert(&work("w", "u", 4, 90, &both));
+            state.list_begins();
+            let record = state.works.get_mut("w").expect("there");
+            record.resource_version = "101".into();
+            if restarts {
+                let (entry, manifests) = state.to_store("w", true).expect("stored");
+                let mut next = State::default();
+                next.recall(entry, manifests.clone());
+                next.list_begins();
+                state = next;
+            }
+            let news = state.upsert(&work("w", "u", 5, 100, &one)).1;
+            assert_eq!(news, News::Changed, "{restarts}");
+            let record = &state.works["w"];
+            assert_eq!((record.leaving.len(), record.left.len()), (1, 0));
+            state.list_ends();
+            // Its echo, and what a hub says that was restored to a time before all that.
+            let echo = state.upsert(&work("w", "u", 5, 101, &one)).1;
+            assert_eq!(echo, News::Nothing);
+            state.list_begins();
+            let news = state.upsert(&work("w", "u", 5, 99, "[]")).1;
+            assert_eq!(news, News::Restored);
+        }
     }
 
     proptest! {

@@ -84,25 +84,31 @@ impl WorkWriter {
         conflict.map_or(Ok(()), Err)
     }
 
-    /// Puts our finalizer on a Work, or takes it off. Returns whether the Work is still that Work.
-    pub async fn write_finalizer(&self, name: &str, present: bool) -> Result<bool, NotWritten> {
+    /// Puts our finalizer on the Work of that UID, or takes it off. Returns whether the Work is still that Work.
+    pub async fn write_finalizer(
+        &self,
+        name: &str,
+        uid: &str,
+        present: bool,
+    ) -> Result<bool, NotWritten> {
         if let Some(until) = self.contact.rests_until() {
             return Err(NotWritten::Rests(until));
         }
-        let written = self.try_finalizer(name, present).await;
+        let written = self.try_finalizer(name, uid, present).await;
         written.map_err(|error| {
             self.contact.failed(&error);
             NotWritten::Failed(error)
         })
     }
 
-    async fn try_finalizer(&self, name: &str, present: bool) -> Result<bool, Error> {
+    async fn try_finalizer(&self, name: &str, uid: &str, present: bool) -> Result<bool, Error> {
         let uri = self.work_uri(name);
         let mut conflict = None;
         for _ in 0..TRIES {
             let patch = {
                 let state = self.state.lock();
-                let Some(record) = state.works.get(name) else {
+                let record = state.works.get(name);
+                let Some(record) = record.filter(|record| *record.uid == *uid) else {
                     return Ok(false);
                 };
                 if record.has_finalizer() == present {
@@ -122,10 +128,7 @@ impl WorkWriter {
             };
             let call = Call::patch(&uri, MERGE_PATCH, &patch).metadata_only();
             match call.send(&self.hub.client()).await {
-                Ok(reply) => {
-                    self.take_metadata(name, &reply.json::<WireWork>()?);
-                    return Ok(true);
-                }
+                Ok(reply) => return Ok(self.take_metadata(name, &reply.json::<WireWork>()?)),
                 Err(error) if error.code() == Some(404) => return Ok(false),
                 Err(error) if error.code() == Some(409) => {
                     if !self.refresh(name).await? {

@@ -47,6 +47,12 @@ pub(super) enum End {
     Left,
 }
 
+/// Whether what is known of Works is stored once more at the end of a term: whoever leads no more would write it over
+/// what the next leader has stored.
+fn stores(end: &Result<End, Error>, leads: bool) -> bool {
+    leads && !matches!(end, Ok(End::Stepped))
+}
+
 /// What it takes to keep a registration; none with hand-made credentials.
 pub(super) struct Keeping {
     pub(super) registrar: Arc<Registrar>,
@@ -169,6 +175,9 @@ impl<'a> Term<'a> {
                 cause: ended.err().map_or("it returned".to_owned(), |e| e.to_string()),
             }),
         };
+        if !stores(&end, candidacy.leads()) {
+            engine.hand_over();
+        }
         // Parts finish what they are at, Works and status first; the rest is dropped.
         context.shutdown.cancel();
         let stop = async { while parts.join_next().await.is_some() {} };
@@ -267,6 +276,26 @@ impl<'a> Term<'a> {
             if view.changed().await.is_err() {
                 return std::future::pending().await;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_leader_stores_at_the_end() {
+        let cases = [
+            (End::Shutdown, true, true),
+            (End::Shutdown, false, false),
+            // It may lead for its own part where it does not reach the member.
+            (End::Stepped, true, false),
+            (End::Stepped, false, false),
+            (End::Reregistered, true, true),
+        ];
+        for (end, leads, want) in cases {
+            assert_eq!(stores(&Ok(end), leads), want, "{end:?} {leads}");
         }
     }
 }

@@ -190,7 +190,7 @@ impl ObjectApplier {
                         body["metadata"]["resourceVersion"] = version.clone();
                     }
                 }
-                if !adopt && let Err(until) = self.may_heal(task, heals) {
+                if let Err(until) = self.may_heal(task, heals) {
                     return Ok(Some(Outcome::Later(until, Waiting::Fight)));
                 }
                 self.update(task, &uid, adopt, found.as_ref(), body).await
@@ -210,10 +210,12 @@ impl ObjectApplier {
         mark.is_some_and(|mark| mark != task.desired.hash && mark != rescaled)
     }
 
-    /// Whether drift may be healed now; a manifest that changed is no drift. However often the object changes between
-    /// judgement and write, it is healed once.
+    /// Whether drift may be healed now; a manifest that changed is no drift, one that was applied is, whoever has put
+    /// another object or other marks in place of its own since. However often the object changes between judgement and
+    /// write, it is healed once.
     fn may_heal(&self, task: &Task<'_>, heals: &mut bool) -> Result<(), DateTime<Utc>> {
-        if *heals || (!self.is_drift(task) && !self.has_lost_its_mark(task)) {
+        let was_applied = task.before == Some(&task.manifest.body);
+        if *heals || (!was_applied && !self.is_drift(task)) {
             return Ok(());
         }
         tracing::info!(object = %task.manifest.target, work = %task.work, "healing drift");
@@ -229,13 +231,6 @@ impl ObjectApplier {
             .lock()
             .live(&task.key)
             .is_some_and(|live| live.hash == Some(task.desired.hash))
-    }
-
-    /// Whether the very manifest that is wanted was applied, and somebody has put another object in its place since.
-    fn has_lost_its_mark(&self, task: &Task<'_>) -> bool {
-        let state = self.state.lock();
-        let live = state.live(&task.key);
-        task.before == Some(&task.manifest.body) && live.is_none_or(|live| live.hash.is_none())
     }
 
     /// What the watches know of the object, if they know it at all.

@@ -191,19 +191,22 @@ impl WorkSource {
 
     fn work_gone(&self, name: &str, uid: &str) {
         let mut state = self.state.lock();
-        let Some(record) = state.works.get(name).filter(|r| *r.uid == *uid) else {
+        let name: Arc<str> = name.into();
+        let Some(record) = state.works.get_mut(&name).filter(|r| *r.uid == *uid) else {
             return;
         };
-        if record.deleting && record.has_finalizer() {
-            // Either we let it go and its end comes before the answer, or someone took our finalizer off. The
-            // hub's word to delete stands.
-            tracing::debug!(work = name, "the Work is gone while it is being deleted");
+        if record.deleting {
+            // Either we let it go, and its end comes before the answer or others kept it longer, or someone took our
+            // finalizer off. The hub's word to delete stands: it is forgotten once its objects are gone.
+            record.ended();
+            let is_released = !record.has_finalizer();
+            drop(state);
+            tracing::debug!(work = %name, "the Work is gone while it is being deleted");
+            if is_released {
+                self.queue.add(name);
+            }
             return;
         }
-        let Some((name, _)) = state.works.get_key_value(name) else {
-            return;
-        };
-        let name = name.clone();
         let others = state.vanish(&name);
         drop(state);
         tracing::warn!(work = %name, "a Work is gone without having been deleted; its objects stay as orphans");
@@ -396,6 +399,26 @@ mod tests {
         assert_eq!(parts.queued(), ["other"]);
         let state = parts.state.lock();
         assert!(state.orphaned.contains_key("w") && !state.works.contains_key("w"));
+    }
+
+    /// Others' finalizers kept it after our own was taken off.
+    #[tokio::test(start_paused = true)]
+    async fn a_deleted_work_that_others_kept_is_looked_at_once_more_and_orphans_nothing() {
+        let parts = Handles::alone().await;
+        let source = source(&parts);
+        source.handle(Event::Applied(wire("w", "1", &[map("a")])));
+        let mut going = wire("w", "1", &[map("a")]);
+        going.metadata.resource_version = "6".into();
+        going.metadata.deletion_timestamp = Some("2030-01-01T00:00:00Z".into());
+        going.metadata.finalizers = vec!["foregroundDeletion".into()];
+        source.handle(Event::Applied(going));
+        assert_eq!(parts.queued(), ["w"]);
+        parts.queue.done(&"w".into());
+        source.handle(Event::Deleted(key("w", "1")));
+        assert_eq!(parts.queued(), ["w"]);
+        let state = parts.state.lock();
+        assert!(state.orphaned.is_empty());
+        assert!(state.works["w"].finalizers.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,6 +7,11 @@ use common::backoff::Backoff;
 use common::errors::chain;
 use common::names::WORKS_SECRETS;
 use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the member may refuse to have it read before that counts: an API server that has just started does not know
+/// its roles yet.
+const SETTLING: Duration = Duration::from_secs(30);
 
 impl Persister {
     /// Reads the stored set into the state. Returns when it is known, or known not to be readable, whether
@@ -14,10 +19,11 @@ impl Persister {
     pub async fn recall(&self) -> bool {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
         let mut rng = self.chance.stream("stored Works, read");
+        let begun = Instant::now();
         let volumes = loop {
             match self.read_volumes().await {
                 Ok(volumes) => break volumes,
-                Err(error) if error.is_denied() => {
+                Err(error) if error.is_denied() && begun.elapsed() >= SETTLING => {
                     tracing::error!(error = %chain(&error), "the agent cannot go on without its hub: it may not read what it stored");
                     self.errors.report(PART, &chain(&error));
                     self.lock().off = true;
@@ -80,5 +86,42 @@ impl Persister {
             }
         }
         Ok(volumes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::ErrorReport;
+    use crate::execution::state::Shared;
+    use crate::execution::stored::place::Place;
+    use crate::execution::testing::{refusal, scripted};
+    use common::chance::Chance;
+    use kube::Api;
+    use std::sync::Arc;
+    use tokio::sync::Semaphore;
+
+    /// An API server that has just started knows no roles yet.
+    #[tokio::test(start_paused = true)]
+    async fn a_member_that_refuses_at_first_is_asked_again() {
+        for (seconds, off) in [(20, false), (120, true)] {
+            let begun = Instant::now();
+            let (member, _) = scripted(move |_| {
+                let settles = begun.elapsed() < Duration::from_secs(seconds);
+                settles.then(|| refusal(403, "Forbidden"))
+            });
+            let persister = Persister::new(
+                "karmada-es-m1".into(),
+                Place::Member(Box::new(Api::namespaced(member, "towline-system"))),
+                Arc::new(Semaphore::new(1)),
+                Shared::default(),
+                ErrorReport::default(),
+                Chance::seeded(1),
+            );
+            assert!(!persister.recall().await);
+            assert_eq!(persister.lock().off, off, "{seconds}");
+            assert_eq!(persister.errors.text().is_some(), off, "{seconds}");
+            assert!(begun.elapsed() < SETTLING + Duration::from_secs(10));
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! Writes what changed: gathered, a volume at a time, and once more at the end of a life.
 
 use super::{Flushed, Inner, LAST_WRITE, PART, Persister};
-use crate::execution::state::Claims;
+use crate::execution::state::{Claims, State};
 use crate::execution::stored::place::Error;
-use crate::execution::stored::plan::slice;
+use crate::execution::stored::plan::{Plan, slice};
 use crate::execution::stored::{Entry, Header, encode};
 use common::backoff::Backoff;
 use common::errors::chain;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -78,6 +78,9 @@ impl Persister {
         loop {
             let next = {
                 let inner = self.lock();
+                if inner.off {
+                    return Ok(());
+                }
                 inner.plan.dirty().first().copied()
             };
             let Some(volume) = next else { break };
@@ -118,14 +121,12 @@ impl Persister {
         let state = self.state.lock();
         let mut inner = self.lock();
         inner.urgent = false;
+        let before = inner.plan.sizes();
         for name in std::mem::take(&mut inner.touched) {
-            match state.to_store(&name, inner.plan.contains(&name)) {
-                Some((entry, manifests)) => {
-                    let (size, extra) = (manifests.bytes().len(), entry.stored_extra());
-                    inner.plan.put(&name, size, extra, entry.print);
-                }
-                None => inner.plan.remove(&name),
-            }
+            place(&state, &mut inner.plan, &name);
+        }
+        for name in inner.plan.to_retry(before) {
+            place(&state, &mut inner.plan, &name);
         }
         inner.count
     }
@@ -180,6 +181,17 @@ impl Persister {
     }
 }
 
+/// Has the plan say of a Work what the state does.
+fn place(state: &State, plan: &mut Plan, name: &Arc<str>) {
+    match state.to_store(name, plan.contains(name)) {
+        Some((entry, manifests)) => {
+            let (size, extra) = (manifests.bytes().len(), entry.stored_extra());
+            plan.put(name, size, extra, entry.print);
+        }
+        None => plan.remove(name),
+    }
+}
+
 /// A write of a volume that is under way. Unless it is done, the volume is still to be written: not only after an error,
 /// but also when whatever waits for it is dropped.
 struct Write<'a> {
@@ -203,6 +215,7 @@ impl Drop for Write<'_> {
 mod tests {
     use super::super::tests::next_life;
     use super::*;
+    use crate::execution::stored::plan::VOLUME_MAX;
     use crate::execution::testing::{Handles, map, wire};
 
     #[tokio::test(start_paused = true)]
@@ -239,6 +252,38 @@ mod tests {
         }
         let (state, _) = next_life(&parts, "karmada-es-another").await;
         assert!(state.lock().works.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leads_no_more_stores_nothing() {
+        let parts = Handles::alone().await;
+        let work = parts.knows(&wire("w", "1", &[map("a")]));
+        parts.persister.touch(&work);
+        parts.persister.hand_over();
+        parts.persister.flush_at_end().await;
+        let (state, _) = next_life(&parts, "karmada-es-m1").await;
+        assert!(state.lock().works.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_work_without_room_is_stored_once_there_is_some() {
+        let parts = Handles::alone().await;
+        let work = parts.knows(&wire("w", "1", &[map("a")]));
+        let filler = |i: usize| -> Arc<str> { format!("filler-{i:02}").into() };
+        let mut count = 0;
+        while (parts.persister.lock().plan).put(&filler(count), 0, VOLUME_MAX - 300, 1) {
+            count += 1;
+        }
+        parts.persister.lock().plan.remove(&filler(count));
+        let missing = |touched: &Arc<str>| {
+            parts.persister.touch(touched);
+            parts.persister.take_touched();
+            parts.persister.lock().plan.refused()
+        };
+        assert_eq!(missing(&work), 1);
+        // Nobody knows it: it is taken out of the set.
+        assert_eq!(missing(&filler(0)), 0);
+        assert!(parts.persister.lock().plan.contains(&work));
     }
 
     /// At the end of a life what is under way is dropped, and the last write must know what it has to write.

@@ -65,7 +65,7 @@ impl Orphans {
             }
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(FORGET_EVERY) {
-                self.forget_settled();
+                self.forget_settled().await;
             }
             if let Some(report) = self.state.lock().orphan_report() {
                 self.told.send_if_modified(|told| {
@@ -94,15 +94,30 @@ impl Orphans {
         }
     }
 
-    /// Forgets vanished Works of which nothing is left in the member.
-    fn forget_settled(&self) {
+    /// Forgets vanished Works of which nothing is left in the member. Of a kind that it does not serve it has no objects.
+    async fn forget_settled(&self) {
+        let unsynced: BTreeSet<Gvk> = {
+            let state = self.state.lock();
+            let targets = state.orphaned.values().flat_map(|o| o.all_targets());
+            let kinds = targets.map(|target| target.gvk);
+            kinds
+                .filter(|kind| !self.member.kinds.is_synced(kind))
+                .collect()
+        };
+        let mut unserved = BTreeSet::new();
+        for kind in unsynced {
+            if let Ok(None) = self.pruner.served(&kind).await {
+                unserved.insert(kind);
+            }
+        }
+        let has_none = |kind: &Gvk| self.member.kinds.is_synced(kind) || unserved.contains(kind);
         let mut state = self.state.lock();
         let empty: Vec<Arc<str>> = state
             .orphaned
             .iter()
             .filter(|(name, orphaned)| {
                 state.orphans_of(name).is_empty()
-                    && (orphaned.all_targets().iter()).all(|t| self.member.kinds.is_synced(&t.gvk))
+                    && (orphaned.all_targets().iter()).all(|t| has_none(&t.gvk))
             })
             .map(|(name, _)| name.clone())
             .collect();
@@ -140,5 +155,35 @@ impl Orphans {
             }
         }
         waits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::execution::testing::{Handles, map, wire};
+    use serde_json::json;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vanished_work_of_a_kind_that_is_not_served_is_forgotten() {
+        let parts = Handles::alone().await;
+        let orphans = Orphans::new(
+            parts.member.clone(),
+            parts.state.clone(),
+            parts.persister.clone(),
+            parts.pruner.clone(),
+            signal::Sender::new(None),
+        );
+        let till = json!({"apiVersion": "shop.example.com/v1", "kind": "Till",
+            "metadata": {"namespace": "n", "name": "t"}});
+        for (name, manifest) in [("served", map("a")), ("unserved", till)] {
+            let name = parts.knows(&wire(name, name, &[manifest]));
+            parts.state.lock().vanish(&name);
+        }
+        orphans.forget_settled().await;
+        let left = parts.state.lock();
+        // What there is of the other's kind was not listed yet.
+        let left: Vec<&str> = left.orphaned.keys().map(|name| &**name).collect();
+        assert_eq!(left, ["served"]);
     }
 }

@@ -11,7 +11,7 @@ use crate::execution::persist::Persister;
 use crate::execution::prune::kinds::Answers;
 use crate::execution::prune::{Gone, Pruner};
 use crate::execution::report::reporter::Reporter;
-use crate::execution::state::{ObjectKey, Order, Shared};
+use crate::execution::state::{ObjectKey, Order, Shared, State, WorkRecord};
 use crate::execution::writes::WorkWriter;
 use chrono::Duration as Span;
 use common::errors::chain;
@@ -35,6 +35,12 @@ const OUTAGE: Duration = Duration::from_secs(2);
 /// Objects by rank.
 type Ranks = BTreeMap<u8, Vec<Arc<ObjectKey>>>;
 
+/// What is known of the Work that a job is of; none when another one has its name by now.
+fn record_of<'a>(state: &'a State, job: &Job) -> Option<&'a WorkRecord> {
+    let record = state.works.get(&job.name)?;
+    (*record.uid == *job.uid).then_some(record)
+}
+
 /// Ends Works.
 pub struct Deletion {
     pub(crate) state: Shared,
@@ -57,14 +63,15 @@ impl Deletion {
             .is_some_and(|view| view.deleting && view.unregister == Some(Mode::KeepWorkloads))
     }
 
-    /// Deletes the objects of a Work, then lets the Work go.
+    /// Deletes the objects of a Work, then lets the Work go. Another one may have its name at any moment: that one is
+    /// left alone, and is queued by whoever saw it.
     pub async fn delete_work(&self, name: &Arc<str>) -> Result<Option<Duration>, Error> {
         let Some(job) = Job::read(&self.state.lock(), name) else {
             return Ok(None);
         };
         let (preserve, foreground, finalizer, first) = {
             let state = self.state.lock();
-            let Some(record) = state.works.get(name) else {
+            let Some(record) = record_of(&state, &job) else {
                 return Ok(None);
             };
             let preserve = record.preserve || self.keeps_workloads();
@@ -80,7 +87,7 @@ impl Deletion {
         let (mut keys, mut known) = self.keys_of(&job, &mut answers).await;
         let past = {
             let state = self.state.lock();
-            let record = state.works.get(name);
+            let record = record_of(&state, &job);
             let asks = record.is_some_and(|r| r.order != Order::default());
             let past = record
                 .filter(|_| !asks)
@@ -97,10 +104,7 @@ impl Deletion {
         {
             let state = self.state.lock();
             // A Work that carries an order was made to settle orphans: those are not its own.
-            let asks = state
-                .works
-                .get(name)
-                .is_some_and(|r| r.order != Order::default());
+            let asks = record_of(&state, &job).is_some_and(|r| r.order != Order::default());
             let stray = match asks {
                 true => Vec::new(),
                 false => state.strays(name, &known),
@@ -113,6 +117,9 @@ impl Deletion {
         let mut outage = None;
         // What was applied last goes first; a rank that waits holds back those before it.
         for group in keys.into_values().rev() {
+            if record_of(&self.state.lock(), &job).is_none() {
+                return Ok(None);
+            }
             let fates = futures::future::join_all(group.iter().map(|key| async move {
                 if preserve {
                     self.pruner.release_object(name, key).await
@@ -138,20 +145,20 @@ impl Deletion {
             return Ok(Some(OUTAGE));
         }
         if !blockers.is_empty() {
-            return Ok(self.wait_for(name, &blockers).await);
+            return Ok(self.wait_for(&job, &blockers).await);
         }
         if !finalizer {
-            self.forget_work(name);
+            self.forget_work(&job);
             return Ok(None);
         }
         if !self.persister.deletion_is_stored(name).await {
             let what = "the agent's store of Works in the member, to take note of it";
-            return Ok(self.wait_for(name, &[what.to_owned()]).await);
+            return Ok(self.wait_for(&job, &[what.to_owned()]).await);
         }
-        match self.works.write_finalizer(name, false).await {
-            Ok(true) => self.forget_work(name),
+        match self.works.write_finalizer(name, &job.uid, false).await {
+            Ok(true) => self.forget_work(&job),
             // It is gone, or another one by that name.
-            Ok(false) => self.drop_work(name),
+            Ok(false) => self.drop_work(&job),
             Err(not) => return not.again(),
         }
         Ok(None)
@@ -177,32 +184,35 @@ impl Deletion {
     }
 
     /// Its objects are gone; it stays known while others keep it.
-    fn forget_work(&self, name: &Arc<str>) {
-        let kept = self
-            .state
-            .lock()
-            .works
-            .get(name)
-            .is_some_and(|r| !r.finalizers.is_empty());
+    fn forget_work(&self, job: &Job) {
+        let kept = record_of(&self.state.lock(), job).is_some_and(|r| !r.finalizers.is_empty());
         if !kept {
-            self.drop_work(name);
+            self.drop_work(job);
         }
     }
 
-    fn drop_work(&self, name: &Arc<str>) {
-        let others = self.state.lock().forget(name);
-        self.persister.touch(name);
+    fn drop_work(&self, job: &Job) {
+        let others = {
+            let mut state = self.state.lock();
+            if record_of(&state, job).is_none() {
+                return;
+            }
+            state.forget(&job.name)
+        };
+        self.persister.touch(&job.name);
         for other in others {
             self.queue.add(other);
         }
     }
 
     /// Tells what a deletion waits for, and when to look again.
-    async fn wait_for(&self, name: &Arc<str>, blockers: &[String]) -> Option<Duration> {
+    async fn wait_for(&self, job: &Job, blockers: &[String]) -> Option<Duration> {
+        let name = &job.name;
         let now = self.clock.now();
         let since = {
             let mut state = self.state.lock();
-            let record = state.works.get_mut(name)?;
+            let record = state.works.get_mut(name);
+            let record = record.filter(|record| *record.uid == *job.uid)?;
             *record.deleting_since.get_or_insert(now)
         };
         if now - since < BLOCKED_AFTER {

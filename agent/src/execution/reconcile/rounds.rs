@@ -58,6 +58,7 @@ impl Rounds {
             .collect();
         let mut items: Vec<Item> = vec![Item::default(); job.manifests.len()];
         let mut outage = None;
+        let mut waits = false;
         let mut notes = Vec::new();
         {
             let mut state = self.state.lock();
@@ -84,6 +85,7 @@ impl Rounds {
                 }
                 Outcome::Later(at, why) => {
                     soonest(at);
+                    waits = true;
                     let target = job.manifests[end.ordinal].as_ref().ok().map(|m| &m.target);
                     match (why, previous, target) {
                         (Waiting::Backoff, Some(failure), _) => {
@@ -109,7 +111,8 @@ impl Rounds {
             }
         }
         let errors: Vec<String> = texts.into_values().collect();
-        let leaving = self.note_round(&job, items, errors.is_empty() && outage.is_none());
+        let complete = errors.is_empty() && outage.is_none() && !waits;
+        let leaving = self.note_round(&job, items, complete);
         let pruned = self.prune(&job, leaving).await;
         if pruned.as_ref().is_some_and(Pruned::waits) {
             soonest(now + PRUNE_AGAIN);

@@ -1,5 +1,7 @@
 //! The work on Works from end to end, by scripted APIs.
 
+mod endings;
+
 use super::*;
 use crate::execution::apply::object::ObjectApplier;
 use crate::execution::intake::autoscalers::Autoscalers;
@@ -410,4 +412,49 @@ async fn what_is_preserved_is_handed_over_to_another_work_that_wants_it() {
     let targets = crate::execution::manifest::targets(&json!([map("a")]).to_string());
     let key = state.key_of(&targets[0], "n");
     assert!(state.has_claim("heir", &key, "o"));
+}
+
+/// A Work of which an object waits is not applied: what its manifest says anew was never ours.
+#[tokio::test(start_paused = true)]
+async fn a_field_that_came_while_its_object_was_held_is_left_to_its_owner() {
+    let made = AtomicBool::new(false);
+    let made = Arc::new(made);
+    let (member, asked) = scripted(move |line| {
+        if line.starts_with("PATCH") && made.swap(true, Ordering::Relaxed) {
+            let (code, mut body) = refusal(409, "Conflict");
+            let message = "conflict with \"other\" using v1";
+            body["details"] = json!({"causes": [{"reason": "FieldManagerConflict",
+                "field": ".data.theirs", "message": message}]});
+            return Some((code, body));
+        }
+        Some((201, marked("a", "o", "w")))
+    });
+    let (hub, told) = hub();
+    let parts = Handles::new(hub, member).await;
+    let reconciler = reconciler(&parts);
+    let name = parts.knows(&version(1, &[map("a")]));
+    reconciler.reconcile(&name).await.expect("worked on");
+    let hold = |until| {
+        let mut state = parts.state.lock();
+        let key = state.objects.keys().next().cloned().expect("known");
+        let mut live = state.live(&key).cloned().expect("applied");
+        live.hold_until = until;
+        state.set_live(&key, Some(live));
+    };
+    hold(Some(parts.clock.now() + Duration::from_secs(3600)));
+    let mut more = map("a");
+    more["data"] = json!({"theirs": "1"});
+    let name = parts.knows(&version(2, &[more]));
+    for _ in 0..2 {
+        reconciler.reconcile(&name).await.expect("worked on");
+        assert_eq!(lines(&asked).len(), 1, "it is held");
+    }
+    hold(None);
+    reconciler.reconcile(&name).await.expect("worked on");
+    let asked = lines(&asked);
+    assert!(!asked.iter().any(|line| line.contains("force=true")));
+    let told = told.lock().expect("nobody panics here");
+    let (_, last) = told.last().expect("told");
+    let last = last.to_string();
+    assert!(last.contains(".data.theirs is owned by"), "{last}");
 }

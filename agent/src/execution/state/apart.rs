@@ -41,6 +41,7 @@ impl WorkRecord {
         let hash = hash_bytes(manifests.text().as_bytes());
         Self {
             uid: entry.uid.into(),
+            seen: entry.version.parse().unwrap_or(0),
             resource_version: entry.version.into(),
             generation: entry.generation,
             deleting: entry.deleting,
@@ -122,7 +123,7 @@ impl State {
             name: name.to_owned(),
             uid: record.uid.to_string(),
             generation: record.generation,
-            version: record.resource_version.to_string(),
+            version: record.seen.to_string(),
             suspended: record.suspended,
             preserve: record.preserve,
             deleting: record.deleting,

@@ -63,6 +63,8 @@ pub struct WorkRecord {
     pub uid: Box<str>,
     /// Version last seen or written.
     pub resource_version: Box<str>,
+    /// Version of the last news; after a write of our own `resource_version` is newer than the manifests that are known.
+    pub seen: u64,
     /// Generation last seen.
     pub generation: i64,
     /// Whether the hub said that it is being deleted.
@@ -122,6 +124,7 @@ impl WorkRecord {
         let mut record = Self {
             uid: wire.metadata.uid.as_str().into(),
             resource_version: wire.metadata.resource_version.as_str().into(),
+            seen: wire.metadata.resource_version.parse().unwrap_or(0),
             generation: wire.metadata.generation,
             deleting: false,
             foreground: false,
@@ -188,7 +191,12 @@ impl WorkRecord {
     ) -> News {
         let meta = &wire.metadata;
         let version: u64 = meta.resource_version.parse().unwrap_or(u64::MAX);
-        let back = meta.generation < self.generation || version < self.version();
+        // A list may be older than what we wrote while it was read, and bring news all the same.
+        let known_at = match from_list {
+            true => self.seen,
+            false => self.version(),
+        };
+        let back = meta.generation < self.generation || version < known_at;
         let known = self.instructions();
         if back {
             // Older than what we know: a restored hub says so in a list; else it is late news.
@@ -200,6 +208,7 @@ impl WorkRecord {
         }
         let regressed = meta.generation < self.generation;
         self.take_metadata(wire);
+        self.seen = self.version();
         let is_restated = self.take_status(wire);
         self.take_manifests(wire.manifests(), back);
         self.generation = meta.generation;
@@ -271,6 +280,14 @@ impl WorkRecord {
             self.scripts.as_ref().map_or(0, |it| it.hash),
             self.order.clone(),
         )
+    }
+
+    /// Takes note that the hub, which ordered its deletion, does not have it any more: finalizers of others keep it no
+    /// longer. Ours stays until its objects are gone.
+    pub fn ended(&mut self) {
+        if !self.has_finalizer() {
+            self.finalizers.clear();
+        }
     }
 
     /// Whether our finalizer stands on it.

@@ -46,7 +46,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether we may not; asking again changes nothing.
+    /// Whether we may not: once the member's API server knows its roles, asking again changes nothing.
     pub fn is_denied(&self) -> bool {
         match self {
             Self::Secret { source, .. } => {

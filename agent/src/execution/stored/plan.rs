@@ -129,6 +129,18 @@ impl Plan {
         self.refused.len()
     }
 
+    /// How much is to lie in each volume.
+    pub fn sizes(&self) -> [usize; WORKS_SECRETS] {
+        self.sizes
+    }
+
+    /// Works that found no room, to be put again when less is to lie in some volume than `before`.
+    pub fn to_retry(&self, before: [usize; WORKS_SECRETS]) -> Vec<Arc<str>> {
+        let has_more_room = self.sizes.iter().zip(before).any(|(now, old)| *now < old);
+        let refused = self.refused.iter().filter(|_| has_more_room);
+        refused.cloned().collect()
+    }
+
     /// A Work should lie in the set like that: `size` bytes of manifests, and `extra` that its entry in the
     /// table of contents takes more than others. False when there is no room for it.
     pub fn put(&mut self, name: &Arc<str>, size: usize, extra: usize, print: u64) -> bool {
