@@ -134,9 +134,9 @@ pub const CLUSTER_ID: &str = "towline.dev/cluster-id";
 /// Cluster annotation that permits deletion and tells the agent what to do with its objects:
 /// one of the values of [`crate::unregister::Mode`].
 pub const UNREGISTER: &str = "towline.dev/unregister";
-/// Cluster annotation: the registrations that were in force before this one, the last one first, split by commas. None of
-/// them is put in force again.
-pub const REPLACED_REGISTRATIONS: &str = "towline.dev/replaced-registrations";
+/// Cluster annotation: by which bootstrap token the registration came that is in force, as when it was made (RFC 3339) and
+/// its id. A token that was made earlier replaces it no more.
+pub const REGISTERED_BY: &str = "towline.dev/registered-by";
 /// Cluster annotation: the registration whose open watches must end before another one is served.
 pub const CLOSING_WATCHES: &str = "towline.dev/closing-watches";
 /// Cluster annotation: since when the agent's rights are withheld. Removing it gives them back.

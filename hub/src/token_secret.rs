@@ -4,7 +4,7 @@
 //! token, so that the control plane's own controllers sign for it and clean it up. The secret half is
 //! never read.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use common::identity::{BOOTSTRAP_GROUP, RegistrationId};
 use common::labels::{
     TOKEN_CLUSTER, TOKEN_PLACEMENT, TOKEN_REPLACE, TOKEN_RESERVATIONS, TOKEN_USES,
@@ -14,6 +14,7 @@ use common::time::from_time;
 use k8s_openapi::api::core::v1::Secret;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Namespace of bootstrap tokens.
 pub const TOKEN_NAMESPACE: &str = "kube-system";
@@ -59,6 +60,32 @@ pub struct Reservation {
     pub cluster_id: String,
 }
 
+/// Which token a registration came by. Of two tokens for one cluster the one that was made later is the later word.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    /// When the token was made, to the second.
+    pub created: DateTime<Utc>,
+    /// Its public half.
+    pub id: String,
+}
+
+impl Origin {
+    /// Reads what [`fmt::Display`] wrote.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (created, id) = text.split_once(' ')?;
+        let created = DateTime::parse_from_rfc3339(created).ok()?.to_utc();
+        let id = id.to_owned();
+        Some(Self { created, id })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let created = self.created.to_rfc3339_opts(SecondsFormat::Secs, true);
+        write!(f, "{created} {}", self.id)
+    }
+}
+
 /// What the hub needs to know of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
@@ -96,6 +123,14 @@ pub enum Unusable {
 }
 
 impl Token {
+    /// Itself, as what a registration came by.
+    pub fn origin(&self) -> Origin {
+        Origin {
+            created: self.created,
+            id: self.id.clone(),
+        }
+    }
+
     /// Reads a Secret.
     pub fn read(secret: &Secret) -> Result<Self, Unusable> {
         let data = |key: &str| {
@@ -281,5 +316,20 @@ mod tests {
         ));
         let other = Token::read(&secret(|s| s["type"] = json!("Opaque")));
         assert!(matches!(other, Err(Unusable::NotOurs)));
+    }
+
+    #[test]
+    fn an_origin_reads_back_and_later_is_more() {
+        let of = |text: &str| Origin::parse(text).expect("an origin");
+        let [first, other, later] = [
+            "2026-01-01T00:00:00Z bbbbbb",
+            "2026-01-01T00:00:00Z cccccc",
+            "2026-01-01T00:00:01Z aaaaaa",
+        ];
+        assert!(of(first) < of(other) && of(other) < of(later));
+        assert_eq!(of(later).to_string(), later);
+        for damaged in ["", "abcdef", "today abcdef"] {
+            assert_eq!(Origin::parse(damaged), None, "{damaged:?}");
+        }
     }
 }

@@ -9,13 +9,13 @@ use super::withhold;
 use crate::approver::Denial;
 use crate::epoch;
 use crate::permissions::{self, Grant, Registration};
-use crate::token_secret::{Placement, Reservation, TOKEN_NAMESPACE, Token};
+use crate::token_secret::{Origin, Placement, Reservation, TOKEN_NAMESPACE, Token};
 use chrono::{DateTime, SecondsFormat, Utc};
 use common::api::cluster::Cluster;
 use common::identity::{AgentSubject, RegistrationId};
 use common::labels::{
-    CERTIFICATE_END, CLOSING_WATCHES, CLUSTER_FINALIZER, HUB_FIELD_MANAGER, REGISTRATION_ID,
-    REPLACED_REGISTRATIONS, TOKEN_RESERVATIONS,
+    CERTIFICATE_END, CLOSING_WATCHES, CLUSTER_FINALIZER, HUB_FIELD_MANAGER, REGISTERED_BY,
+    REGISTRATION_ID, TOKEN_RESERVATIONS,
 };
 use common::names::ClusterName;
 use common::token::secret_name;
@@ -29,9 +29,6 @@ use serde_json::{Value, json};
 /// What the annotation says when it is not known who was there before.
 const UNKNOWN_REGISTRATION: &str = "unknown";
 
-/// How many registrations that were replaced are remembered of a Cluster: more than ask at the same time.
-const REPLACED_MAX: usize = 16;
-
 /// Carries out `step`; `Done` and `Recheck` are no steps to carry out.
 pub(super) async fn apply(
     client: &Client,
@@ -42,22 +39,29 @@ pub(super) async fn apply(
     match step {
         Step::Done | Step::Recheck(_) => Ok(()),
         Step::Deny { denial, holder } => {
+            // First: a request that is denied is not looked at again. A status that cannot be written does not keep it
+            // from being denied.
+            let shown = match holder {
+                Some(holder) => condition::show_duplicate(client, now, holder, denial).await,
+                None => Ok(()),
+            };
             refuse(client, csr, denial).await?;
-            let Some(holder) = holder else { return Ok(()) };
-            condition::show_duplicate(client, now, holder, denial).await
+            shown
         }
         Step::Reserve { token, reservation } => reserve(client, token, reservation).await,
         Step::CreateCluster {
             subject,
             cluster_id,
+            by,
             placement,
             close_watches,
-        } => create_cluster(client, subject, cluster_id, placement, *close_watches).await,
+        } => create_cluster(client, subject, cluster_id, (by, placement), *close_watches).await,
         Step::TakeOver {
             cluster,
             subject,
             cluster_id,
-        } => take_over(client, cluster, subject, cluster_id).await,
+            by,
+        } => take_over(client, cluster, subject, cluster_id, by).await,
         Step::Grant { subject, cluster } => grant(client, subject, cluster).await,
         Step::CloseWatches { cluster } => close_watches(client, cluster).await,
         Step::Approve { message } => {
@@ -151,10 +155,13 @@ async fn create_cluster(
     client: &Client,
     subject: &AgentSubject,
     cluster_id: &str,
-    placement: &Placement,
+    (by, placement): (&Origin, &Placement),
     close_watches: bool,
 ) -> Result<(), Error> {
-    let mut annotations = json!({REGISTRATION_ID: subject.registration.as_str()});
+    let mut annotations = json!({
+        REGISTRATION_ID: subject.registration.as_str(),
+        REGISTERED_BY: by.to_string(),
+    });
     if close_watches {
         annotations[CLOSING_WATCHES] = json!(UNKNOWN_REGISTRATION);
     }
@@ -195,6 +202,7 @@ async fn take_over(
     cluster: &ClusterFacts,
     subject: &AgentSubject,
     cluster_id: &str,
+    by: &Origin,
 ) -> Result<(), Error> {
     // Whose own watches were to end, and did not yet, is given its rights again: those of the one in between end instead.
     let id = subject.registration.as_str();
@@ -206,11 +214,6 @@ async fn take_over(
         (None, Some(registration)) => registration.as_str().to_owned(),
         (None, None) => UNKNOWN_REGISTRATION.to_owned(),
     };
-    let replaced = cluster.registration.iter().chain(&cluster.replaced);
-    let replaced: Vec<&str> = replaced
-        .take(REPLACED_MAX)
-        .map(RegistrationId::as_str)
-        .collect();
     let mode = if cluster.joined { "Push" } else { "Pull" };
     let patch = json!({
         "metadata": {
@@ -219,7 +222,7 @@ async fn take_over(
             "annotations": {
                 REGISTRATION_ID: subject.registration.as_str(),
                 CLOSING_WATCHES: before,
-                REPLACED_REGISTRATIONS: (!replaced.is_empty()).then(|| replaced.join(",")),
+                REGISTERED_BY: by.to_string(),
                 CERTIFICATE_END: null,
             },
         },

@@ -121,7 +121,7 @@ mod tests {
                 deleting: false,
                 id: None,
                 registration: None,
-                replaced: Vec::new(),
+                registered_by: None,
                 closing_watches: Some("unknown".to_owned()),
                 quarantined: false,
                 joined: false,

@@ -13,13 +13,18 @@ use common::api::cluster::{
 use common::api::schema::CONDITIONS_MAX;
 use common::labels::HUB_FIELD_MANAGER;
 use common::names::ClusterName;
-use common::time::to_time;
+use common::time::{from_time, to_time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 /// An agent writes its status every few seconds at most; five misses in a row are a fault.
 const CONFLICT_RETRIES: usize = 5;
+
+/// For how long API servers keep a request that was denied, in seconds: what the message names is there as long.
+const DENIED_KEPT: i64 = 3600;
 
 /// What is said of a cluster id that another asked for.
 const DUPLICATE_MESSAGE: &str = "another agent asked to be registered with the cluster ID of this cluster \
@@ -40,8 +45,8 @@ pub(crate) struct Shown<'a> {
 
 /// Tells the Cluster that rightfully has a cluster id that another asked for it and was refused.
 ///
-/// Nothing in it is the other's choice, so it is written once, however often and under whatever names
-/// somebody asks: who it was is in the requests that were denied.
+/// Nothing in it is the other's choice, so it is written once an hour, however often and under whatever names
+/// somebody asks: who it was is in the requests that were denied, as long as these are there.
 pub(super) async fn show_duplicate(
     client: &Client,
     now: DateTime<Utc>,
@@ -116,10 +121,15 @@ fn with(conditions: &Value, now: DateTime<Utc>, shown: Shown<'_>) -> Option<Vec<
         make_room(&mut list);
         return Some(list);
     };
-    if current["status"] == status {
-        condition["lastTransitionTime"] = current["lastTransitionTime"].clone();
+    let since = &current["lastTransitionTime"];
+    let is_over = || {
+        let since = Time::deserialize(since).ok();
+        shown.type_ == DUPLICATE_ID && since.is_none_or(|since| is_gone(&since, now))
+    };
+    if current["status"] == status && !is_over() {
+        condition["lastTransitionTime"] = since.clone();
     }
-    let same = ["status", "reason", "message"]
+    let same = ["status", "reason", "message", "lastTransitionTime"]
         .iter()
         .all(|key| current[key] == condition[key]);
     if same {
@@ -128,6 +138,11 @@ fn with(conditions: &Value, now: DateTime<Utc>, shown: Shown<'_>) -> Option<Vec<
     *current = condition;
     make_room(&mut list);
     Some(list)
+}
+
+/// Whether a request that was denied then is gone: nothing shows by then who asked for an id.
+pub(crate) fn is_gone(denied: &Time, now: DateTime<Utc>) -> bool {
+    from_time(denied).is_none_or(|denied| (now - denied).num_seconds() >= DENIED_KEPT)
 }
 
 /// Takes conditions that the hub makes nothing of from the end of a list that is longer than the API server takes: an
@@ -158,13 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_an_id_is_told_of_once() {
+    fn whoever_asks_for_an_id_is_told_of_once_an_hour() {
         let asked = |name: &str| Denial {
             reason: common::denial::DenialReason::ClusterIdTaken,
             message: format!("the cluster ID i or the cluster name {name} has been registered"),
         };
         let once = with(&json!([]), at(0), duplicate(&asked("a"))).expect("set");
-        assert_eq!(with(&json!(once), at(9), duplicate(&asked("b"))), None);
+        assert_eq!(with(&json!(once), at(3599), duplicate(&asked("b"))), None);
+        let again = with(&json!(once), at(3600), duplicate(&asked("b"))).expect("set");
+        assert_eq!(again[0]["lastTransitionTime"], "2023-11-14T23:13:20Z");
     }
 
     #[test]

@@ -5,11 +5,12 @@
 
 use super::observe::{Certificate, ClusterFacts, Observed, Progress, TokenFacts};
 use crate::approver::{Denial, RegistrationRequest, Verdict};
-use crate::token_secret::{Placement, Reservation, Token};
-use chrono::{DateTime, Utc};
+use crate::token_secret::{Origin, Placement, Reservation, Token};
+use chrono::{DateTime, SecondsFormat, Utc};
 use common::denial::DenialReason;
 use common::identity::{AgentSubject, RegistrationId};
 use common::names::ClusterName;
+use std::cmp::Ordering;
 use std::time::Duration;
 
 /// How often a spent token is looked at until its agents have shown a sign of life: at first, and in the
@@ -43,6 +44,8 @@ pub(super) enum Step {
         subject: AgentSubject,
         /// `spec.id`.
         cluster_id: String,
+        /// The token that is used.
+        by: Origin,
         /// Where it lies.
         placement: Placement,
         /// Its execution namespace is older than it: somebody may be watching.
@@ -56,6 +59,8 @@ pub(super) enum Step {
         subject: AgentSubject,
         /// `spec.id`, for a Cluster that had none.
         cluster_id: String,
+        /// The token that is used.
+        by: Origin,
     },
     /// Put namespace, Lease and permissions in place.
     Grant {
@@ -146,6 +151,7 @@ fn register(
         return Ok(Step::CreateCluster {
             subject: request.subject.clone(),
             cluster_id: request.cluster_id.clone(),
+            by: token.origin(),
             placement: token.placement.clone(),
             close_watches: observed.namespace.is_some(),
         });
@@ -155,6 +161,7 @@ fn register(
             cluster: cluster.clone(),
             subject: request.subject.clone(),
             cluster_id: request.cluster_id.clone(),
+            by: token.origin(),
         });
     }
     if !observed.granted {
@@ -265,23 +272,20 @@ fn usable_name<'a>(
             "the cluster {name} is being deleted; ask again when it is gone"
         ));
     }
-    let registration = &request.subject.registration;
-    let same_key = cluster.registration.as_ref() == Some(registration);
-    // Of two that ask at the same time each would undo what the other one has begun.
-    if !same_key && cluster.replaced.contains(registration) {
-        return Err(deny(
-            DenialReason::RegistrationGone,
-            format!(
-                "another agent was registered for the cluster {name} in place of this one; to register this one anew, \
-                 make a token with `towline token create --cluster {name} --replace`"
-            ),
-        ));
-    }
+    let same_key = cluster.registration.as_ref() == Some(&request.subject.registration);
     let may_replace = token.replace && token.cluster.is_some();
     if !same_key && !may_replace {
+        return taken(format!("{registered}; {}", again(cluster)));
+    }
+    if let Some(by) = &cluster.registered_by
+        && !same_key
+        && is_superseded(token, request, by, cluster)
+    {
         return taken(format!(
-            "{registered}; to register it anew, make a token with `towline token create --cluster \
-             {name} --replace`"
+            "another agent has been registered for the cluster {name} since, by the bootstrap token {:?} of {}; {}",
+            by.id,
+            by.created.to_rfc3339_opts(SecondsFormat::Secs, true),
+            again(cluster)
         ));
     }
     if cluster.id.as_ref().is_some_and(|held| held != id) {
@@ -291,6 +295,40 @@ fn usable_name<'a>(
         ));
     }
     Ok(Some(cluster))
+}
+
+/// Whether a Cluster's registration came by a later use than this one of this token: of two agents that are registered
+/// for one Cluster at the same time each would otherwise undo what the other one has begun, without end.
+fn is_superseded(
+    token: &Token,
+    request: &RegistrationRequest,
+    by: &Origin,
+    cluster: &ClusterFacts,
+) -> bool {
+    let use_of = |registration: &RegistrationId| {
+        let mut uses = token.reservations.iter();
+        uses.position(|used| used.registration == registration.as_str())
+    };
+    match token.origin().cmp(by) {
+        Ordering::Less => true,
+        Ordering::Greater => false,
+        Ordering::Equal => {
+            let ours = use_of(&request.subject.registration);
+            let held = cluster.registration.as_ref().and_then(use_of);
+            ours.is_some() && ours < held
+        }
+    }
+}
+
+/// How a Cluster that is registered is registered anew.
+fn again(cluster: &ClusterFacts) -> String {
+    let name = &cluster.name;
+    if cluster.joined {
+        return format!("to register it anew, run `towline join {name} --cluster-kubeconfig FILE`");
+    }
+    format!(
+        "to register it anew, make a token with `towline token create --cluster {name} --replace`"
+    )
 }
 
 fn renew(observed: &Observed, subject: &AgentSubject) -> Step {

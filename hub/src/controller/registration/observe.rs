@@ -12,14 +12,14 @@ use crate::approver::{
     CsrView, NotOurCertificate, RegistrationRequest, Verdict, issued_subject, judge,
 };
 use crate::permissions;
-use crate::token_secret::{TOKEN_NAMESPACE, Token};
+use crate::token_secret::{Origin, TOKEN_NAMESPACE, Token};
 use crate::world::Index;
 use chrono::{DateTime, Utc};
 use common::api::cluster::Cluster;
 use common::identity::{AgentSubject, RegistrationId};
 use common::labels::{
-    CERTIFICATE_END, CLOSING_WATCHES, CLUSTER_ID, JOINED, QUARANTINED_SINCE, REGISTRATION_ID,
-    REPLACED_REGISTRATIONS,
+    CERTIFICATE_END, CLOSING_WATCHES, CLUSTER_ID, JOINED, QUARANTINED_SINCE, REGISTERED_BY,
+    REGISTRATION_ID,
 };
 use common::names::ClusterName;
 use common::time::from_time;
@@ -98,8 +98,8 @@ pub(super) struct ClusterFacts {
     pub id: Option<String>,
     /// The registration in force.
     pub registration: Option<RegistrationId>,
-    /// Registrations that were in force before it, the last one first.
-    pub replaced: Vec<RegistrationId>,
+    /// The token that it came by, where that is noted.
+    pub registered_by: Option<Origin>,
     /// The registration whose watches must end first; not an id when it is not known.
     pub closing_watches: Option<String>,
     /// Its rights are withheld.
@@ -252,11 +252,7 @@ fn cluster_facts(name: &ClusterName, object: DynamicObject) -> ClusterFacts {
         resource_version: object.resource_version().unwrap_or_default(),
         deleting: object.metadata.deletion_timestamp.is_some(),
         registration: annotation(REGISTRATION_ID).and_then(|id| RegistrationId::parse(&id)),
-        replaced: annotation(REPLACED_REGISTRATIONS)
-            .unwrap_or_default()
-            .split(',')
-            .filter_map(RegistrationId::parse)
-            .collect(),
+        registered_by: annotation(REGISTERED_BY).and_then(|by| Origin::parse(&by)),
         closing_watches: annotation(CLOSING_WATCHES),
         quarantined: annotation(QUARANTINED_SINCE).is_some(),
         joined: annotation(JOINED).is_some(),

@@ -5,7 +5,7 @@ mod steps;
 use super::decide::*;
 use super::observe::{ClusterFacts, Observed, Progress, TokenFacts, may_write_id};
 use crate::approver::{Denial, NotOurCertificate, RegistrationRequest, Verdict};
-use crate::token_secret::{Placement, Reservation, Token};
+use crate::token_secret::{Origin, Placement, Reservation, Token};
 use chrono::{DateTime, Duration, Utc};
 use common::denial::DenialReason;
 use common::identity::{AgentSubject, RegistrationId};
@@ -65,7 +65,7 @@ fn cluster(registered: &str, key: Option<&[u8]>, id: Option<&str>) -> ClusterFac
         deleting: false,
         id: id.map(str::to_owned),
         registration: key.map(RegistrationId::of_public_key),
-        replaced: Vec::new(),
+        registered_by: None,
         closing_watches: None,
         quarantined: false,
         joined: false,

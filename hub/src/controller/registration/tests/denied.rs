@@ -1,8 +1,14 @@
 //! Registrations that are denied, and what is said.
 
 use super::*;
+use crate::controller::registration::apply::apply;
 use crate::controller::registration::{Error, refusal};
 use crate::token_secret::USES_MAX;
+use crate::world::testing::answering;
+use common::lock::lock;
+use http::{Method, StatusCode};
+use kube::core::DynamicObject;
+use serde_json::json;
 
 /// A token of before that may be used more often than its Secret can hold.
 #[test]
@@ -215,4 +221,30 @@ fn a_name_or_id_that_is_taken_is_said_so() {
         panic!("denied above")
     };
     assert_eq!(holder, Some(name("m2")), "the holder is told");
+}
+
+/// A request that is denied is not looked at again: a hub that dies in between has told the one it asked the id of.
+#[tokio::test]
+async fn a_cluster_is_told_of_a_duplicate_before_the_request_is_denied() {
+    let csr = json!({"metadata": {"name": "c", "resourceVersion": "7"}, "spec": {}});
+    let csr: DynamicObject = serde_json::from_value(csr).expect("an object");
+    let step = Step::Deny {
+        denial: Denial {
+            reason: DenialReason::ClusterIdTaken,
+            message: "taken".to_owned(),
+        },
+        holder: ClusterName::parse("m1").ok(),
+    };
+    for shows in [StatusCode::OK, StatusCode::UNPROCESSABLE_ENTITY] {
+        let (client, asked) = answering(move |_, path| match path.ends_with("/m1/status") {
+            true => shows,
+            false => StatusCode::OK,
+        });
+        let applied = apply(&client, now(), &csr, &step).await;
+        assert_eq!(applied.is_ok(), shows == StatusCode::OK);
+        let asked = lock(&asked);
+        let written = asked.iter().filter(|it| it.0 != Method::GET);
+        let written: Vec<&str> = written.filter_map(|it| it.1.rsplit('/').next()).collect();
+        assert_eq!(written, ["status", "approval"], "it is denied all the same");
+    }
 }

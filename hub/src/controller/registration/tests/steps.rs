@@ -14,12 +14,14 @@ fn carry_out(world: &mut Observed, step: &Step) {
         Step::CreateCluster {
             subject,
             cluster_id,
+            by,
             close_watches,
             ..
         } => {
             world.cluster = Some(ClusterFacts {
                 id: Some(cluster_id.clone()),
                 registration: Some(subject.registration.clone()),
+                registered_by: Some(by.clone()),
                 closing_watches: close_watches.then(|| "unknown".to_owned()),
                 ..cluster(subject.cluster.as_str(), None, None)
             });
@@ -28,6 +30,7 @@ fn carry_out(world: &mut Observed, step: &Step) {
             cluster,
             subject,
             cluster_id,
+            by,
         } => {
             let before = cluster
                 .registration
@@ -36,12 +39,7 @@ fn carry_out(world: &mut Observed, step: &Step) {
             world.cluster = Some(ClusterFacts {
                 id: Some(cluster_id.clone()),
                 registration: Some(subject.registration.clone()),
-                replaced: cluster
-                    .registration
-                    .iter()
-                    .chain(&cluster.replaced)
-                    .cloned()
-                    .collect(),
+                registered_by: Some(by.clone()),
                 closing_watches: before.or(Some("unknown".to_owned())),
                 ..cluster.clone()
             });
@@ -229,61 +227,118 @@ fn a_token_that_made_a_cluster_may_not_replace_it_for_another_key() {
     );
 }
 
-/// Two agents are registered in the place of a third one at the same time. However their steps alternate, one of them is
-/// let in, and the other one is told.
-#[test]
-fn two_that_replace_an_agent_do_not_undo_each_other_for_ever() {
-    let anew = |key: &[u8]| Observed {
+/// How two requests end that ask for one Cluster at the same time. Who takes the next step is said by the bits of `order`,
+/// again and again. The one whose registration is in force, and what was said to each.
+fn together(order: u32, agents: &mut [Observed; 2]) -> (usize, [&'static str; 2]) {
+    let mut held = cluster("m1", Some(b"k0"), Some("id-1"));
+    let mut ends: [Option<&str>; 2] = [None; 2];
+    for number in 0..240 {
+        let next = usize::from(order >> (number % 12) & 1 == 1);
+        let at = if ends[next].is_some() { 1 - next } else { next };
+        if ends[at].is_some() {
+            break;
+        }
+        let is_shared = origin(&agents[0]) == origin(&agents[1]);
+        let world = &mut agents[at];
+        // Rights that another one's registration has taken since are not in place.
+        world.granted &= world.cluster.as_ref() == Some(&held);
+        world.cluster = Some(held.clone());
+        let step = decide(now(), world);
+        carry_out(world, &step);
+        held = world.cluster.clone().expect("a Cluster");
+        if is_shared {
+            let token = world.token.clone();
+            agents.iter_mut().for_each(|it| it.token = token.clone());
+        }
+        match kind(&step) {
+            "deny" => {
+                let name_taken = DenialReason::ClusterNameTaken;
+                assert_denied(
+                    "replaced",
+                    &agents[at],
+                    name_taken,
+                    "since, by the bootstrap",
+                );
+                ends[at] = Some("deny");
+            }
+            "approve" => ends[at] = Some("approve"),
+            _ => {}
+        }
+    }
+    let registration = held.registration.as_ref();
+    let in_force = |key: &[u8]| registration == Some(&RegistrationId::of_public_key(key));
+    let winner = usize::from(in_force(b"k2"));
+    assert!(
+        in_force([b"k1", b"k2"][winner]),
+        "{order:b}: it is one of them"
+    );
+    (winner, ends.map(|it| it.expect("it ends")))
+}
+
+/// The token of a request.
+fn origin(observed: &Observed) -> Origin {
+    match &observed.token {
+        TokenFacts::Usable(token) => token.origin(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A request of a key to be registered in the place of another agent.
+fn anew(key: &[u8], token: impl FnOnce(&mut Token)) -> Observed {
+    Observed {
         verdict: Verdict::Bootstrap(request("m1", key, "id-1")),
         namespace: Some(Vec::new()),
         ..with_token(|t| {
             t.cluster = Some(name("m1"));
             t.replace = true;
             t.uses = 2;
+            token(t);
         })
-    };
-    // Who takes the next step, by the bits of a number, again and again.
+    }
+}
+
+/// However their steps alternate, one of them is let in: of two tokens the later one's agent, of one token the one that
+/// used it last.
+#[test]
+fn two_that_replace_an_agent_do_not_undo_each_other_for_ever() {
     for order in 0u32..1 << 12 {
-        let mut held = cluster("m1", Some(b"k0"), Some("id-1"));
-        let mut agents = [anew(b"k1"), anew(b"k2")];
-        let mut ends: [Option<&str>; 2] = [None; 2];
-        for number in 0..240 {
-            let next = usize::from(order >> (number % 12) & 1 == 1);
-            let at = if ends[next].is_some() { 1 - next } else { next };
-            if ends[at].is_some() {
-                break;
-            }
-            let world = &mut agents[at];
-            // Rights that another one's registration has taken since are not in place.
-            world.granted &= world.cluster.as_ref() == Some(&held);
-            world.cluster = Some(held.clone());
-            let step = decide(now(), world);
-            carry_out(world, &step);
-            held = world.cluster.clone().expect("a Cluster");
-            match kind(&step) {
-                "deny" => {
-                    assert_denied(
-                        "replaced",
-                        world,
-                        DenialReason::RegistrationGone,
-                        "--replace",
-                    );
-                    ends[at] = Some("deny");
-                }
-                "approve" => ends[at] = Some("approve"),
-                _ => {}
-            }
-        }
-        let in_force =
-            |at: usize| held.registration == Some(subject("m1", [b"k1", b"k2"][at]).registration);
-        for at in [0, 1] {
-            let expected = if in_force(at) { "approve" } else { "deny" };
-            let told = ends[at].expect("it ends");
-            // Who was let in before the other one asked is replaced as any agent is.
-            assert!(
-                told == expected || !in_force(at) && told == "approve",
-                "{order:b}: {ends:?}"
-            );
-        }
+        let later = |t: &mut Token| t.created += Duration::seconds(1);
+        let mut agents = [anew(b"k1", later), anew(b"k2", |_| {})];
+        let (winner, ends) = together(order, &mut agents);
+        assert_eq!((winner, ends[0]), (0, "approve"), "{order:b}: {ends:?}");
+
+        let mut agents = [anew(b"k1", |_| {}), anew(b"k2", |_| {})];
+        let (winner, ends) = together(order, &mut agents);
+        assert_eq!(ends[winner], "approve", "{order:b}: {ends:?}");
+        let TokenFacts::Usable(token) = &agents[0].token else {
+            panic!("a token")
+        };
+        let last = token.reservations.last().expect("used");
+        let key: &[u8] = [b"k1", b"k2"][winner];
+        let used_by = RegistrationId::of_public_key(key);
+        assert_eq!(last.registration, used_by.as_str(), "{order:b}: {ends:?}");
+    }
+}
+
+/// What says no token, or one that nobody noted, keeps nobody out.
+#[test]
+fn who_was_registered_before_tokens_were_noted_is_replaced() {
+    let mut observed = anew(b"k1", |_| {});
+    observed.cluster = Some(cluster("m1", Some(b"k0"), Some("id-1")));
+    assert_eq!(kind(&decide(now(), &observed)), "reserve");
+    let by = |seconds: i64, id: &str| Origin {
+        created: token().created + Duration::seconds(seconds),
+        id: id.to_owned(),
+    };
+    for (by, expected) in [
+        (by(-1, "zzzzzz"), "reserve"),
+        (by(0, "abcdef"), "reserve"),
+        (by(0, "aaaaaa"), "reserve"),
+        (by(0, "bbbbbb"), "deny"),
+        (by(1, "aaaaaa"), "deny"),
+    ] {
+        let held = observed.cluster.as_mut().expect("a Cluster");
+        held.registered_by = Some(by.clone());
+        assert_eq!(kind(&decide(now(), &observed)), expected, "{by}");
     }
 }

@@ -7,8 +7,9 @@ use crate::controller::registration::decide::Step;
 use crate::controller::registration::observe::ClusterFacts;
 use crate::controller::registration::{Claims, apply};
 use crate::controller::rights::Rights;
+use crate::token_secret::Origin;
 use common::controller::Reconcile as _;
-use common::labels::REPLACED_REGISTRATIONS;
+use common::labels::REGISTERED_BY;
 use common::time::SystemClock;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
@@ -16,6 +17,8 @@ use serde_json::Value;
 use std::sync::Arc;
 
 const SINCE: &str = "2026-01-01T00:00:00Z";
+/// The token that a registration comes by.
+const ORIGIN: &str = "2026-01-01T00:00:00Z abcdef";
 /// A registration that was replaced by the one in force.
 const EARLIER: &str = "0123456789abcdef0123456789abcdef";
 
@@ -253,7 +256,7 @@ fn facts(quarantined: bool, closing_watches: Option<&str>) -> ClusterFacts {
         deleting: false,
         id: None,
         registration: Some(id()),
-        replaced: Vec::new(),
+        registered_by: None,
         closing_watches: closing_watches.map(str::to_owned),
         quarantined,
         joined: false,
@@ -329,35 +332,12 @@ async fn a_registration_that_comes_back_does_not_end_its_own_watches() {
             cluster,
             subject: subject(),
             cluster_id: "c".to_owned(),
+            by: Origin::parse(ORIGIN).expect("an origin"),
         };
         step(&played, take_over).await;
         let left = played.cluster()["metadata"]["annotations"].clone();
         let case = format!("{closing:?}, {registered:?}");
-        let mut said = vec![(CLOSING_WATCHES, want)];
-        said.extend(registered.map(|it| (REPLACED_REGISTRATIONS, it)));
+        let said = [(CLOSING_WATCHES, want), (REGISTERED_BY, ORIGIN)];
         assert_eq!(left, annotations(&said), "{case}");
     }
-}
-
-/// The last ones that were replaced are remembered, the very last one first.
-#[tokio::test]
-async fn who_was_replaced_is_noted() {
-    let key = |number: u8| RegistrationId::of_public_key(&[number]);
-    let said = annotations(&[]);
-    let played = Played::holding(&registration(Grant::Suspended), &said).await;
-    let cluster = ClusterFacts {
-        registration: Some(key(99)),
-        replaced: (0..16).map(key).collect(),
-        ..facts(false, None)
-    };
-    let take_over = Step::TakeOver {
-        cluster,
-        subject: subject(),
-        cluster_id: "c".to_owned(),
-    };
-    step(&played, take_over).await;
-    let noted = &played.cluster()["metadata"]["annotations"][REPLACED_REGISTRATIONS];
-    let want: Vec<RegistrationId> = std::iter::once(99).chain(0..15).map(key).collect();
-    let want: Vec<&str> = want.iter().map(RegistrationId::as_str).collect();
-    assert_eq!(*noted, want.join(","));
 }
