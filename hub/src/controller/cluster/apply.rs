@@ -5,12 +5,14 @@ use super::decide::{ClusterChange, Effect};
 use super::observe::Observed;
 use crate::controller::events::Events;
 use crate::controller::registration::condition;
-use crate::epoch::Rounds;
+use crate::epoch::{self, Rounds};
 use crate::permissions;
 use chrono::{DateTime, Utc};
 use common::api::cluster::{Cluster, EXECUTION_SPACE_TERMINATING, Taint};
 use common::api::work::Work;
-use common::labels::{FAILOVER_TAINT, HUB_FIELD_MANAGER, UNREGISTER};
+use common::errors::chain;
+use common::identity::{AgentSubject, RegistrationId};
+use common::labels::{CLOSING_WATCHES, FAILOVER_TAINT, HUB_FIELD_MANAGER, UNREGISTER};
 use common::unregister::Mode;
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
@@ -58,8 +60,9 @@ impl Target<'_> {
                 self.release(&self.works(), "Work", name, resource_version, finalizers)
                     .await
             }
+            Effect::NoteWatches { registration } => self.note_watches(Some(registration)).await,
             Effect::RemoveRights => Ok(permissions::remove(self.client, name).await?),
-            Effect::CloseWatches => Ok(self.watches.close(self.client).await?),
+            Effect::CloseWatches { registrations } => self.close_watches(registrations).await,
             Effect::DeleteNamespace => self.delete_namespace().await,
             Effect::ReleaseBinding => {
                 Ok(permissions::release_works_binding(self.client, name).await?)
@@ -91,7 +94,7 @@ impl Target<'_> {
             }
             Ok(false) => {}
             Err(error) => {
-                let note = common::errors::chain(error).to_string();
+                let note = chain(error).to_string();
                 self.events
                     .warning(&about, "CreateExecutionSpaceFailed", note)
                     .await;
@@ -156,7 +159,7 @@ impl Target<'_> {
             Err(error) => {
                 // A lost race is tried again at once and worth no Event.
                 if !common::controller::Failure::is_conflict(&error) {
-                    let note = common::errors::chain(&error).to_string();
+                    let note = chain(&error).to_string();
                     self.events
                         .warning(&self.about(), "TaintClusterFailed", note)
                         .await;
@@ -164,6 +167,43 @@ impl Target<'_> {
                 Err(error)
             }
         }
+    }
+
+    async fn close_watches(&self, registrations: &[RegistrationId]) -> Result<(), Error> {
+        for registration in registrations {
+            let subject = AgentSubject {
+                cluster: self.observed.name.clone(),
+                registration: registration.clone(),
+            };
+            match epoch::await_denied(self.client, &subject).await {
+                // By a binding that is not the hub's: it would keep the Cluster from going for as long as it is there.
+                Err(error @ epoch::Error::StillAllowed(_)) => tracing::warn!(
+                    cluster = %self.observed.name,
+                    error = %chain(&error),
+                    "the agent of a Cluster that goes may still open watches"
+                ),
+                other => other?,
+            }
+        }
+        self.watches.close(self.client).await?;
+        self.note_watches(None).await
+    }
+
+    /// Notes whose watches are to be closed, or that they are.
+    async fn note_watches(&self, registration: Option<&str>) -> Result<(), Error> {
+        let name = self.observed.name.as_str();
+        // Whatever its version: nobody is given rights under a Cluster that is being deleted.
+        let patch = Patch::Merge(json!({"metadata": {
+            "uid": self.observed.cluster.uid,
+            "annotations": {CLOSING_WATCHES: registration},
+        }}));
+        let patched = self
+            .clusters()
+            .patch_metadata(name, &params(), &patch)
+            .await;
+        patched
+            .map(drop)
+            .map_err(|source| Error::write("update", "Cluster", name, source))
     }
 
     async fn delete_namespace(&self) -> Result<(), Error> {
@@ -188,7 +228,7 @@ impl Target<'_> {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(source) => {
                 let error = Error::write("delete", "Namespace", &namespace, source);
-                let note = common::errors::chain(&error).to_string();
+                let note = chain(&error).to_string();
                 self.events
                     .warning(&self.about(), "RemoveExecutionSpaceFailed", note)
                     .await;

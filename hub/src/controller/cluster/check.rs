@@ -30,12 +30,17 @@ pub fn check(observed: &Observed, decision: &Decision) -> Vec<&'static str> {
     if released.is_some() && !observed.leftovers.works.is_empty() {
         broken.push("the agent loses its rights before its Works are gone");
     }
+    let note = position(|effect| matches!(effect, Effect::NoteWatches { .. }));
     let rights = position(|effect| matches!(effect, Effect::RemoveRights));
-    let close = position(|effect| matches!(effect, Effect::CloseWatches));
+    let close = position(|effect| matches!(effect, Effect::CloseWatches { .. }));
     let namespace = position(|effect| matches!(effect, Effect::DeleteNamespace));
     let release = position(|effect| matches!(effect, Effect::ReleaseCluster { .. }));
     if close.is_some() != rights.is_some() || close < rights {
         broken.push("rights end and watches stay open");
+    }
+    let noted = observed.cluster.closing_watches.is_some();
+    if rights.is_some() && !noted && (note.is_none() || note > rights) {
+        broken.push("rights end and nothing tells of the watches to close");
     }
     if namespace.is_some() && (close.is_none() || namespace < close) {
         broken.push("the namespace goes before the watches on it");
@@ -51,8 +56,11 @@ pub fn check(observed: &Observed, decision: &Decision) -> Vec<&'static str> {
         if !gone {
             broken.push("the Cluster goes before its namespace");
         }
-        if observed.leftovers.rights() && rights.is_none() {
+        if observed.leftovers.rights() {
             broken.push("the Cluster goes before its agent's rights");
+        }
+        if noted {
+            broken.push("the Cluster goes before the watches on its Works");
         }
     }
     for effect in effects {

@@ -2,7 +2,8 @@
 //!
 //! The end, each step repeatable: the agent acknowledges (bounded), Works are deleted, the agent finishes
 //! them (bounded, and not waited for when it is silent), rights are removed and open watches closed,
-//! the namespace goes, then Lease and Cluster. Pure.
+//! the namespace goes, then Lease and Cluster. That watches are to be closed is noted before the rights go, until they
+//! are: nothing else tells of it then. Pure.
 
 mod taints;
 
@@ -12,6 +13,7 @@ use super::observe::{ClusterState, NamespaceState, Observed, WorkState};
 use chrono::{DateTime, Utc};
 use common::api::cluster::Taint;
 use common::controller::Requeue;
+use common::identity::RegistrationId;
 use common::labels::CLUSTER_FINALIZER;
 use common::unregister::Mode;
 use std::time::Duration;
@@ -22,6 +24,9 @@ pub const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_secs(1);
 /// Before a namespace that is not ours is looked at again.
 const POLL_FOREIGN: Duration = Duration::from_secs(60);
+
+/// What is noted where nobody is registered.
+const UNKNOWN_REGISTRATION: &str = "unknown";
 
 /// What the controller was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,10 +72,18 @@ pub enum Effect {
         /// The finalizers that stay.
         finalizers: Vec<String>,
     },
+    /// Notes on the Cluster that watches are to be closed.
+    NoteWatches {
+        /// Whose.
+        registration: String,
+    },
     /// Removes the agent's rights, its RoleBinding's finalizer included.
     RemoveRights,
-    /// Ends every open watch on Works and waits until that is so.
-    CloseWatches,
+    /// Waits until nobody of these may open a watch on Works, ends every one that is open, and takes the note of it off.
+    CloseWatches {
+        /// Who had rights.
+        registrations: Vec<RegistrationId>,
+    },
     /// Deletes the execution namespace.
     DeleteNamespace,
     /// Lets the RoleBinding go that outlives the Works of a namespace under a living Cluster.
@@ -200,45 +213,52 @@ fn decide_deleted(waited: Duration, options: Options, observed: &Observed) -> De
         return decide_works(waited, options, observed);
     }
     let mut effects = Vec::new();
+    let owned = observed.namespace == NamespaceState::Owned;
+    if owned || observed.leftovers.rights() || cluster.closing_watches.is_some() {
+        effects.extend(end_rights(cluster));
+    }
     match observed.namespace {
-        NamespaceState::Owned => {
-            effects.extend([
-                Effect::RemoveRights,
-                Effect::CloseWatches,
-                Effect::DeleteNamespace,
-            ]);
-            Decision {
-                effects,
-                requeue: Requeue::After(POLL),
-            }
-        }
-        NamespaceState::Terminating => {
-            // What its deletion waits for may be the finalizer of the agent's RoleBinding.
-            if observed.leftovers.rights() {
-                effects.extend([Effect::RemoveRights, Effect::CloseWatches]);
-            }
-            Decision {
-                effects,
-                requeue: Requeue::After(POLL),
-            }
-        }
+        NamespaceState::Owned => effects.push(Effect::DeleteNamespace),
+        // What its deletion waits for may be the finalizer of the agent's RoleBinding.
+        NamespaceState::Terminating => {}
         // A namespace that is not ours is left as it is.
-        NamespaceState::Absent | NamespaceState::Unowned => {
-            if observed.leftovers.rights() {
-                effects.extend([Effect::RemoveRights, Effect::CloseWatches]);
-            }
+        NamespaceState::Absent | NamespaceState::Unowned if effects.is_empty() => {
             let resource_version = cluster.resource_version.clone();
             effects.push(Effect::DeleteLease);
             effects.push(Effect::ReleaseCluster {
                 resource_version,
                 finalizers: others,
             });
-            Decision {
+            return Decision {
                 effects,
                 requeue: Requeue::Never,
-            }
+            };
         }
+        // The name is not free for another member before the watches on its Works are closed.
+        NamespaceState::Absent | NamespaceState::Unowned => {}
     }
+    Decision {
+        effects,
+        requeue: Requeue::After(POLL),
+    }
+}
+
+/// Removes the rights, and closes what was opened by them: a closing that failed is noted still.
+fn end_rights(cluster: &ClusterState) -> Vec<Effect> {
+    let registration = cluster.registration.as_deref();
+    let noted = cluster.closing_watches.as_deref();
+    let note = noted.is_none().then(|| Effect::NoteWatches {
+        registration: registration.unwrap_or(UNKNOWN_REGISTRATION).to_owned(),
+    });
+    // What is noted is an earlier one where that was replaced just now.
+    let earlier = noted.filter(|noted| Some(*noted) != registration);
+    let registrations = registration.into_iter().chain(earlier);
+    let close = Effect::CloseWatches {
+        registrations: registrations.filter_map(RegistrationId::parse).collect(),
+    };
+    note.into_iter()
+        .chain([Effect::RemoveRights, close])
+        .collect()
 }
 
 fn others(finalizers: &[String]) -> Vec<String> {

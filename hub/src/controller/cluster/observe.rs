@@ -7,8 +7,8 @@ use common::api::cluster::{
 };
 use common::api::work::Work;
 use common::labels::{
-    FAILOVER_TAINT, MANAGED_VALUE, REGISTRATION_FINALIZER, REGISTRATION_ID, SYSTEM, UNREGISTER,
-    WORK_FINALIZER,
+    CLOSING_WATCHES, FAILOVER_TAINT, MANAGED_VALUE, REGISTRATION_FINALIZER, REGISTRATION_ID,
+    SYSTEM, UNREGISTER, WORK_FINALIZER,
 };
 use common::names::ClusterName;
 use common::unregister::Mode;
@@ -53,6 +53,10 @@ pub struct ClusterState {
     pub leaving_for: Option<Duration>,
     /// How `towline unregister` asked for it.
     pub mode: Option<Mode>,
+    /// The registration in force.
+    pub registration: Option<String>,
+    /// The registration whose watches are to be closed; not an id where it is not known.
+    pub closing_watches: Option<String>,
     /// Its finalizers.
     pub finalizers: Vec<String>,
     /// Whether an agent that speaks to the hub moves its Works: in the member, or beside the hub.
@@ -293,6 +297,8 @@ impl ClusterView {
             mode: annotations
                 .get(UNREGISTER)
                 .and_then(|mode| Mode::parse(mode)),
+            registration: annotations.get(REGISTRATION_ID).cloned(),
+            closing_watches: annotations.get(CLOSING_WATCHES).cloned(),
             finalizers: self.metadata.finalizers.unwrap_or_default(),
             pull: self.spec.sync_mode.as_deref() != Some("Push")
                 || annotations.contains_key(REGISTRATION_ID),

@@ -1,5 +1,6 @@
 //! Decisions about Clusters. What is shared lies here, with what a living one is given.
 
+mod closing;
 mod ending;
 mod properties;
 mod taints;

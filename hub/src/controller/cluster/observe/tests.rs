@@ -10,7 +10,7 @@ fn a_cluster_is_read_whatever_its_status_holds() {
     let view: ClusterView = serde_json::from_value(json!({
         "metadata": {
             "name": "m1", "uid": "u", "resourceVersion": "7",
-            "annotations": {"towline.dev/unregister": "keep-workloads"},
+            "annotations": {"towline.dev/unregister": "keep-workloads", CLOSING_WATCHES: "x"},
         },
         "spec": {"syncMode": "Pull", "zone": "z"},
         "status": {"conditions": [7, {"type": "Ready", "status": "True"}], "nodeSummary": "odd"},
@@ -22,6 +22,7 @@ fn a_cluster_is_read_whatever_its_status_holds() {
     assert_eq!(state.zone.as_deref(), Some("z"));
     assert!(state.pull && !state.acknowledged && !state.quarantined);
     assert!(!state.acknowledges, "nobody registered it");
+    assert_eq!(state.closing_watches.as_deref(), Some("x"));
 }
 
 /// What is held of a Cluster that lives, and of its namespace, is what would be read.
@@ -89,6 +90,10 @@ fn what_is_held_decides_as_what_is_read() {
             // Only an end asks for them.
             known.cluster.acknowledges = read.cluster.acknowledges;
             known.cluster.pull = read.cluster.pull;
+            known
+                .cluster
+                .registration
+                .clone_from(&read.cluster.registration);
             assert_eq!(known, read, "{cluster} {namespace:?}");
         }
     }

@@ -32,7 +32,7 @@ fn any_observed() -> impl Strategy<Value = Observed> {
         0..=3,
     );
     let works = proptest::collection::vec((any::<bool>(), any::<bool>()), 0..4);
-    let flags = any::<[bool; 8]>();
+    let flags = any::<[bool; 9]>();
     (ready, mode, namespace, taints, works, flags).prop_map(
         |(
             ready,
@@ -40,7 +40,7 @@ fn any_observed() -> impl Strategy<Value = Observed> {
             namespace,
             taints,
             works,
-            [gone, ack, ours, bound, held, pull, zone, towlines],
+            [gone, ack, ours, bound, held, pull, zone, towlines, noted],
         )| {
             let mut observed = living(ready);
             observed.cluster.leaving_for = gone.then_some(Duration::ZERO);
@@ -49,6 +49,7 @@ fn any_observed() -> impl Strategy<Value = Observed> {
             observed.cluster.acknowledges = towlines;
             observed.cluster.pull = pull;
             observed.cluster.taints = taints;
+            observed.cluster.closing_watches = noted.then(|| "unknown".to_owned());
             observed.cluster.zone = zone.then(|| "z".to_owned());
             if !ours {
                 observed.cluster.finalizers.clear();
@@ -118,7 +119,11 @@ fn model(mut observed: Observed, decision: &Decision) -> Option<Observed> {
                 observed.leftovers.bound = false;
                 observed.leftovers.held = false;
             }
-            Effect::CloseWatches | Effect::DeleteLease => {}
+            Effect::NoteWatches { registration } => {
+                observed.cluster.closing_watches = Some(registration.clone());
+            }
+            Effect::CloseWatches { .. } => observed.cluster.closing_watches = None,
+            Effect::DeleteLease => {}
             Effect::DeleteNamespace => observed.namespace = NamespaceState::Terminating,
             Effect::ReleaseCluster { finalizers, .. } if finalizers.is_empty() => return None,
             Effect::ReleaseCluster { finalizers, .. } => {
@@ -163,5 +168,45 @@ proptest! {
             observed = next;
         }
         prop_assert!(false, "still there: {:?}", observed);
+    }
+
+    /// Whichever effect fails, and whatever others delete meanwhile, no watch that the agent opened is left when its
+    /// Cluster goes.
+    #[test]
+    fn no_watch_outlives_its_cluster(
+        observed in any_observed(),
+        rounds in proptest::collection::vec((0_usize..6, any::<[bool; 2]>()), 12),
+    ) {
+        prop_assume!(observed.cluster.leaving_for.is_some());
+        prop_assume!(observed.cluster.finalizers == [CLUSTER_FINALIZER]);
+        let mut observed = observed;
+        let mut open = observed.leftovers.rights() || observed.cluster.closing_watches.is_some();
+        for (fails, [deletes, unbinds]) in rounds {
+            let mut decision = decide(at(0), OPTIONS, &after(&observed, 1000));
+            decision.effects.truncate(fails);
+            for effect in &decision.effects {
+                let closes = matches!(effect, Effect::CloseWatches { .. });
+                let one = Decision { effects: vec![effect.clone()], requeue: Requeue::Never };
+                let next = model(observed.clone(), &one);
+                let is_let_go = |next: &Observed| next.cluster.finalizers.is_empty();
+                if next.as_ref().is_none_or(is_let_go) {
+                    prop_assert!(!open, "let go: {:?}", observed);
+                    return Ok(());
+                }
+                observed = next.expect("it is there");
+                // Who has rights opens others.
+                open = (open && !closes) || observed.leftovers.rights();
+            }
+            observed.leftovers.works.retain(|work| !work.deleting || work.other_finalizers.is_some());
+            if deletes && observed.namespace == NamespaceState::Owned {
+                observed.namespace = NamespaceState::Terminating;
+            }
+            let left = &mut observed.leftovers;
+            // A deletion in the foreground begins with what has no finalizer.
+            left.bound &= !(unbinds && left.held);
+            if observed.namespace == NamespaceState::Terminating && !left.held && left.works.is_empty() {
+                observed.namespace = NamespaceState::Absent;
+            }
+        }
     }
 }
