@@ -22,7 +22,7 @@
 //! | 25 | NotSigned | check the hub's kube-controller-manager |
 //! | 26 | CredentialsUnusable | check the state directory or the Secret |
 //! | 27 | CertificateExpired | hand over a new token with `--replace` |
-//! | 28 | RegistrationGone | the Cluster was removed from the hub, or is quarantined there; the message says how to see which |
+//! | 28 | RegistrationGone | the Cluster was removed from the hub, another agent was registered in place of this one, or the Cluster is quarantined; the message says how to see which |
 //! | 29 | WrongHubName | add the address to the hub's certificate, or use one of its names |
 //! | 30 | HubNotPrepared | run `towline init` on the hub |
 

@@ -244,13 +244,13 @@ impl Keeper {
         }
     }
 
-    /// Registers by the new bootstrap; the earlier registration works on until that has succeeded.
+    /// Registers by the new bootstrap; until that has succeeded this agent works on by the earlier registration.
     async fn register_anew(&mut self) -> bool {
         tracing::info!("the bootstrap has changed: registering anew");
         match self.registrar.register(&self.handed).await {
             Ok(_) => true,
             Err(error) => {
-                let message = format!("{}; the earlier registration is kept", chain(&error));
+                let message = not_anew(&error);
                 self.complain(BOOTSTRAP, &message);
                 let reporter = &self.registrar.reporter;
                 let reason = error.code().as_str();
@@ -357,6 +357,15 @@ impl Keeper {
     }
 }
 
+/// What is said of a registration by a new bootstrap that failed. The hub may have ended the earlier one all the same:
+/// for another agent, or for this one before it failed.
+fn not_anew(error: &Error) -> String {
+    format!(
+        "{}; this agent works on by its earlier registration, if that is still in force",
+        chain(error)
+    )
+}
+
 fn renewal_error(error: StepError) -> Error {
     match error {
         StepError::Hub { action, source } => match classify(&source) {
@@ -369,5 +378,29 @@ fn renewal_error(error: StepError) -> Error {
         },
         StepError::Store(error) => Error::Credentials(error),
         StepError::Key(error) => Error::Key(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::denial::DenialReason;
+
+    #[test]
+    fn nobody_is_promised_that_the_earlier_registration_stays_in_force() {
+        let denied = |known: DenialReason| Error::Denied {
+            known: Some(known),
+            reason: known.as_str().to_owned(),
+            message: "another agent was registered".to_owned(),
+        };
+        for error in [
+            denied(DenialReason::ClusterNameTaken),
+            denied(DenialReason::RegistrationGone),
+            Error::NotSigned("no".to_owned()),
+        ] {
+            let said = not_anew(&error);
+            assert!(said.starts_with(&error.to_string()), "{said}");
+            assert!(said.ends_with("if that is still in force"), "{said}");
+        }
     }
 }

@@ -8,6 +8,7 @@ pub mod apiserver;
 pub mod approver;
 mod budget;
 pub mod cli;
+mod commands;
 pub mod config;
 pub mod controller;
 pub mod epoch;

@@ -10,6 +10,7 @@ mod watched;
 
 use super::output::Done;
 use super::{CliError, ConnectArgs, Format, Kind, Output, access};
+use crate::commands;
 use common::api::cluster::{Cluster, SyncMode};
 use common::api::work::Work;
 use common::duration;
@@ -123,17 +124,7 @@ pub(super) async fn leave(args: Leaving, output: &Output) -> Result<(), CliError
         confirm(&args, output, "Remove the agent from the member?")?;
         return member.remove(output).await;
     };
-    let is_joined = cluster.spec.sync_mode == SyncMode::Push;
-    if is_joined != args.joined {
-        let (what, verb) = match is_joined {
-            true => ("was joined: the hub reaches it itself", "unjoin"),
-            false => ("has an agent in the member", "unregister"),
-        };
-        let message = format!("Cluster {name:?} {what}; nothing was changed");
-        return Err(
-            CliError::message(Kind::Denied, message).hint(format!("Use `towline {verb} {name}`."))
-        );
-    }
+    refuse_other_verb(&cluster, args.joined, mode)?;
     let plan = Plan {
         cluster: &cluster,
         works: count_works(&client, &args.cluster).await?,
@@ -179,6 +170,20 @@ pub(super) async fn leave(args: Leaving, output: &Output) -> Result<(), CliError
         false => format!("is {doing}"),
     };
     output.print_done(args.output, &[Done::cluster(name, done)])
+}
+
+/// Refuses a cluster that the other verb is for, which is named with what was said of the workloads.
+fn refuse_other_verb(cluster: &Cluster, joined: bool, mode: Mode) -> Result<(), CliError> {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let of = cluster.spec.sync_mode;
+    let what = match (of, joined) {
+        (SyncMode::Push, true) | (SyncMode::Pull, false) => return Ok(()),
+        (SyncMode::Push, false) => "was joined: the hub reaches it itself",
+        (SyncMode::Pull, true) => "has an agent in the member",
+    };
+    let message = format!("Cluster {name:?} {what}; nothing was changed");
+    let command = commands::leave(name, of, mode);
+    Err(CliError::message(Kind::Denied, message).hint(format!("Use `{command}`.")))
 }
 
 /// The credentials go with their Cluster; this only has them gone when the command ends.
@@ -280,6 +285,33 @@ mod tests {
     use super::*;
     use crate::cli::error::scripted;
     use http::Method;
+
+    #[test]
+    fn who_has_the_wrong_verb_is_told_the_other_with_the_same_flags() {
+        let mut cluster = Cluster::new("m1", Default::default());
+        for (of, joined, mode, want) in [
+            (SyncMode::Pull, false, Mode::Force, None),
+            (SyncMode::Push, true, Mode::Force, None),
+            (
+                SyncMode::Push,
+                false,
+                Mode::Force,
+                Some("Use `towline unjoin m1 --force`."),
+            ),
+            (
+                SyncMode::Pull,
+                true,
+                Mode::KeepWorkloads,
+                Some("Use `towline unregister m1 --keep-workloads`."),
+            ),
+        ] {
+            cluster.spec.sync_mode = of;
+            let refused = refuse_other_verb(&cluster, joined, mode).err();
+            let hints: Vec<String> = refused.into_iter().flat_map(|it| it.hints).collect();
+            let want: Vec<&str> = want.into_iter().collect();
+            assert_eq!(hints, want, "{of:?}, joined {joined}");
+        }
+    }
 
     /// One that was registered anew while somebody was asked is neither marked nor deleted.
     #[tokio::test]

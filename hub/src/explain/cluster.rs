@@ -3,6 +3,7 @@
 use super::mend::{in_member, on_hub, word};
 use super::refusal::bare;
 use super::{Broken, Cause, Detail, Mend, Report, Stage, Walk, said, template, work};
+use crate::commands;
 use chrono::{DateTime, Utc};
 use common::api::cluster::{
     AgentInfo, Cluster, EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, RESTORED, SyncMode,
@@ -16,6 +17,7 @@ use common::labels::{
 };
 use common::names::AGENT_NAMESPACE;
 use common::time::from_time;
+use common::unregister::Mode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// What to do about one that a restore holds.
@@ -140,7 +142,7 @@ fn not_registered(cluster: &Cluster) -> Option<Broken> {
     let name = name(cluster);
     let stage = Stage::Registration;
     if cluster.metadata.deletion_timestamp.is_some() {
-        let command = format!("towline unregister {name} --force");
+        let command = commands::leave(name, cluster.spec.sync_mode, Mode::Force);
         let mend = on_hub(
             "Wait; or, when the member is gone for good, end it.",
             [command],
@@ -217,19 +219,17 @@ fn certificate_ended(cluster: &Cluster, now: DateTime<Utc>) -> Option<Broken> {
     let ended = ends(cluster).filter(|it| *it <= now)?;
     let name = name(cluster);
     let what = format!("the certificate of {name}'s agent ended {}", day(ended));
+    let again = commands::register_again(name, cluster.spec.sync_mode);
     let mend = match cluster.spec.sync_mode {
         SyncMode::Pull => on_hub(
             format!(
                 "Register it anew: run in {name} what this prints; nothing in the member is deleted."
             ),
-            [format!(
-                "towline token create --cluster {name} --replace --print-register-command"
-            )],
+            [format!("{again} --print-register-command")],
         ),
-        // An agent of its own is not to be installed in it.
         SyncMode::Push => on_hub(
             "Join it again, with a kubeconfig of somebody who may create roles there; nothing in the member is deleted.",
-            [format!("towline join {name} --cluster-kubeconfig FILE")],
+            [again],
         ),
     };
     Some(of(

@@ -11,17 +11,21 @@ use crate::apiserver::keys::authority::Authorities;
 use crate::apiserver::keys::revoked::{Revoked, Whom};
 use crate::apiserver::sealing::{FILE, Keyring};
 use crate::apiserver::store::{self, Edit, Key, OpenError, Options, Restore, Store};
+use crate::commands;
 use crate::permissions::{AGENT_BINDING, rights_name};
 use crate::token_secret::{TOKEN_NAMESPACE, TOKEN_TYPE};
 use anyhow::{Context as _, bail};
 use chrono::{DateTime, SecondsFormat, Utc};
 use clap::Args;
+use common::api::cluster::SyncMode;
 use common::identity::CLUSTER_GROUP_PREFIX;
 use common::labels::{HELD, HELD_BY_RESTORE, QUARANTINED_SINCE, REGISTRATION_ID};
 use common::names::{CLUSTER_NAMESPACE, ClusterName};
 use common::time::SharedClock;
+use common::unregister::Mode;
 use decide::{Findings, Registrations, Since, decide};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -60,6 +64,19 @@ struct Told {
     findings: Findings,
     /// The groups of the registrations that are in force once they are confirmed.
     held: Vec<String>,
+    /// Clusters that were joined, by the backup or by the hub before.
+    joined: BTreeSet<String>,
+}
+
+impl Told {
+    /// Those of `names` that are of this mode.
+    fn of(&self, mode: SyncMode, names: &[String]) -> Vec<String> {
+        let wanted = mode == SyncMode::Push;
+        let of = names
+            .iter()
+            .filter(|name| self.joined.contains(*name) == wanted);
+        of.cloned().collect()
+    }
 }
 
 /// What was taken over of the keys of the previous hub.
@@ -81,7 +98,7 @@ fn carry_out(args: &RestoreArgs, now: DateTime<Utc>) -> anyhow::Result<String> {
     let read = |previous| registered(previous, &args.data_dir);
     let previous = args.previous.as_deref().map(read).transpose()?;
     let since = match (&previous, args.confirm_all) {
-        (Some(later), _) => Since::Known(later),
+        (Some((later, _)), _) => Since::Known(later),
         (None, true) => Since::Confirmed,
         (None, false) => Since::Unknown,
     };
@@ -94,7 +111,10 @@ fn carry_out(args: &RestoreArgs, now: DateTime<Utc>) -> anyhow::Result<String> {
     let edit = |edit: &mut Edit<'_>| {
         let clusters = edit.objects(CLUSTERS)?;
         let clusters = clusters.iter().map(|(_, cluster)| cluster);
-        let registered = registrations(clusters);
+        let registered = registrations(clusters.clone());
+        let later = previous
+            .iter()
+            .flat_map(|(_, joined)| joined.iter().cloned());
         let findings = decide(&registered, since);
         for cluster in &findings.held {
             hold(edit, cluster, now)?;
@@ -103,6 +123,7 @@ fn carry_out(args: &RestoreArgs, now: DateTime<Utc>) -> anyhow::Result<String> {
         Ok(Told {
             tokens: drop_tokens(edit)?,
             held: groups(&registered, &removed),
+            joined: joined(clusters).chain(later).collect(),
             findings,
         })
     };
@@ -132,6 +153,12 @@ fn registrations<'a>(clusters: impl Iterator<Item = &'a Value>) -> Registrations
     clusters.filter_map(of).collect()
 }
 
+/// The names of Clusters that were joined.
+fn joined<'a>(clusters: impl Iterator<Item = &'a Value>) -> impl Iterator<Item = String> {
+    let joined = clusters.filter(|cluster| cluster["spec"]["syncMode"] == "Push");
+    joined.filter_map(|cluster| Some(cluster["metadata"]["name"].as_str()?.to_owned()))
+}
+
 /// What certificates of these clusters' registrations have for a group.
 fn groups(registered: &Registrations, clusters: &[String]) -> Vec<String> {
     let group = |name: &String| {
@@ -141,8 +168,9 @@ fn groups(registered: &Registrations, clusters: &[String]) -> Vec<String> {
     clusters.iter().filter_map(group).collect()
 }
 
-/// Who was registered with the hub of a data directory, which stays as it is: a copy of it is read.
-fn registered(dir: &Path, into: &Path) -> anyhow::Result<Registrations> {
+/// Who was registered with the hub of a data directory, and who of them was joined; it stays as it is: a copy of it is
+/// read.
+fn registered(dir: &Path, into: &Path) -> anyhow::Result<(Registrations, BTreeSet<String>)> {
     let unread = || {
         format!(
             "failed to read the previous hub in {}; where nothing of it can be read, leave out --previous",
@@ -184,7 +212,8 @@ fn registered(dir: &Path, into: &Path) -> anyhow::Result<Registrations> {
         let empty = anyhow::Error::msg(format!("its database {} is empty", store::DATABASE));
         return Err(empty.context(unread()));
     }
-    Ok(registrations(clusters.iter()))
+    let joined = joined(clusters.iter()).collect();
+    Ok((registrations(clusters.iter()), joined))
 }
 
 /// A folder for nobody else, gone when this is.
@@ -354,21 +383,27 @@ fn text(args: &RestoreArgs, told: &Told, taken: &Taken) -> String {
             "The certificate authorities were replaced since the backup: those of the hub before are taken over.\n",
         );
     }
-    let since = &told.findings.made_since;
-    if !since.is_empty() {
-        let _ = writeln!(
-            said,
-            "Registered since the backup, so this hub does not know them: {}. Register each again: \
-             `towline token create --cluster NAME --replace`; nothing in the members is deleted.",
-            list(since)
-        );
+    for (mode, came, verb) in [
+        (SyncMode::Pull, "Registered", "Register"),
+        (SyncMode::Push, "Joined", "Join"),
+    ] {
+        let since = told.of(mode, &told.findings.made_since);
+        if !since.is_empty() {
+            let _ = writeln!(
+                said,
+                "{came} since the backup, so this hub does not know them: {}. {verb} each again: `{}`; nothing in the \
+                 members is deleted.",
+                list(&since),
+                commands::register_again("NAME", mode)
+            );
+        }
     }
     let (held, anew) = told.findings.split_held();
     if !anew.is_empty() {
         let _ = writeln!(
             said,
-            "Of these, an earlier registration is in the backup, which is held: {}. First register each again, then \
-             let it in; until both are done its agent may nothing.\n  \
+            "Of these, an earlier registration is in the backup, which is held: {}. First register or join each again, \
+             then let it in; until both are done its agent may nothing.\n  \
              kubectl annotate cluster NAME {QUARANTINED_SINCE}-",
             list(&anew)
         );
@@ -385,10 +420,18 @@ fn text(args: &RestoreArgs, told: &Told, taken: &Taken) -> String {
             "NOT let in until you confirm them, for they {why}: {}.\n  \
              kubectl get clusters -l {HELD}={HELD_BY_RESTORE}\n  \
              kubectl annotate clusters -l {HELD}={HELD_BY_RESTORE} {QUARANTINED_SINCE}-   # lets all of them in\n  \
-             kubectl annotate cluster NAME {QUARANTINED_SINCE}-                    # lets one in\n  \
-             towline unregister NAME --force                                     # removes one again",
+             kubectl annotate cluster NAME {QUARANTINED_SINCE}-                    # lets one in",
             list(&held)
         );
+        for (mode, what) in [
+            (SyncMode::Pull, "removes one again"),
+            (SyncMode::Push, "removes one again that was joined"),
+        ] {
+            if !told.of(mode, &held).is_empty() {
+                let remove = commands::leave("NAME", mode, Mode::Force);
+                let _ = writeln!(said, "  {remove:<66}  # {what}");
+            }
+        }
     }
     let _ = write!(
         said,

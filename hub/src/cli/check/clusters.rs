@@ -114,7 +114,7 @@ fn found(cluster: &Cluster, around: &Around, now: DateTime<Utc>) -> Found {
         orphans: orphaned.map_or(0, |it| it.count),
         opened: opened(cluster).map(str::to_owned),
         findings: vec![
-            registration(cluster),
+            registration(cluster, now),
             works(cluster, around.works),
             lease(cluster, around.lease, now),
             ready(cluster),

@@ -42,7 +42,14 @@ fn a_cluster_says_what_is_wrong_with_it() {
             "",
             Stage::Registration,
             Cause::Deleting,
-            "unregister",
+            "towline unregister m1 --force",
+        ),
+        (
+            json!({"metadata": {"deletionTimestamp": super::seeds::MADE}, "spec": {"syncMode": "Push"}}),
+            "",
+            Stage::Registration,
+            Cause::Deleting,
+            "towline unjoin m1 --force",
         ),
         (
             state("Quarantined", "True"),

@@ -32,16 +32,7 @@ impl Rig {
         };
         let now = rig.clock.now();
         Revoked::change(&old.join(FOLDER), |revoked| revoked.add(lost, now)).expect("written");
-        let m1 = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
-            "metadata": {"name": "m1", "annotations": {REGISTRATION_ID: "1"}}});
-        let write = Write {
-            resource: CLUSTERS.into(),
-            key: Key::cluster("m1"),
-            expect: Expect::Absent,
-            change: Change::Put(m1),
-            class: Class::Durable,
-        };
-        store.commit(write).await.expect("made");
+        join(&store, "m1").await;
         let files = attachments(&old, store.keyring()).expect("read");
         store
             .backup(&rig.at("backup"), files)
@@ -72,6 +63,20 @@ impl Rig {
         let read = Revoked::read(&self.at("new/pki")).expect("read");
         read.entries().iter().map(|it| it.whom.clone()).collect()
     }
+}
+
+/// Makes a Cluster that was joined.
+async fn join(store: &Store, name: &str) {
+    let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": name, "annotations": {REGISTRATION_ID: "1"}}, "spec": {"syncMode": "Push"}});
+    let write = Write {
+        resource: CLUSTERS.into(),
+        key: Key::cluster(name),
+        expect: Expect::Absent,
+        change: Change::Put(cluster),
+        class: Class::Durable,
+    };
+    store.commit(write).await.expect("made");
 }
 
 #[tokio::test]
@@ -184,6 +189,31 @@ async fn a_registration_that_another_took_the_place_of_stays_revoked() {
     store.close().await;
 }
 
+#[tokio::test]
+async fn clusters_that_were_joined_have_commands_of_their_own() {
+    let rig = Rig::new().await;
+    let store = Store::open(&rig.at("old"), Options::default()).expect("opens");
+    join(&store, "m2").await;
+    store.close().await;
+    let said = rig.restore("old/encryption.key", true).await;
+    let said = said.expect("restored");
+    assert!(
+        said.contains("Joined since the backup, so this hub does not know them: m2. Join each again: `towline join NAME"),
+        "{said}"
+    );
+    assert!(!said.contains("token create --cluster"), "{said}");
+    let args = RestoreArgs {
+        data_dir: rig.at("unknown"),
+        encryption_key_file: Some(rig.at("old/encryption.key")),
+        previous: None,
+        confirm_all: false,
+        file: rig.at("backup"),
+    };
+    let said = restore(args, &rig.clock).await.expect("restored");
+    let told = said.contains("towline unjoin NAME --force") && !said.contains("towline unregister");
+    assert!(told, "{said}");
+}
+
 #[test]
 fn whoever_was_registered_anew_is_told_both_that_has_to_be_done() {
     let names = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect();
@@ -202,6 +232,7 @@ fn whoever_was_registered_anew_is_told_both_that_has_to_be_done() {
                 made_since: names(made_since),
             },
             held: Vec::new(),
+            joined: ["joined".to_owned()].into(),
         };
         text(&args, &told, &Taken::default())
     };
@@ -209,12 +240,20 @@ fn whoever_was_registered_anew_is_told_both_that_has_to_be_done() {
     let said = told(&["removed", "replaced"], &["new", "replaced"]);
     for words in [
         "does not know them: new, replaced. Register each again: `towline token create --cluster NAME --replace`",
-        "which is held: replaced. First register each again, then let it in",
+        "which is held: replaced. First register or join each again, then let it in",
         "were removed since the backup: removed.",
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
     assert_eq!(said.matches(lift).count(), 2, "{said}");
+    assert!(!said.contains("towline unjoin"), "{said}");
+    let said = told(&["removed", "joined"], &["new"]);
+    for words in [
+        "towline unregister NAME --force ",
+        "towline unjoin NAME --force ",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
     let said = told(&["replaced"], &["replaced"]);
     assert!(
         said.contains(lift) && !said.contains("NOT let in"),

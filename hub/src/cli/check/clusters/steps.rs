@@ -5,12 +5,15 @@ use super::read::{Renewed, Works};
 use crate::apiserver::table::age;
 use crate::cli::check::Finding;
 use crate::cli::check::rights::HIDDEN;
+use crate::commands;
+use crate::controller::registration::condition::is_gone;
 use chrono::{DateTime, Utc};
 use common::api::cluster::{
     AgentInfo, Cluster, DUPLICATE_ID, QUARANTINED, READY, RESTORED, SyncMode, WROTE_TOO_MUCH,
 };
 use common::names::EXECUTION_PREFIX;
 use common::time::from_time;
+use common::unregister::Mode;
 
 /// An agent that renews every 10 s is late after this many seconds.
 const LEASE_LATE: i64 = 40;
@@ -83,14 +86,19 @@ pub(super) fn access(cluster: &Cluster) -> Finding {
     }
 }
 
-pub(super) fn registration(cluster: &Cluster) -> Finding {
+pub(super) fn registration(cluster: &Cluster, now: DateTime<Utc>) -> Finding {
     const STEP: &str = "registration";
     if cluster.metadata.deletion_timestamp.is_some() {
-        let hint = "Wait, or run `towline unregister` with --force if the member is gone.";
+        let name = cluster.metadata.name.as_deref().unwrap_or_default();
+        let force = commands::leave(name, cluster.spec.sync_mode, Mode::Force);
+        let hint = format!("Wait, or run `{force}` if the member is gone.");
         return Finding::wrong(STEP, "it is being unregistered", hint);
     }
     for type_ in [QUARANTINED, DUPLICATE_ID] {
-        if let Some(found) = cluster.condition(type_).filter(|c| c.status == "True") {
+        let found = cluster.condition(type_).filter(|c| c.status == "True");
+        // Nobody takes back that somebody asked for the id.
+        let is_over = |since| type_ == DUPLICATE_ID && is_gone(since, now);
+        if let Some(found) = found.filter(|c| !is_over(&c.last_transition_time)) {
             let hint = match (type_, found.reason.as_str()) {
                 (QUARANTINED, RESTORED) => {
                     "It comes from a backup: if it was not removed since, lift the quarantine."
@@ -168,15 +176,12 @@ pub(super) fn certificate(cluster: &Cluster, now: DateTime<Utc>) -> Finding {
     let days = (ends - now).num_days();
     if ends <= now {
         let name = cluster.metadata.name.as_deref().unwrap_or_default();
-        let hint = match cluster.spec.sync_mode {
-            SyncMode::Pull => format!(
-                "Bring it back with a new token: `towline token create --cluster {name} --replace`."
-            ),
-            // An agent of its own is not to be installed in it.
-            SyncMode::Push => {
-                format!("Join it again: `towline join {name} --cluster-kubeconfig FILE`.")
-            }
+        let what = match cluster.spec.sync_mode {
+            SyncMode::Pull => "Bring it back with a new token",
+            SyncMode::Push => "Join it again",
         };
+        let again = commands::register_again(name, cluster.spec.sync_mode);
+        let hint = format!("{what}: `{again}`.");
         return Finding::wrong(STEP, format!("it expired {ends}"), hint);
     }
     // Short-lived ones are renewed in time as long as the agent reports no error.
@@ -214,6 +219,7 @@ mod tests {
     use super::super::tests::{at, healthy};
     use super::*;
     use common::api::cluster::OrphanReport;
+    use common::conditions;
     use common::time::to_time;
 
     #[test]
@@ -234,20 +240,43 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_joined_is_brought_back_by_joining_it() {
+    fn one_that_was_joined_is_brought_back_by_joining_it_and_leaves_by_unjoin() {
         let mut cluster = healthy();
+        cluster.metadata.deletion_timestamp = Some(to_time(at(0)));
         let agent = cluster.status.as_mut().expect("there").agent.as_mut();
         agent.expect("there").certificate_expiration_time = Some(to_time(at(50)));
-        for (mode, command) in [
+        for (mode, command, force) in [
             (
                 SyncMode::Pull,
                 "towline token create --cluster m1 --replace",
+                "towline unregister m1 --force",
             ),
-            (SyncMode::Push, "towline join m1 --cluster-kubeconfig FILE"),
+            (
+                SyncMode::Push,
+                "towline join m1 --cluster-kubeconfig FILE",
+                "towline unjoin m1 --force",
+            ),
         ] {
             cluster.spec.sync_mode = mode;
+            let wrong = registration(&cluster, at(100))
+                .seen
+                .expect_err("it is deleted");
+            assert!(wrong.hint.contains(&format!("`{force}`")), "{wrong:?}");
             let wrong = certificate(&cluster, at(100)).seen.expect_err("it ended");
             assert!(wrong.hint.contains(&format!("`{command}`")), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn an_id_that_was_asked_for_is_a_fault_while_it_can_be_seen_by_whom() {
+        for (type_, late) in [(DUPLICATE_ID, true), (QUARANTINED, false)] {
+            let mut cluster = healthy();
+            let status = cluster.status.as_mut().expect("there");
+            let shown = conditions::new(type_, true, "R", "m", at(0));
+            conditions::set(&mut status.conditions, shown, at(0));
+            assert!(registration(&cluster, at(3599)).seen.is_err(), "{type_}");
+            let seen = registration(&cluster, at(3600)).seen;
+            assert_eq!(seen.is_ok(), late, "{type_}");
         }
     }
 
