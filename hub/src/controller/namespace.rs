@@ -15,12 +15,11 @@ use common::gvk::{GroupKind, Gvk};
 use common::names::{EXECUTION_PREFIX, work_name};
 use common::queue::Queue;
 use common::rest::{Call, MERGE_PATCH};
-use decide::{Observed, Step, decide};
+use decide::{Existing, Observed, Step, decide};
 use futures::{FutureExt as _, StreamExt as _, stream};
 use kube::Client;
-use serde_json::json;
 pub use spaces::{NamespaceSync, Spaces};
-use spaces::{kind, namespace_of, places};
+use spaces::{kind, lives, namespace_of, places};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,19 +49,7 @@ impl Namespaces {
         world: &World,
     ) -> Controller<Arc<Self>> {
         let views = &world.propagation;
-        let namespaces = Arc::new(Self {
-            client,
-            world: world.clone(),
-            bindings,
-            spaces,
-            own: world.works.index(|name, work| {
-                let may_be = match &work.binding {
-                    None => true,
-                    Some(of) => of.namespace.is_empty() && namespace_of(&name.name).is_some(),
-                };
-                may_be.then(|| Arc::clone(&name.name)).into_iter().collect()
-            }),
-        });
+        let namespaces = Self::new(client, bindings, spaces, world);
         let controller = Controller::new(Arc::clone(&namespaces));
         let queue = controller.queue();
         let to = queue.clone();
@@ -105,10 +92,34 @@ impl Namespaces {
         controller
     }
 
+    /// The same, with its index, woken by nobody.
+    fn new(client: Client, bindings: Bindings, spaces: Spaces, world: &World) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            world: world.clone(),
+            bindings,
+            spaces,
+            own: world.works.index(|name, work| {
+                let may_be = match &work.binding {
+                    None => true,
+                    Some(of) => of.namespace.is_empty() && namespace_of(&name.name).is_some(),
+                };
+                may_be.then(|| Arc::clone(&name.name)).into_iter().collect()
+            }),
+        })
+    }
+
+    /// A member that comes or goes wakes what it is to have.
     fn cluster_changed(&self, change: &Change<world::Cluster>, queue: &Queue<Arc<str>>) {
-        if self.spaces.are_all() && change.old.is_none() != change.new.is_none() {
-            self.for_each(|name| queue.add(name));
+        if change.old.as_ref().map(lives) == change.new.as_ref().map(lives) {
+            return;
         }
+        let member = &change.name.name;
+        self.for_each(|name| {
+            if self.spaces.are_all() || self.spaces.count(&name, member) > 0 {
+                queue.add(name);
+            }
+        });
     }
 
     /// Whether a member gets its first binding of the namespace, or loses its last one.
@@ -165,33 +176,36 @@ impl Reconcile for Namespaces {
         if self.spaces.are_not(key) {
             return Ok(Requeue::Never);
         }
+        let work: Arc<str> = work_name("Namespace", None, key).into();
+        let (mut existing, mut bound) = (BTreeMap::new(), BTreeSet::new());
+        for name in self.own.names(&work) {
+            let cluster = name.namespace.strip_prefix(EXECUTION_PREFIX);
+            let (Some(held), Some(cluster)) = (self.world.works.get(&name), cluster) else {
+                continue;
+            };
+            let (version, Some(work)) = (held.version, held.record) else {
+                continue;
+            };
+            match work.binding {
+                None => drop(existing.insert(cluster.to_owned(), Existing { version, work })),
+                Some(_) => drop(bound.insert(cluster.to_owned())),
+            }
+        }
+        let wanted = self.spaces.wanted(key);
+        if existing.is_empty() && wanted.is_empty() {
+            return Ok(Requeue::Never);
+        }
         let kind = GroupKind {
             group: String::new(),
             kind: "Namespace".to_owned(),
         };
-        if !self.world.propagation.templates.is_synced(&kind) {
+        let templates = &self.world.propagation.templates;
+        if !templates.is_synced(&kind) {
             // An object of a list is told before the list is complete.
             return Ok(Requeue::After(LOOK_AGAIN));
         }
         let name = ObjectName::new(None, key);
-        let template = self
-            .world
-            .propagation
-            .templates
-            .get(&TemplateName { kind, name });
-        let work: Arc<str> = work_name("Namespace", None, key).into();
-        let (mut existing, mut bound) = (BTreeMap::new(), BTreeSet::new());
-        for name in self.own.names(&work) {
-            let held = self.world.works.get(&name).and_then(|held| held.record);
-            let cluster = name.namespace.strip_prefix(EXECUTION_PREFIX);
-            let (Some(held), Some(cluster)) = (held, cluster) else {
-                continue;
-            };
-            match held.binding {
-                None => drop(existing.insert(cluster.to_owned(), held)),
-                Some(_) => drop(bound.insert(cluster.to_owned())),
-            }
-        }
+        let template = templates.get(&TemplateName { kind, name });
         let occupied = existing.keys().filter(|cluster| {
             let space = format!("{EXECUTION_PREFIX}{cluster}");
             self.spaces.is_held(&space.into(), key)
@@ -199,8 +213,8 @@ impl Reconcile for Namespaces {
         let template = template.and_then(|held| held.record);
         let seen = Observed {
             occupied: occupied.cloned().collect(),
-            wanted: self.spaces.wanted(key),
-            clusters: self.spaces.all(),
+            wanted,
+            clusters: self.spaces.living(),
             bound,
             template: template.as_ref().map(|it| it.object()),
             name: work.to_string(),
@@ -224,16 +238,17 @@ impl Namespaces {
         let (verb, cluster) = (step.verb(), step.cluster().to_owned());
         let collection = format!("{API}/namespaces/{EXECUTION_PREFIX}{cluster}/works");
         let uri = format!("{collection}/{work}");
-        let none = json!({});
         let call = match &step {
             Step::Create(_, object) => Call::post(&collection, object),
             Step::Update(_, patch) => Call::patch(&uri, MERGE_PATCH, patch),
-            Step::Delete(_) => Call::delete(&uri, &none),
+            Step::Delete(_, options) => Call::delete(&uri, options),
         };
         match call.metadata_only().send(&self.client).await {
             Ok(reply) => Ok(version_of(&reply)),
-            // The member is going, or was never finished.
-            Err(error) if error.code() == Some(404) => Ok(None),
+            // To hear of its end wakes the namespace. Where none can be made, the member is not finished, or goes.
+            Err(error) if error.code() == Some(404) && !matches!(step, Step::Create(..)) => {
+                Ok(None)
+            }
             Err(error) => Err(Error::request(
                 verb,
                 "Work",

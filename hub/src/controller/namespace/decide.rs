@@ -18,7 +18,7 @@ pub(super) struct Observed<'a> {
     pub template: Option<Value>,
     /// The name of its Works.
     pub name: String,
-    /// All members.
+    /// Members that nobody deletes: others get nothing new, and what they have, their own end takes away.
     pub clusters: BTreeSet<String>,
     /// Members that should have it.
     pub wanted: BTreeSet<String>,
@@ -27,15 +27,21 @@ pub(super) struct Observed<'a> {
     /// Members that have it by a binding of its own.
     pub bound: BTreeSet<String>,
     /// Its Works, by member.
-    pub existing: &'a BTreeMap<String, Arc<world::Work>>,
+    pub existing: &'a BTreeMap<String, Existing>,
 }
 
-/// A change of one of its Works.
+/// A Work as it was seen.
+pub(super) struct Existing {
+    pub version: Box<str>,
+    pub work: Arc<world::Work>,
+}
+
+/// A change of one of its Works: of which member, and what is sent.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     Create(String, Value),
     Update(String, Value),
-    Delete(String),
+    Delete(String, Value),
 }
 
 impl Step {
@@ -43,13 +49,15 @@ impl Step {
         match self {
             Self::Create(..) => "create",
             Self::Update(..) => "update",
-            Self::Delete(_) => "delete",
+            Self::Delete(..) => "delete",
         }
     }
 
     pub(super) fn cluster(&self) -> &str {
         match self {
-            Self::Create(cluster, _) | Self::Update(cluster, _) | Self::Delete(cluster) => cluster,
+            Self::Create(cluster, _) | Self::Update(cluster, _) | Self::Delete(cluster, _) => {
+                cluster
+            }
         }
     }
 }
@@ -72,12 +80,14 @@ pub(super) fn is_going(template: &Value) -> bool {
 pub(super) fn decide(seen: &Observed<'_>) -> Vec<Step> {
     let template = seen.template.as_ref().filter(|it| !is_going(it));
     let mut steps = Vec::new();
-    for (cluster, work) in seen.existing {
+    for (cluster, Existing { version, work }) in seen.existing {
         // What is left of the namespace goes first: what is to be preserved would go with it.
         let stays =
             seen.occupied.contains(cluster) || template.is_some() && seen.wanted.contains(cluster);
         if !stays && !work.deleting {
-            steps.push(Step::Delete(cluster.clone()));
+            // A binding may have taken it over meanwhile.
+            let options = json!({"preconditions": {"resourceVersion": version}});
+            steps.push(Step::Delete(cluster.clone(), options));
         }
     }
     let Some(template) = template else {
@@ -88,7 +98,7 @@ pub(super) fn decide(seen: &Observed<'_>) -> Vec<Step> {
         .and_then(|labels| labels.get(SKIP_NAMESPACE));
     let skipped = skipped.and_then(Value::as_str).is_some_and(skips);
     for cluster in seen.wanted.intersection(&seen.clusters) {
-        match seen.existing.get(cluster) {
+        match seen.existing.get(cluster).map(|it| &it.work) {
             Some(work) if work.deleting => {}
             Some(work) => {
                 let id = work.id.as_deref().unwrap_or_default();

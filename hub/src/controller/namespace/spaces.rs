@@ -2,7 +2,7 @@
 
 use super::decide;
 use crate::controller::detector::skip::Skips;
-use crate::world::{self, Index, ObjectName, TemplateName, World};
+use crate::world::{self, Index, Object, ObjectName, TemplateName, World};
 use common::gvk::Gvk;
 use common::names::{EXECUTION_PREFIX, work_name};
 use std::collections::BTreeSet;
@@ -91,8 +91,19 @@ impl Spaces {
         clusters
     }
 
-    /// All members.
-    pub(super) fn all(&self) -> BTreeSet<String> {
+    /// Members that nobody deletes.
+    pub(super) fn living(&self) -> BTreeSet<String> {
+        let mut clusters = BTreeSet::new();
+        self.world.clusters.for_each(|name, held| {
+            if lives(held) {
+                clusters.insert(name.name.to_string());
+            }
+        });
+        clusters
+    }
+
+    /// All members. One that is being deleted still has what it had: its objects may be meant to stay there.
+    fn all(&self) -> BTreeSet<String> {
         let mut clusters = BTreeSet::new();
         self.world.clusters.for_each_name(|name| {
             clusters.insert(name.name.to_string());
@@ -134,6 +145,12 @@ impl Spaces {
 /// The kind of namespaces.
 pub(super) fn kind() -> Option<Gvk> {
     Gvk::new("v1", "Namespace")
+}
+
+/// Whether nobody deletes a member.
+pub(super) fn lives(held: &Object<world::Cluster>) -> bool {
+    let known = held.record.as_ref();
+    known.is_none_or(|it| it.lifecycle.deleted.is_none())
 }
 
 /// Where a binding places something.

@@ -1,7 +1,9 @@
 //! What Karmada gives members of namespaces, as it was recorded (e2e/reference), played against `decide` as
 //! `--namespace-sync=all` asks it.
 
-use super::decide::{Observed, Step, decide};
+mod shell;
+
+use super::decide::{Existing, Observed, Step, decide};
 use crate::world::{Record as _, Work};
 use common::labels::WORK_PERMANENT_ID;
 use common::names::work_name;
@@ -46,6 +48,18 @@ fn namespace(scenario: &Value) -> Value {
     })
 }
 
+/// A Work as a view has it.
+fn seen(work: &Value) -> Existing {
+    let read = Work::read(&work.to_string()).expect("an object");
+    Existing {
+        version: work["metadata"]["resourceVersion"]
+            .as_str()
+            .expect("a version")
+            .into(),
+        work: Arc::new(read.expect("held")),
+    }
+}
+
 /// One round of the controller; how much it wrote.
 fn sync(
     template: Option<&Value>,
@@ -53,10 +67,9 @@ fn sync(
     clusters: &BTreeSet<String>,
     works: &mut Works,
 ) -> usize {
-    let existing = works.iter().map(|(cluster, work)| {
-        let work = Work::read(&work.to_string()).expect("an object");
-        (cluster.clone(), Arc::new(work.expect("held")))
-    });
+    let existing = works
+        .iter()
+        .map(|(cluster, work)| (cluster.clone(), seen(work)));
     let existing = existing.collect();
     let steps = decide(&Observed {
         template: template.cloned(),
@@ -78,7 +91,7 @@ fn sync(
             Step::Update(cluster, patch) => {
                 json_patch::merge(works.get_mut(&cluster).expect("there"), &patch);
             }
-            Step::Delete(cluster) => {
+            Step::Delete(cluster, _) => {
                 works.remove(&cluster);
             }
         }
@@ -185,8 +198,10 @@ fn a_namespace_goes_after_what_is_in_it() {
     let one = BTreeSet::from(["m1".to_owned()]);
     let mut works = Works::new();
     sync(Some(&template), "w", &one, &mut works);
-    let work = Work::read(&works["m1"].to_string()).expect("an object");
-    let existing = BTreeMap::from([("m1".to_owned(), Arc::new(work.expect("held")))]);
+    works.get_mut("m1").expect("there")["metadata"]["resourceVersion"] = json!("7");
+    let existing = BTreeMap::from([("m1".to_owned(), seen(&works["m1"]))]);
+    // A binding that takes it over meanwhile keeps it.
+    let options = json!({"preconditions": {"resourceVersion": "7"}});
     for (template, occupied, gone) in [
         (None, one.clone(), false),
         (None, BTreeSet::new(), true),
@@ -202,7 +217,7 @@ fn a_namespace_goes_after_what_is_in_it() {
             bound: BTreeSet::new(),
             existing: &existing,
         });
-        let wanted = gone.then(|| Step::Delete("m1".to_owned()));
+        let wanted = gone.then(|| Step::Delete("m1".to_owned(), options.clone()));
         assert_eq!(
             steps,
             wanted.into_iter().collect::<Vec<_>>(),

@@ -1,6 +1,9 @@
 //! Writes and deletes Works, many at once: those of one binding up to a limit, and those of all in the order in which
 //! they come.
 
+#[cfg(test)]
+mod tests;
+
 use super::{Sync, lock};
 use crate::controller::binding::facts::Facts;
 use crate::controller::binding::render::{RenderError, Renderer};
@@ -70,9 +73,16 @@ impl Sync {
                 return Err(Fault::Passing(text));
             }
             if existing.deleting {
-                // Its end wakes this binding.
-                return Ok(None);
+                // Its end wakes the binding that it names, and no other.
+                return match is_taken_over {
+                    true => Err(Fault::Passing(format!("Work {name} is being deleted"))),
+                    false => Ok(None),
+                };
             }
+        } else if cluster.leaving {
+            // It would be deleted with the others, as long as there are any.
+            let text = format!("Cluster {:?} is being deleted", target.name);
+            return Err(Fault::Passing(text));
         }
         let id = existing.as_ref().and_then(|it| it.id.as_deref());
         let work = renderer.render(target, &facts.borrowed(), id);
