@@ -15,14 +15,14 @@ pub use placing::Placing;
 
 use super::bindings::{Bindings, Error, about, about_template_of};
 use crate::propagation::{self, Notice};
-use crate::scheduler::{self, from_api};
+use crate::scheduler::{self, Snapshot, from_api};
 use crate::world::{Binding, Change, Cluster, Index, ObjectName, SharedPlacement, World};
 use common::controller::{Controller, Reconcile, Requeue};
 use common::labels::{CLUSTER_POLICY_PERMANENT_ID, MANAGED_BINDING, POLICY_PERMANENT_ID};
 use common::lock::lock;
 use common::queue::{Priority, Queue};
 use common::time::SharedClock;
-use decide::{Decision, Seen, decide};
+use decide::{Ahead, Decision, Seen, decide};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -243,7 +243,7 @@ impl Scheduler {
         }
         // A cluster that changed before it was noted wakes nobody for it.
         let missed = decision.waits_for.is_some() && !self.placing.is_snapshot(&snapshot);
-        self.apply(&held.binding, &decision).await?;
+        self.apply(key, &held.binding, &decision, &snapshot).await?;
         self.placing.told(key, held.generation);
         Ok(if missed {
             Requeue::After(Duration::ZERO)
@@ -254,25 +254,48 @@ impl Scheduler {
 
     async fn apply(
         &self,
+        key: &ObjectName,
         binding: &propagation::Binding,
         decision: &Decision,
+        snapshot: &Arc<Snapshot>,
     ) -> Result<(), Error> {
         let mut binding = binding.clone();
         let mut generation = None;
-        if let Some(patch) = &decision.patch {
-            let written = self.bindings.patch(&binding, patch).await?;
+        let mut status = decision.status.clone();
+        if let Some(status) = status.take_if(|_| !decision.placed) {
+            // Nobody looks again at a placement that was answered, unless it is said that it goes nowhere.
+            let written = self.bindings.patch_status(&binding, &status).await?;
+            binding.resource_version = written.version;
+            self.tell(&binding, &decision.events);
+        }
+        if let Some(mut patch) = decision.patch.clone() {
+            patch["metadata"]["resourceVersion"] = json!(binding.resource_version);
+            let written = self.bindings.patch(&binding, &patch).await?;
             binding.resource_version = written.version;
             generation = Some(written.generation);
         }
-        if let Some(mut status) = decision.status.clone() {
-            if let (true, Some(generation)) = (decision.placed, generation) {
+        if let Some(mut status) = status {
+            if let Some(generation) = generation {
                 status["schedulerObservedGeneration"] = json!(generation);
             }
-            self.bindings.patch_status(&binding, &status).await?;
+            let told = self.bindings.patch_status(&binding, &status).await;
+            if let (Err(_), Some(ahead), Some(written)) = (&told, &decision.ahead, generation) {
+                let ahead = Ahead {
+                    generation: written - 1,
+                    ..ahead.clone()
+                };
+                self.placing.untold(key, ahead, snapshot);
+            }
+            told?;
         }
-        let events: &[Notice] = &decision.events;
-        self.bindings.tell(&about(&binding), events);
-        self.bindings.tell(&about_template_of(&binding), events);
+        if decision.placed {
+            self.tell(&binding, &decision.events);
+        }
         Ok(())
+    }
+
+    fn tell(&self, binding: &propagation::Binding, events: &[Notice]) {
+        self.bindings.tell(&about(binding), events);
+        self.bindings.tell(&about_template_of(binding), events);
     }
 }

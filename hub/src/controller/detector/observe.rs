@@ -1,6 +1,7 @@
 //! From what the views hold to what is decided on.
 
 use super::Detector;
+use super::choose::{is_in_force, rank};
 use super::decide::{Decision, Observed};
 use super::shown;
 use super::wake::Edit;
@@ -45,7 +46,7 @@ impl Detector {
             edited,
             overrides: self.overrides(&policies),
             replicas: self.replicas(&template, &held),
-            priority_classes: self.priority_classes(&policies).await?,
+            priority_classes: self.priority_classes(&policies, &template).await?,
             binding,
             dependents: self.dependents(&template),
             fresh_id: self.fresh_id(),
@@ -121,13 +122,16 @@ impl Detector {
         wanted.filter(there).collect()
     }
 
-    /// Numbers of the classes that policies name. They are few, and rarely change.
+    /// Numbers of the classes that are named by policies which may hold a template: no other can leave it undecided. They
+    /// are few, and rarely change.
     async fn priority_classes(
         &self,
         policies: &[Arc<Policy>],
+        template: &Template,
     ) -> Result<BTreeMap<String, i32>, Error> {
         let named = policies
             .iter()
+            .filter(|policy| is_in_force(policy) && rank(policy, template).is_some())
             .filter_map(|policy| policy.spec.schedule_priority.as_ref());
         let names: BTreeSet<String> = named.map(|it| it.priority_class_name.clone()).collect();
         let classes: Api<PriorityClass> = Api::all(self.client.clone());
@@ -173,4 +177,72 @@ impl Detector {
 
 pub(super) fn gvk_of(template: &Template) -> Option<Gvk> {
     Gvk::new(&template.api_version, &template.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::bindings::Bindings;
+    use crate::controller::detector::{Holdings, Unsettled, skip::Skips};
+    use crate::controller::notices::Notices;
+    use crate::controller::scheduler::Placing;
+    use crate::world::testing::{answering, unreachable};
+    use common::chance::Chance;
+    use common::labels::POLICY_PERMANENT_ID;
+    use common::lock::lock;
+    use http::StatusCode;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn only_classes_of_policies_that_select_a_template_are_read() {
+        let path = |class: &str| format!("/apis/scheduling.k8s.io/v1/priorityclasses/{class}");
+        let readable = path("named");
+        let (client, asked) = answering(move |_, path| match path {
+            _ if path == readable => StatusCode::OK,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        });
+        let world = unreachable();
+        let bindings = Bindings::new(client.clone(), world.clone(), Notices::default());
+        let detector = Detector::new(
+            client,
+            (bindings, Placing::watching(&world)),
+            Skips::default(),
+            (Holdings::default(), Unsettled::default()),
+            &Chance::seeded(1),
+            &world,
+        );
+        let kind = Gvk::new("apps/v1", "Deployment").expect("a kind");
+        // Policies, the template that they select, their id and the class that they name.
+        let policies = [
+            ("selects", "web", "i", "named"),
+            ("of-another", "db", "i", "of-another"),
+            ("not-in-force", "web", "", "not-in-force"),
+        ];
+        let policies = policies.map(|(name, template, id, class)| {
+            json!({"metadata": {"namespace": "n", "name": name, "resourceVersion": "1",
+                    "labels": {POLICY_PERMANENT_ID: id}},
+                "spec": {"placement": {}, "resourceSelectors":
+                        [{"apiVersion": kind.api_version(), "kind": kind.kind, "name": template}],
+                    "schedulePriority":
+                        {"priorityClassSource": "KubePriorityClass", "priorityClassName": class}}})
+        });
+        let views = &world.propagation;
+        views.policies.listed(&policies).await;
+        let template = |name: &str| json!({"metadata": {"namespace": "n", "name": name, "uid": "t", "resourceVersion": "1"}});
+        let templates = ["web", "other"].map(template);
+        views.templates.told_of(&kind).listed(&templates).await;
+        for (name, read) in [("web", &["named"][..]), ("other", &[])] {
+            let name = TemplateName {
+                kind: kind.group_kind(),
+                name: ObjectName::new(Some("n"), name),
+            };
+            let seen = detector.observe(&name, None).await.expect("decided");
+            let classes = seen.expect("held").priority_classes;
+            assert!(classes.keys().eq(read), "{classes:?}");
+            let asked = std::mem::take(&mut *lock(&asked)).into_iter();
+            let paths: Vec<String> = asked.map(|(_, path, _)| path).collect();
+            let wanted: Vec<String> = read.iter().map(|class| path(class)).collect();
+            assert_eq!(paths, wanted);
+        }
+    }
 }

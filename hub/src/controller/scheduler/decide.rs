@@ -24,7 +24,7 @@ pub(crate) struct Seen<'a> {
     pub ahead: Option<&'a Ahead>,
 }
 
-/// A placement that was written with the rest of a binding, and that its status does not tell yet.
+/// A placement that was written, and that the status of its binding does not tell yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Ahead {
     pub placement: Placement,
@@ -63,8 +63,8 @@ impl Said {
 pub(crate) enum Outcome {
     /// Nothing is to be done.
     Nothing,
-    /// Its generation is to be noted.
-    Note,
+    /// Its generation is to be noted, with the group that it is in where that is not told.
+    Note(Option<String>),
     /// It goes there; whether somebody asked for it to be placed afresh.
     Placed(Box<Placement>, bool),
     /// It goes nowhere.
@@ -80,6 +80,8 @@ pub(crate) struct Decision {
     pub status: Option<Value>,
     /// Whether it was placed: what is observed is then the generation of the patch.
     pub placed: bool,
+    /// Where the patch places it: to be told still when the status cannot be written after it.
+    pub ahead: Option<Ahead>,
     /// Whether nothing is to be written but a message that differs in numbers alone.
     pub numbers_only: bool,
     /// What it waits for, if it could not be placed.
@@ -105,7 +107,7 @@ pub(crate) fn decide(now: DateTime<Utc>, seen: &Seen<'_>) -> Decision {
         let stands = match outcome(&told, seen.snapshot) {
             Outcome::Nothing => true,
             Outcome::Placed(result, _) => !result.differs(&targets(&held.binding.spec.clusters)),
-            Outcome::Note | Outcome::Stuck(_) => false,
+            Outcome::Note(_) | Outcome::Stuck(_) => false,
         };
         if stands {
             return placed(now, held, &ahead.placement, false, ahead.moves);
@@ -113,10 +115,16 @@ pub(crate) fn decide(now: DateTime<Utc>, seen: &Seen<'_>) -> Decision {
     }
     match outcome(held, seen.snapshot) {
         Outcome::Nothing => Decision::default(),
-        Outcome::Note => Decision {
-            status: Some(json!({"schedulerObservedGeneration": held.generation})),
-            ..Decision::default()
-        },
+        Outcome::Note(group) => {
+            let mut status = json!({"schedulerObservedGeneration": held.generation});
+            if let Some(group) = group {
+                status["schedulerObservingAffinityName"] = json!(group);
+            }
+            Decision {
+                status: Some(status),
+                ..Decision::default()
+            }
+        }
         Outcome::Placed(result, triggered) => placed(now, held, &result, triggered, false),
         Outcome::Stuck(unplaceable) => stuck(now, held, &unplaceable),
     }
@@ -124,17 +132,37 @@ pub(crate) fn decide(now: DateTime<Utc>, seen: &Seen<'_>) -> Decision {
 
 /// Where a binding goes, if that is to be asked.
 pub(crate) fn outcome(held: &world::Binding, snapshot: &Snapshot) -> Outcome {
-    let (binding, standing) = (&held.binding, standing_of(held, snapshot));
+    let standing = standing_of(held, snapshot);
     match needed(&standing) {
-        Need::Nothing => return Outcome::Nothing,
-        Need::Note => return Outcome::Note,
-        Need::Place(_) => {}
+        Need::Nothing => Outcome::Nothing,
+        Need::Note => noted(held, snapshot),
+        Need::Place(_) => placing(held, snapshot, standing.triggered),
     }
+}
+
+/// Only its generation is to be noted, unless the group that it is in is not told, and was edited since.
+fn noted(held: &world::Binding, snapshot: &Snapshot) -> Outcome {
+    let cluster = |name: &str| snapshot.get(name).map(AsRef::as_ref);
+    let targets = &held.binding.spec.clusters;
+    let Some(group) = observed(held).untold_group(targets, cluster) else {
+        return Outcome::Note(None);
+    };
+    let mut told = held.clone();
+    told.status.scheduler_observing_affinity_name = Some(group.clone());
+    match needed(&standing_of(&told, snapshot)) {
+        Need::Place(_) => placing(&told, snapshot, false),
+        Need::Nothing | Need::Note => Outcome::Note(Some(group)),
+    }
+}
+
+/// Where it goes, or why it goes nowhere.
+fn placing(held: &world::Binding, snapshot: &Snapshot, triggered: bool) -> Outcome {
+    let binding = &held.binding;
     let rules = held.placement.as_ref().map(|it| Arc::clone(&it.rules));
     let demand = demand(&binding.spec, rules.unwrap_or_default());
     let previous = previous(&binding.spec, observed(held));
     match schedule(snapshot, &demand, Some(&previous)) {
-        Ok(result) => Outcome::Placed(Box::new(result), standing.triggered),
+        Ok(result) => Outcome::Placed(Box::new(result), triggered),
         Err(unplaceable) => Outcome::Stuck(Box::new(unplaceable)),
     }
 }
@@ -242,7 +270,13 @@ fn placed(
     let moves = moves || moved;
     let said = telling(now, held, result, triggered, moves);
     let is_news = said.status != held.status || moves || triggered;
+    let ahead = || Ahead {
+        placement: result.clone(),
+        moves,
+        generation: held.generation,
+    };
     Decision {
+        ahead: writes.then(ahead),
         patch: writes.then_some(patch),
         status: is_news.then(|| patch_of(&said.status)),
         placed: true,
@@ -330,6 +364,7 @@ fn stuck(now: DateTime<Utc>, held: &world::Binding, unplaceable: &Unplaceable) -
         patch,
         status: changed.then(|| json!({"conditions": wanted.conditions})),
         placed: false,
+        ahead: None,
         numbers_only,
         waits_for: Some(unplaceable.waits_for()),
         events,

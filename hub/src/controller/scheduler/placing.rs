@@ -60,6 +60,16 @@ impl Placing {
         placed
     }
 
+    /// A binding was placed on these clusters, and its status could not be written. What was written of it since counts
+    /// more.
+    pub(super) fn untold(&self, name: &ObjectName, ahead: Ahead, snapshot: &Arc<Snapshot>) {
+        let mut all = lock(&self.0.ahead);
+        let known = all.get(name);
+        if known.is_none_or(|(known, _)| known.generation <= ahead.generation) {
+            all.insert(name.clone(), (ahead, Arc::downgrade(snapshot)));
+        }
+    }
+
     /// Has the scheduler look at bindings that were taken for placed and may not be.
     pub(super) fn scheduled_by(&self, queue: Queue<ObjectName>) {
         // There is one scheduler.

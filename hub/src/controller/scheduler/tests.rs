@@ -2,6 +2,7 @@
 
 mod ahead;
 mod placed;
+mod untold;
 mod woken;
 
 use super::decide::{Ahead, Decision, Seen, decide, place};

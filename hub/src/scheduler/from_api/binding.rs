@@ -1,9 +1,10 @@
 //! A binding, and what it says of its last placement.
 
-use super::amounts;
+use super::{amounts, rules};
+use crate::scheduler::cluster::Cluster;
 use crate::scheduler::demand::{Component, Demand, Previous, Target};
 use crate::scheduler::needed::{Standing, is_triggered};
-use crate::scheduler::rules::Rules;
+use crate::scheduler::rules::{Group, Rules};
 use common::api::binding::{
     ResourceBindingSpec, ResourceBindingStatus, SCHEDULED, TargetCluster, TargetComponent,
 };
@@ -28,6 +29,29 @@ impl Observed<'_> {
     fn group(&self) -> Option<&str> {
         let name = self.status?.scheduler_observing_affinity_name.as_deref();
         name.filter(|name| !name.is_empty())
+    }
+
+    /// The group that its targets were chosen from, where its status does not tell: the hub may have ended after it wrote
+    /// them. It is the first of the applied placement, from the one that is told on, that has all of them; none where that
+    /// one has, or no one does.
+    pub fn untold_group<'c>(
+        &self,
+        targets: &[TargetCluster],
+        cluster: impl Fn(&str) -> Option<&'c Cluster>,
+    ) -> Option<String> {
+        let applied: Placement = serde_json::from_str(self.applied?).ok()?;
+        let applied = rules(&applied);
+        let has = |group: &Group, cluster: &Cluster| {
+            let mut affinities = group.affinities();
+            affinities.any(|affinity| affinity.matches(cluster))
+        };
+        let has_all = |group: &&Group| {
+            let mut each = targets.iter().map(|target| cluster(&target.name));
+            each.all(|cluster| cluster.is_some_and(|cluster| has(group, cluster)))
+        };
+        let mut groups = applied.groups.iter().skip(applied.start(self.group()));
+        let group = groups.find(has_all)?.name.to_string();
+        (!targets.is_empty() && self.group() != Some(&group)).then_some(group)
     }
 }
 
