@@ -30,7 +30,8 @@ pub use decide::{Decision, Observed, Problem, Write, decide};
 pub use holdings::Holdings;
 pub use unsettled::Unsettled;
 
-use super::bindings::{Bindings, Error, name_of, required_by};
+use super::bindings::{Bindings, Error, name_of};
+use super::dependencies::parent;
 use super::dependencies::sought::{self, Sought};
 use super::scheduler::Placing;
 use crate::propagation::{Binding, Notice, Policy, PolicyName, Template};
@@ -71,7 +72,7 @@ pub struct Detector {
     unsettled: Unsettled,
     policies_in: Index<Arc<str>>,
     seekers: Index<Sought>,
-    /// Bindings by those that take them along.
+    /// Bindings by those whose end waits for them.
     required: Index<ObjectName>,
 }
 
@@ -128,7 +129,9 @@ impl Detector {
             seekers: views
                 .bindings
                 .index(|_, held| sought::keys_of_binding(&held.binding).into_iter().collect()),
-            required: views.bindings.index(|_, held| required_by(&held.binding)),
+            required: views
+                .bindings
+                .index(|_, held| parent::holds_up(&held.binding)),
         })
     }
 
@@ -307,8 +310,8 @@ impl Detector {
             let woken = self.contenders.woken(&name_of(old)).into_iter();
             woken.for_each(|name| queue.add(name));
         }
-        // What goes along no longer is what its parent's finalizer waited for.
-        let parents = old.into_iter().flat_map(required_by);
+        // One that follows nothing any more gives up its finalizer.
+        let parents = parent::let_go(old, new).into_iter();
         let parents = parents.filter_map(|name| self.world.propagation.binding(&name));
         for held in parents {
             let name = TemplateName::of_binding(&held.binding);

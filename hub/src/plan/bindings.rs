@@ -2,7 +2,7 @@
 //! a plan would take the square of how many there are. Pure.
 
 use super::looks;
-use crate::controller::bindings::required_by;
+use crate::controller::dependencies::parent;
 use crate::controller::dependencies::sought::{self, Sought};
 use crate::propagation::{Binding, Template};
 use crate::world::{self, ObjectName};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bindings {
     all: BTreeMap<ObjectName, Arc<world::Binding>>,
-    /// How many times bindings list one that takes them along.
+    /// How many times bindings list one whose end waits for them.
     required: BTreeMap<ObjectName, usize>,
     /// Those that may take others along, by what these are found under.
     seekers: BTreeMap<Sought, BTreeSet<ObjectName>>,
@@ -43,7 +43,7 @@ impl Bindings {
 
     pub(super) fn insert(&mut self, key: ObjectName, held: Arc<world::Binding>) {
         self.remove(&key);
-        for parent in required_by(&held.binding) {
+        for parent in parent::holds_up(&held.binding) {
             *self.required.entry(parent).or_default() += 1;
         }
         for sought in sought::keys_of_binding(&held.binding) {
@@ -61,7 +61,7 @@ impl Bindings {
 
     pub(super) fn remove(&mut self, key: &ObjectName) -> Option<Arc<world::Binding>> {
         let held = self.all.remove(key)?;
-        for parent in required_by(&held.binding) {
+        for parent in parent::holds_up(&held.binding) {
             if let Some(times) = self.required.get_mut(&parent) {
                 *times -= 1;
                 if *times == 0 {
@@ -80,7 +80,7 @@ impl Bindings {
         Some(held)
     }
 
-    /// Whether another binding lists one as what takes it along.
+    /// Whether the end of a binding waits for another one.
     pub(super) fn is_required(&self, name: &ObjectName) -> bool {
         self.required.contains_key(name)
     }
@@ -99,7 +99,7 @@ impl Bindings {
 mod tests {
     use super::*;
     use common::api::binding::{BindingSnapshot, ResourceBindingStatus};
-    use common::labels::BINDING_DEPENDENCIES;
+    use common::labels::{BINDING_DEPENDENCIES, BINDING_FINALIZER};
     use serde_json::json;
 
     fn name(name: &str) -> ObjectName {
@@ -164,6 +164,20 @@ mod tests {
         assert_eq!(required(&bindings), [true, false]);
         assert!(bindings.remove(&name("a")).is_some());
         assert_eq!(required(&bindings), [false, false]);
+
+        // What goes is waited for until its Works were deleted, and by itself never.
+        let going = |finalizers: &[&str]| {
+            let mut held = world::Binding::clone(&held("a", &[], &["p", "a"]));
+            held.binding.deleting = true;
+            held.binding.finalizers = finalizers.iter().map(|it| (*it).to_owned()).collect();
+            Arc::new(held)
+        };
+        bindings.insert(name("a"), going(&[BINDING_FINALIZER]));
+        let required = |bindings: &Bindings| ["a", "p"].map(|it| bindings.is_required(&name(it)));
+        assert_eq!(required(&bindings), [false, true]);
+        bindings.insert(name("a"), going(&[]));
+        assert_eq!(required(&bindings), [false, false]);
+        assert!(bindings.remove(&name("a")).is_some());
         let Bindings {
             all,
             required,

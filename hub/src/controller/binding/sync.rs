@@ -45,7 +45,7 @@ pub struct Sync {
     unsettled: Unsettled,
     spaces: Spaces,
     clock: SharedClock,
-    /// Bindings by those that take them along.
+    /// Bindings by those whose end waits for them.
     required: Index<ObjectName>,
     /// Bindings by the kind of their templates.
     kinds: Index<Kind>,
@@ -128,7 +128,9 @@ impl Sync {
             unsettled,
             spaces,
             clock,
-            required: views.bindings.index(|_, held| required_by(&held.binding)),
+            required: views
+                .bindings
+                .index(|_, held| parent::holds_up(&held.binding)),
             kinds,
             placed,
             overrides_in: views
@@ -203,7 +205,7 @@ impl Sync {
 
     /// Whether the objects of a binding that goes stay in the members. Its policy may have said so too late for it to be
     /// written into the binding: the API server's garbage collector may have been first. What only follows others goes by
-    /// what these say, which are there until it is gone.
+    /// what these say, which are there until its Works were deleted (see [`parent::holds_up`]).
     fn preserves(&self, binding: &Binding) -> bool {
         let says_so = |binding: &Binding| binding.spec.preserve_resources_on_deletion == Some(true);
         let parents_say_so = || {

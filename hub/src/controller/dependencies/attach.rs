@@ -38,14 +38,16 @@ pub fn may_follow(template: &Template, namespace: &str) -> bool {
     template.namespace.as_deref() == Some(namespace) && !unmeant
 }
 
-/// Of some bindings those that take a template along.
+/// Of some bindings those that take a template along. Its own is none of them, whatever it refers to.
 pub fn those_of<'a>(
     template: &Template,
     bindings: impl IntoIterator<Item = &'a Binding>,
 ) -> Vec<Dependent> {
     let follow = bindings.into_iter().filter(|binding| {
         let namespace = binding.namespace.as_deref().unwrap_or_default();
-        may_follow(template, namespace) && sought::refers(binding, template)
+        binding.name != template.binding_name()
+            && may_follow(template, namespace)
+            && sought::refers(binding, template)
     });
     follow.filter_map(Dependent::of).collect()
 }
@@ -99,6 +101,24 @@ pub fn set(binding: &mut Binding, dependents: &[Dependent]) {
         let preserve = dependents.iter().any(|it| it.preserve);
         binding.spec.preserve_resources_on_deletion = Some(preserve);
     }
+}
+
+/// A binding without the dependents that it lists and that no longer take its template along; none where it lists no such
+/// ones. Those that it does not list yet do not come to it.
+pub fn without_those_gone(binding: &Binding, dependents: &[Dependent]) -> Option<Binding> {
+    let name = |it: &Dependent| (Some(it.namespace.clone()), it.name.clone());
+    let parents = binding.spec.required_by.iter();
+    let listed: BTreeSet<_> = parents
+        .map(|it| (it.namespace.clone(), it.name.clone()))
+        .collect();
+    if listed.is_subset(&dependents.iter().map(name).collect()) {
+        return None;
+    }
+    let stay = dependents.iter().filter(|it| listed.contains(&name(it)));
+    let stay: Vec<Dependent> = stay.cloned().collect();
+    let mut wanted = binding.clone();
+    set(&mut wanted, &those_placed(&stay));
+    Some(wanted)
 }
 
 /// The dependents as a binding lists them. All that read the list unite its clusters, and of one that is named twice

@@ -2,9 +2,12 @@
 //!
 //! Pure. A list of what it refers to, and a finalizer until nothing is attached to it any more.
 
+use crate::controller::bindings::{name_of, required_by};
 use crate::propagation::{Binding, Notice};
+use crate::world::ObjectName;
 use common::interpreter::dependencies::Dependency;
-use common::labels::{BINDING_DEPENDENCIES, DEPENDENCIES_FINALIZER};
+use common::labels::{BINDING_DEPENDENCIES, BINDING_FINALIZER, DEPENDENCIES_FINALIZER};
+use std::collections::BTreeSet;
 
 /// What was seen around one binding.
 #[derive(Debug, Clone)]
@@ -14,7 +17,7 @@ pub struct Observed {
     /// What its template refers to by the rules of its kind; none when there is no rule, and the error says why
     /// nobody knows.
     pub dependencies: Option<Result<Vec<Dependency>, String>>,
-    /// Whether another binding still lists it.
+    /// Whether the end of another binding that lists it is waited for (see [`holds_up`]).
     pub is_required: bool,
 }
 
@@ -69,6 +72,27 @@ pub fn decide(seen: &Observed) -> Result<Decision, serde_json::Error> {
     })
 }
 
+/// The bindings whose end waits for this one: those that take it along. One that is going itself is waited for until its
+/// Works were deleted, for they may be told by these whether their objects stay, and no longer: of two that list each
+/// other neither would end. Nor does one wait for itself.
+pub fn holds_up(binding: &Binding) -> Vec<ObjectName> {
+    let has_works = |it: &Binding| it.finalizers.iter().any(|it| it == BINDING_FINALIZER);
+    if binding.deleting && !has_works(binding) {
+        return Vec::new();
+    }
+    let own = name_of(binding);
+    let mut parents = required_by(binding);
+    parents.retain(|it| *it != own);
+    parents
+}
+
+/// The bindings whose end waits for this one no longer since it changed.
+pub fn let_go(old: Option<&Binding>, new: Option<&Binding>) -> Vec<ObjectName> {
+    let wait: BTreeSet<ObjectName> = new.into_iter().flat_map(holds_up).collect();
+    let waited = old.into_iter().flat_map(holds_up);
+    waited.filter(|it| !wait.contains(it)).collect()
+}
+
 fn shown(dependencies: &[Dependency]) -> String {
     let one = |it: &Dependency| {
         let namespace = it.namespace.as_deref().unwrap_or_default();
@@ -77,4 +101,82 @@ fn shown(dependencies: &[Dependency]) -> String {
     };
     let all: Vec<String> = dependencies.iter().map(one).collect();
     format!("Get dependencies([{}]) succeed.", all.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::api::binding::BindingSnapshot;
+
+    /// One that these bindings take along.
+    fn listing(parents: &[&str]) -> Binding {
+        let mut binding = Binding {
+            namespace: Some("n".into()),
+            name: "c".into(),
+            finalizers: vec![BINDING_FINALIZER.into(), DEPENDENCIES_FINALIZER.into()],
+            ..Binding::default()
+        };
+        let parent = |name: &&str| BindingSnapshot {
+            namespace: Some("n".into()),
+            name: (*name).into(),
+            ..BindingSnapshot::default()
+        };
+        binding.spec.required_by = parents.iter().map(parent).collect();
+        binding
+    }
+
+    fn going(mut binding: Binding, has_works: bool) -> Binding {
+        binding.deleting = true;
+        if !has_works {
+            binding.finalizers.retain(|it| it != BINDING_FINALIZER);
+        }
+        binding
+    }
+
+    fn names(names: &[&str]) -> Vec<ObjectName> {
+        let name = |it: &&str| ObjectName::new(Some("n"), it);
+        names.iter().map(name).collect()
+    }
+
+    #[test]
+    fn who_goes_waits_for_others_until_their_works_are_gone() {
+        let unfinalized = Binding {
+            finalizers: Vec::new(),
+            ..listing(&["a"])
+        };
+        let cases: [(Binding, &[&str]); 6] = [
+            (listing(&["a", "b"]), &["a", "b"]),
+            (listing(&["a", "c"]), &["a"]),
+            (unfinalized, &["a"]),
+            (going(listing(&["a", "c"]), true), &["a"]),
+            (going(listing(&["a", "c"]), false), &[]),
+            (listing(&[]), &[]),
+        ];
+        for (binding, wait) in cases {
+            assert_eq!(holds_up(&binding), names(wait), "{binding:?}");
+        }
+    }
+
+    #[test]
+    fn only_those_are_let_go_that_waited() {
+        let all = listing(&["a", "b", "c"]);
+        // What it was, what it is, and whose end waits for it no longer.
+        let cases: [(Option<Binding>, Option<Binding>, &[&str]); 7] = [
+            (Some(all.clone()), Some(all.clone()), &[]),
+            (Some(all.clone()), Some(listing(&["b", "d"])), &["a"]),
+            (Some(all.clone()), Some(going(all.clone(), true)), &[]),
+            (
+                Some(going(all.clone(), true)),
+                Some(going(all.clone(), false)),
+                &["a", "b"],
+            ),
+            (Some(going(all.clone(), false)), None, &[]),
+            (Some(all.clone()), None, &["a", "b"]),
+            (None, Some(all), &[]),
+        ];
+        for (old, new, wanted) in cases {
+            let found = let_go(old.as_ref(), new.as_ref());
+            assert_eq!(found, names(wanted), "{old:?} {new:?}");
+        }
+    }
 }

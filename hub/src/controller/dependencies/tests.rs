@@ -1,4 +1,6 @@
-use super::attach::{conflict, is_attached, may_follow, set, those_placed};
+use super::attach::{
+    conflict, is_attached, may_follow, set, those_of, those_placed, without_those_gone,
+};
 use super::parent::{Observed, decide};
 use super::sought::{keys_of_binding, keys_of_template, recorded, refers};
 use crate::controller::binding::targets::targets;
@@ -262,6 +264,53 @@ fn what_many_dependents_share_fits_into_an_object() {
     assert!(replicas(&wider).contains_key("c"));
     all[0].clusters = clusters(&["member-0001"]);
     assert_eq!(targets(&listing(&all)).len(), 1001);
+}
+
+#[test]
+fn what_refers_to_itself_is_not_taken_along_by_itself() {
+    let web = template(json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"namespace": "default", "name": "nginx"}}));
+    let refers =
+        r#"[{"apiVersion":"apps/v1","kind":"Deployment","namespace":"default","name":"nginx"}]"#;
+    let own = parent_of(refers);
+    assert_eq!(own.name, web.binding_name());
+    let other = Binding {
+        name: "other-deployment".into(),
+        ..parent_of(refers)
+    };
+    let found = those_of(&web, [&own, &other]);
+    let names: Vec<&str> = found.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["other-deployment"]);
+}
+
+#[test]
+fn those_gone_are_listed_no_longer_and_those_that_came_not_yet() {
+    let named = |names: &[&str]| -> Vec<Dependent> {
+        names.iter().map(|it| dependent(it, &["m1"])).collect()
+    };
+    // Who is listed, who takes it along now, and who is listed then if anybody left.
+    type Names<'a> = &'a [&'a str];
+    let cases: [(Names<'_>, Names<'_>, Option<Names<'_>>); 5] = [
+        (&[], &["a"], None),
+        (&["a"], &["a", "b"], None),
+        (&["a", "b"], &["b", "c"], Some(&["b"])),
+        (&["a", "b"], &["c"], Some(&[])),
+        (&["a"], &[], Some(&[])),
+    ];
+    for (listed, now, wanted) in cases {
+        let attached = |names: &[&str]| {
+            let mut binding = parent_of("");
+            set(&mut binding, &those_placed(&named(names)));
+            binding
+        };
+        let found = without_those_gone(&attached(listed), &named(now));
+        let mut wanted = wanted.map(attached);
+        // Of what takes along nothing the last one said what happens to its objects.
+        if let Some(wanted) = &mut wanted {
+            wanted.spec.preserve_resources_on_deletion = Some(false);
+        }
+        assert_eq!(found, wanted, "{listed:?} {now:?}");
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub struct Observed {
     /// What it asks for, by the rules of its kind (see [`common::interpreter::replicas`]); the error says why nobody
     /// knows.
     pub replicas: Result<Option<Replicas>, String>,
-    /// Numbers of PriorityClasses, at least of those that these policies name.
+    /// Numbers of the PriorityClasses of policies in force that select the template.
     pub priority_classes: BTreeMap<String, i32>,
     /// The binding of its name, if there is one.
     pub binding: Option<Binding>,
@@ -109,16 +109,14 @@ pub fn decide(seen: &Observed) -> Decision {
         .and_then(|policy| missing_overrides(policy, seen));
     let mut decision = match (choice.policy, missing) {
         // It waits with the policy that it has, and with none when that is gone.
-        (Some(policy), Some(problem)) if choice.held => Decision {
+        (Some(policy), Some(problem)) => Decision {
+            claim: match choice.held {
+                true => None,
+                false => claim_of(seen, None),
+            },
             binding: kept(seen, policy),
             ..failed(policy, problem)
         },
-        (Some(policy), Some(problem)) => {
-            let mut decision = failed(policy, problem);
-            decision.claim = claim_of(seen, None);
-            decision.binding = orphaned(seen);
-            decision
-        }
         (Some(policy), None) => held(seen, policy),
         (None, _) => released(seen),
     };
@@ -165,12 +163,19 @@ fn going_on(seen: &Observed, first: Binding) -> Decision {
 }
 
 /// A template that is being deleted: its binding ends with it, and that is not for a policy to say any more. It may take
-/// as long as somebody's finalizer does, for ever if they like: a policy that is deleted too does not wait for it.
+/// as long as somebody's finalizer does, for ever if they like: neither a policy that is deleted too waits for it, nor what
+/// takes it along.
 fn ending(seen: &Observed) -> Decision {
     let policies = || seen.policies.iter().map(AsRef::as_ref);
-    let goes = |name: PolicyName| policies().any(|it: &Policy| it.name == name && it.deleting);
-    if !wake::holder(&seen.template).is_some_and(goes) {
-        return Decision::default();
+    let goes = |name: &PolicyName| policies().any(|it: &Policy| it.name == *name && it.deleting);
+    let holder = wake::holder(&seen.template);
+    if !holder.as_ref().is_some_and(goes) {
+        let binding = left(seen);
+        return Decision {
+            holder: holder.filter(|_| binding.is_some()),
+            binding,
+            ..Decision::default()
+        };
     }
     // When the binding ends there is no policy any more that could be asked.
     let binding = seen.binding.as_ref();
@@ -178,9 +183,21 @@ fn ending(seen: &Observed) -> Decision {
         Some(first) => going_on(seen, first),
         None => Decision {
             claim: claim_of(seen, None),
+            binding: left(seen),
             ..Decision::default()
         },
     }
+}
+
+/// The binding of a template that is being deleted, without those that no longer take it along.
+fn left(seen: &Observed) -> Option<Write> {
+    let binding = seen.binding.as_ref();
+    let known = binding.filter(|it| usable(it, &seen.template).is_ok())?;
+    let wanted = attach::without_those_gone(known, &seen.dependents)?;
+    if !is_ours(&wanted) {
+        return Some(Write::Delete(known.uid.clone()));
+    }
+    update(known, wanted)
 }
 
 struct Choice<'a> {
@@ -257,32 +274,32 @@ fn held(seen: &Observed, policy: &Policy) -> Decision {
     decision
 }
 
-/// What is written of a policy of which nothing else can be decided now: that objects stay, for the template may be
-/// deleted meanwhile.
+/// The binding of a template whose policy is not carried out now. It goes on showing whose it was, so that it is known as
+/// ours when no next policy comes, and follows those that take it along: they wait for it. Of the policy only that is
+/// written that objects stay, for the template may be deleted meanwhile; of one that waits for an edit nothing.
 fn kept(seen: &Observed, policy: &Policy) -> Option<Write> {
+    let template = &seen.template;
     let binding = seen.binding.as_ref();
-    let ours = binding.filter(|it| usable(it, &seen.template).is_ok())?;
-    let wanted = keep::first(ours, [policy]).filter(|_| !waits_for_edit(seen, policy))?;
-    Some(Write::Update(Box::new(wanted)))
+    let Some(known) = binding.filter(|it| claim::has_any(&it.labels, &it.annotations)) else {
+        return followed(seen);
+    };
+    usable(known, template).ok()?;
+    let dependents = attach::those_placed(&seen.dependents);
+    let wanted = content::attached(template, known, &dependents, &seen.fresh_id);
+    let first = keep::first(&wanted, [policy]).filter(|_| !waits_for_edit(seen, policy));
+    update(known, first.unwrap_or(wanted))
 }
 
 fn wanted(seen: &Observed, policy: &Policy) -> Result<Option<Write>, Problem> {
-    let template = &seen.template;
     if let Some(binding) = &seen.binding {
+        let template = &seen.template;
         if is_former(binding, template) {
             return Ok(Some(Write::Replace(binding.uid.clone())));
         }
         usable(binding, template)?;
     }
     if waits_for_edit(seen, policy) {
-        return Ok(match &seen.binding {
-            Some(binding) if claim::has_any(&binding.labels, &binding.annotations) => {
-                let dependents = attach::those_placed(&seen.dependents);
-                let wanted = content::attached(template, binding, &dependents, &seen.fresh_id);
-                update(binding, wanted)
-            }
-            _ => followed(seen),
-        });
+        return Ok(kept(seen, policy));
     }
     let held = Held {
         policy,
@@ -393,9 +410,7 @@ fn released(seen: &Observed) -> Decision {
 fn followed(seen: &Observed) -> Option<Write> {
     let template = &seen.template;
     let known = seen.binding.as_ref();
-    // One that shows neither a policy nor a dependent is somebody else's, or what Karmada left.
-    let ours =
-        known.filter(|it| claim::has_any(&it.labels, &it.annotations) || attach::is_attached(it));
+    let ours = known.filter(|it| is_ours(it));
     if known.is_some_and(|known| is_former(known, template)) {
         return ours.map(|known| Write::Replace(known.uid.clone()));
     }
@@ -409,12 +424,10 @@ fn followed(seen: &Observed) -> Option<Write> {
     write(seen, None, &dependents)
 }
 
-/// The binding of a template whose policy is gone while the next one is not ready: it stays, and goes on showing
-/// whose it was, so that it is known as ours when no next one comes.
-fn orphaned(seen: &Observed) -> Option<Write> {
-    let binding = seen.binding.as_ref();
-    let stays = binding.is_some_and(|it| claim::has_any(&it.labels, &it.annotations));
-    if stays { None } else { followed(seen) }
+/// Whether a binding is the detector's: one that shows neither a policy nor a dependent is somebody else's, or what
+/// Karmada left.
+fn is_ours(binding: &Binding) -> bool {
+    claim::has_any(&binding.labels, &binding.annotations) || attach::is_attached(binding)
 }
 
 fn failed(policy: &Policy, problem: Problem) -> Decision {

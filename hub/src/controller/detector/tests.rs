@@ -1,4 +1,5 @@
 mod content;
+mod dependents;
 mod holders;
 mod keep;
 mod order;

@@ -1,8 +1,7 @@
 //! How what was decided of bindings is written, and what that wakes. Pure.
 
 use super::Settling;
-use crate::controller::bindings::required_by;
-use crate::controller::dependencies::sought;
+use crate::controller::dependencies::{parent, sought};
 use crate::propagation::Binding;
 use crate::world::{self, ObjectName, TemplateName};
 use common::api::binding::{ResourceBindingStatus, TargetCluster};
@@ -23,7 +22,6 @@ impl Settling<'_> {
         let status: ResourceBindingStatus = serde_json::from_value(status).unwrap_or_default();
         let mut next = world::Binding::new(held.binding.clone(), held.generation, status);
         next.applied.clone_from(&held.applied);
-        self.works.extend(required_by(&held.binding));
         self.state.bindings.restate(key, Arc::new(next));
     }
 
@@ -60,9 +58,7 @@ impl Settling<'_> {
         if known.as_ref().is_none_or(|known| is_other(known, &next)) {
             self.works.insert(key.clone());
         }
-        let parents = known.iter().flat_map(|it| required_by(&it.binding));
-        self.works.extend(parents);
-        self.wake_around(known.iter().chain([&next]));
+        self.wake_around(known.as_ref(), Some(&next));
     }
 
     /// Counts one more write, and how many took the binding along before or after it.
@@ -96,22 +92,26 @@ impl Settling<'_> {
         self.timers.remove(key);
         self.bindings.remove(key);
         self.leaving.remove(key);
-        let parents = known.iter().flat_map(|it| required_by(&it.binding));
-        self.works.extend(parents);
-        self.wake_around(known.iter());
+        self.wake_around(known.as_ref(), None);
         self.ended.extend(known.map(|known| (key.clone(), known)));
     }
 
-    /// What a change of a binding wakes: its template, those that it takes along, and those that took it along.
-    fn wake_around<'b>(&mut self, bindings: impl Iterator<Item = &'b Arc<world::Binding>>) {
+    /// What a change of a binding wakes: its template, those that it takes along, and those whose end waits for it no
+    /// longer.
+    fn wake_around(
+        &mut self,
+        old: Option<&Arc<world::Binding>>,
+        new: Option<&Arc<world::Binding>>,
+    ) {
+        let (old, new) = (old.map(|it| &it.binding), new.map(|it| &it.binding));
         let mut woken = BTreeSet::new();
-        for held in bindings {
-            let binding = &held.binding;
+        for parent in parent::let_go(old, new) {
+            let held = self.state.bindings.get(&parent);
+            woken.extend(held.and_then(|it| TemplateName::of_binding(&it.binding)));
+            self.works.insert(parent);
+        }
+        for binding in old.into_iter().chain(new) {
             woken.extend(TemplateName::of_binding(binding));
-            for parent in required_by(binding) {
-                let parent = self.state.bindings.get(&parent);
-                woken.extend(parent.and_then(|it| TemplateName::of_binding(&it.binding)));
-            }
             for key in sought::keys_of_binding(binding) {
                 woken.extend(self.state.templates.sought(&key));
             }

@@ -12,7 +12,8 @@ use common::controller::Reconcile as _;
 use common::gvk::Gvk;
 use common::labels::{
     BINDING_FINALIZER, BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER,
-    CLUSTER_BINDING_NAME, POLICY_NAME, POLICY_NAMESPACE, POLICY_PERMANENT_ID,
+    CLUSTER_BINDING_NAME, DEPENDENCIES_FINALIZER, POLICY_NAME, POLICY_NAMESPACE,
+    POLICY_PERMANENT_ID,
 };
 use common::lock::lock;
 use common::time::SystemClock;
@@ -209,6 +210,39 @@ async fn a_binding_that_was_not_told_in_time_goes_by_its_policy_or_by_those_it_f
         let held = views.binding(&ObjectName::new(Some("n"), NAME));
         let held = held.expect("held");
         assert_eq!(rig.sync.preserves(&held.binding), wanted, "{with}");
+    }
+}
+
+#[tokio::test]
+async fn a_binding_that_goes_waits_for_no_other_that_goes_and_not_for_itself() {
+    let both = [BINDING_FINALIZER, DEPENDENCIES_FINALIZER];
+    let lists = |name: &str| json!([{"namespace": "n", "name": name, "clusters": []}]);
+    let going = |finalizers: &[&str]| json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": finalizers});
+    // What is in the metadata of the other one, what the binding that goes lists, and what still keeps it then.
+    let cases = [
+        (json!({}), "other", &[DEPENDENCIES_FINALIZER][..]),
+        // Its Works may still have to be told what this one says of their objects.
+        (going(&both), "other", &[DEPENDENCIES_FINALIZER][..]),
+        (going(&[DEPENDENCIES_FINALIZER]), "other", &[][..]),
+        (going(&["foreign"]), NAME, &[][..]),
+    ];
+    for (metadata, listed, wanted) in cases {
+        let rig = Rig::new(StatusCode::OK);
+        let mut web = ending(Some("n"), &json!({ "requiredBy": lists(listed) }));
+        web["metadata"]["finalizers"] = json!(both);
+        let with = json!({"metadata": metadata, "spec": {"requiredBy": lists(NAME)}});
+        let mut other = binding(Some("n"), &with);
+        other["metadata"]["name"] = json!("other");
+        let views = &rig.world.propagation;
+        views.bindings.listed(&[other, web]).await;
+        let key = ObjectName::new(Some("n"), NAME);
+        rig.sync.reconcile(&key).await.expect("ended");
+        let asked = std::mem::take(&mut *lock(&rig.asked));
+        let kept: Vec<&Value> = asked
+            .iter()
+            .map(|(_, _, body)| &body["metadata"]["finalizers"])
+            .collect();
+        assert_eq!(kept, [&json!(wanted)], "{with}");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Sync, lock};
 use crate::controller::binding::facts::Facts;
 use crate::controller::binding::targets::targets;
-use crate::controller::bindings::required_by;
+use crate::controller::dependencies::parent;
 use crate::propagation::group;
 use crate::scheduler::from_api::priority;
 use crate::world::{self, Change, ObjectName, World};
@@ -67,8 +67,8 @@ pub(super) fn binding_changed(change: &Change<world::Binding>, queue: &Queue<Obj
         let rank = new.map_or(0, |new| priority(&new.binding.spec));
         queue.add_ranked(change.name.clone(), urgency(change), rank);
     }
-    // Whoever is taken along is what its parent's end waits for.
-    for parent in old.into_iter().flat_map(|it| required_by(&it.binding)) {
+    let (old, new) = (old.map(|it| &it.binding), new.map(|it| &it.binding));
+    for parent in parent::let_go(old, new) {
         queue.add(parent);
     }
 }
@@ -186,6 +186,7 @@ mod tests {
     use crate::controller::notices::Notices;
     use crate::world::testing::{nobody, unreachable};
     use common::controller::Controller;
+    use common::labels::BINDING_FINALIZER;
     use common::time::SystemClock;
     use futures::FutureExt as _;
     use serde_json::{Value, json};
@@ -301,6 +302,53 @@ mod tests {
             woken.iter().eq(["n/along", "n/comes", "n/on-1", "whole"]),
             "{woken:?}"
         );
+    }
+
+    /// However many share it: each change of its status would look at all of them.
+    #[tokio::test]
+    async fn what_others_take_along_wakes_those_whose_end_waits_for_it_no_longer() {
+        let world = unreachable();
+        let sync = controller(&world);
+        let (queue, views) = (sync.queue(), &world.propagation);
+        let listing = |version: u32, generation: u32, parents: &[&str]| {
+            let parents = parents.iter();
+            let listed = parents.map(|it| json!({"namespace": "n", "name": it, "clusters": []}));
+            let spec = json!({"requiredBy": listed.collect::<Vec<_>>()});
+            let mut binding = binding(version, &spec);
+            binding["metadata"]["generation"] = json!(generation);
+            binding
+        };
+        let finalizers = |mut binding: Value, kept: &[&str]| {
+            let metadata = &mut binding["metadata"];
+            metadata["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            metadata["finalizers"] = json!(kept);
+            binding
+        };
+        let own = "n/web-deployment";
+        views.bindings.listed(&[listing(1, 1, &["a", "b"])]).await;
+        assert!(woken(&queue).iter().eq([own]));
+        let mut status = listing(2, 1, &["a", "b"]);
+        status["status"] = json!({"aggregatedStatus": [{"clusterName": "m1", "applied": true}]});
+        let ends = listing(6, 4, &["b", "c", "web-deployment"]);
+        let steps = [
+            (status, &[][..]),
+            (listing(3, 2, &["a", "b", "c"]), &[own][..]),
+            (
+                listing(4, 3, &["b", "c", "web-deployment"]),
+                &["n/a", own][..],
+            ),
+            (
+                finalizers(ends.clone(), &[BINDING_FINALIZER, "f"]),
+                &[own][..],
+            ),
+            (finalizers(ends, &["f"]), &["n/b", "n/c", own][..]),
+        ];
+        for (version, (mut step, wanted)) in (2..).zip(steps) {
+            step["metadata"]["resourceVersion"] = json!(version.to_string());
+            views.bindings.sent(&[step]).await;
+            let woken = woken(&queue);
+            assert!(woken.iter().eq(wanted), "{version}: {woken:?}");
+        }
     }
 
     #[tokio::test]

@@ -87,22 +87,24 @@ fn the_binding_of_a_former_template_says_it_too_and_the_edit_is_not_forgotten() 
     assert!(matches!(then.binding, Some(Write::Replace(_))), "{then:?}");
 }
 
+/// What makes it undecidable what the policy `p` asks for.
+pub(super) const BREAKS: [fn(&mut Stage); 3] = [
+    |stage| stage.0.replicas = Err("the script fails".into()),
+    |stage| stage.change("p", |it| it.spec.dependent_overrides = vec!["o".into()]),
+    |stage| {
+        stage.change("p", |it| {
+            it.spec.schedule_priority = Some(SchedulePriority {
+                priority_class_source: PriorityClassSource::KubePriorityClass,
+                priority_class_name: "gone".into(),
+            });
+        });
+    },
+];
+
 /// The template, or the policy, may be deleted while it lasts.
 #[test]
 fn that_objects_stay_is_written_where_nothing_else_can_be_decided() {
-    let breaks: [fn(&mut Stage); 3] = [
-        |stage| stage.0.replicas = Err("the script fails".into()),
-        |stage| stage.change("p", |it| it.spec.dependent_overrides = vec!["o".into()]),
-        |stage| {
-            stage.change("p", |it| {
-                it.spec.schedule_priority = Some(SchedulePriority {
-                    priority_class_source: PriorityClassSource::KubePriorityClass,
-                    priority_class_name: "gone".into(),
-                });
-            });
-        },
-    ];
-    for broken in breaks {
+    for broken in BREAKS {
         let mut stage = held(policy("p", json!({}), json!({})));
         let before = stage.0.binding.clone().expect("a binding");
         broken(&mut stage);

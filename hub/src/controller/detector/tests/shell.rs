@@ -13,7 +13,7 @@ use common::chance::Chance;
 use common::controller::{Reconcile as _, Requeue};
 use common::gvk::Gvk;
 use common::labels::{
-    BINDING_DEPENDENCIES, BINDING_NAME, BINDING_NAMESPACE, BINDING_PERMANENT_ID,
+    BINDING_DEPENDENCIES, BINDING_FINALIZER, BINDING_NAME, BINDING_NAMESPACE, BINDING_PERMANENT_ID,
     CLUSTER_POLICY_NAME, CLUSTER_POLICY_PERMANENT_ID, POLICY_NAME, POLICY_NAMESPACE,
     POLICY_PERMANENT_ID,
 };
@@ -23,6 +23,7 @@ use common::queue::Queue;
 use http::{Method, StatusCode};
 use kube::Client;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 fn detector(client: Client, world: &World) -> Arc<Detector> {
@@ -223,4 +224,52 @@ async fn an_override_is_awaited_by_policies_of_its_namespace_and_no_other_is_loo
     let comes = object(None, "o", &rules);
     views.cluster_overrides.sent(&[comes]).await;
     assert_eq!(woken(), ["n/web", "other-1/web"]);
+}
+
+/// However many share it: each change of it would look at all of them.
+#[tokio::test]
+async fn what_others_take_along_wakes_the_templates_of_those_that_it_lists_no_longer() {
+    let world = unreachable();
+    let detector = detector(nobody(), &world);
+    let queue = Queue::new();
+    detector.listen(&queue);
+    let woken = || -> BTreeSet<String> {
+        let taken = std::iter::from_fn(|| queue.try_next()).inspect(|it| queue.done(it));
+        taken.map(|it| it.name.to_string()).collect()
+    };
+    let parent = |name: &str| {
+        let web =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": name});
+        let spec = json!({ "resource": web });
+        object(Some("n"), &format!("{name}-deployment"), &spec)
+    };
+    let follower = |version: u32, parents: &[&str], with: &Value| {
+        let listed = parents.iter().map(
+            |it| json!({"namespace": "n", "name": format!("{it}-deployment"), "clusters": []}),
+        );
+        let of = json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "c"});
+        let spec = json!({"resource": of, "requiredBy": listed.collect::<Vec<_>>()});
+        let mut binding = object(Some("n"), "c-configmap", &spec);
+        json_patch::merge(&mut binding, with);
+        binding["metadata"]["resourceVersion"] = json!(version.to_string());
+        binding
+    };
+    let views = &world.propagation;
+    let none = json!({});
+    let all = [parent("a"), parent("b"), follower(1, &["a", "b"], &none)];
+    views.bindings.listed(&all).await;
+    woken();
+    let moved = json!({"spec": {"clusters": [{"name": "m1"}]}});
+    let ends = |finalizer: &str| json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [finalizer]}});
+    let steps = [
+        (follower(2, &["a", "b"], &moved), &["n/c"][..]),
+        (follower(3, &["b"], &moved), &["n/a", "n/c"][..]),
+        (follower(4, &["b"], &ends(BINDING_FINALIZER)), &["n/c"][..]),
+        (follower(5, &["b"], &ends("f")), &["n/b", "n/c"][..]),
+    ];
+    for (step, wanted) in steps {
+        views.bindings.sent(std::slice::from_ref(&step)).await;
+        let woken = woken();
+        assert!(woken.iter().eq(wanted), "{step}: {woken:?}");
+    }
 }
