@@ -38,8 +38,10 @@ pub enum Fate {
 pub struct Replacement {
     /// The scheduler has placed what is asked for now.
     pub placed: bool,
-    /// The scheduler found no place for it.
+    /// The scheduler found no place for it, when it looked last.
     pub unplaceable: bool,
+    /// What the scheduler says is of what is asked for now.
+    pub current: bool,
     /// Every member that it is placed in says that it is healthy there, with as many replicas as it was given.
     pub healthy: bool,
     /// It is placed somewhere.
@@ -60,9 +62,11 @@ impl Replacement {
             let item = items.get(target.name.as_str());
             item.is_some_and(|item| serves(kind.as_ref(), target, item))
         };
+        let current = status.scheduler_observed_generation == Some(generation);
         Self {
-            placed: says("True") && status.scheduler_observed_generation == Some(generation),
+            placed: says("True") && current,
             unplaceable: says("False"),
+            current,
             healthy: spec.clusters.iter().all(is_healthy),
             somewhere: !spec.clusters.is_empty(),
         }
@@ -94,7 +98,9 @@ pub fn fate(
 ) -> Fate {
     let mode = task.purge_mode.unwrap_or_default();
     let by_taint = task.reason == TAINT_UNTOLERATED && mode != PurgeMode::Directly;
-    if by_taint && welcome && replacement.unplaceable {
+    // It may have been placed just now, and the old word still be there.
+    let nowhere_else = replacement.unplaceable && replacement.current;
+    if by_taint && welcome && nowhere_else {
         return Fate::Returns;
     }
     let Some(created) = task.creation_timestamp.as_ref().and_then(from_time) else {
@@ -122,7 +128,7 @@ pub fn fate(
     let returns = task.reason == APPLICATION_FAILURE
         && mode == PurgeMode::Gracefully
         && welcome
-        && replacement.unplaceable;
+        && nowhere_else;
     match now > end {
         _ if !ends && !returns => Fate::Stays(None),
         false => Fate::Stays(Some(end)),
@@ -157,6 +163,7 @@ mod tests {
     const WAITING: Replacement = Replacement {
         placed: true,
         unplaceable: false,
+        current: true,
         healthy: false,
         somewhere: true,
     };
@@ -167,6 +174,7 @@ mod tests {
     const NOWHERE: Replacement = Replacement {
         placed: false,
         unplaceable: true,
+        current: true,
         healthy: true,
         somewhere: false,
     };
@@ -174,13 +182,20 @@ mod tests {
     const PARTLY: Replacement = Replacement {
         placed: false,
         unplaceable: true,
+        current: true,
         healthy: true,
         somewhere: true,
+    };
+    /// Placed just now, which the scheduler has not said yet.
+    const OUTDATED: Replacement = Replacement {
+        current: false,
+        ..PARTLY
     };
     /// Scaled to nothing.
     const EMPTY: Replacement = Replacement {
         placed: true,
         unplaceable: false,
+        current: true,
         healthy: true,
         somewhere: false,
     };
@@ -295,6 +310,22 @@ mod tests {
                 Fate::Returns,
             ),
             (
+                "welcome again, placed just now",
+                task(),
+                1,
+                OUTDATED,
+                true,
+                for_good,
+            ),
+            (
+                "failed, placed just now",
+                failed(),
+                601,
+                OUTDATED,
+                true,
+                for_good,
+            ),
+            (
                 "welcome, but gone",
                 given(|it| it.purge_mode = Some(PurgeMode::Directly)),
                 1,
@@ -401,11 +432,22 @@ mod tests {
                 "Healthy",
                 Replacement {
                     placed: false,
+                    current: false,
                     ..HEALTHY
                 },
             ),
             (&two, "True", 3, "Healthy", WAITING),
-            (&json!([]), "False", 2, "Healthy", NOWHERE),
+            (&json!([]), "False", 3, "Healthy", NOWHERE),
+            (
+                &one,
+                "False",
+                2,
+                "Unhealthy",
+                Replacement {
+                    healthy: false,
+                    ..OUTDATED
+                },
+            ),
             (&one, "False", 3, "Healthy", PARTLY),
         ];
         for (clusters, scheduled, observed, health, want) in cases {
