@@ -332,11 +332,13 @@ fn answers(books: &Books, open: &mut Vec<String>) {
             }
         }
         let generation = number(template, "/metadata/generation");
-        // A copy that is only kept until another one is healthy is kept as it is.
+        // A copy that is only kept until another one is healthy is kept as it is; and where there is none, nobody observes.
         let given = given(binding);
-        let is_current = names.iter().all(|it| given.contains_key(*it));
+        let is_current = !names.is_empty() && names.iter().all(|it| given.contains_key(*it));
         if is_current && number(template, "/status/observedGeneration") != generation {
-            open.push(format!("answers: {key} was not observed as it is"));
+            open.push(format!(
+                "answers: {key} was not observed as it is, at {names:?} of {given:?}"
+            ));
         }
     }
 }

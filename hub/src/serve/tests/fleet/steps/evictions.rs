@@ -52,7 +52,15 @@ pub(super) fn step(books: &mut Books, key: &Key, old: Option<&Value>, new: &Valu
         let is_over = since.is_none_or(|since| now - since > TASK);
         let gone = books.cluster(name).is_none_or(is_going);
         let back = targets.contains_key(name);
-        if !is_over && !gone && !back && !books.is_timeless && !old.is_some_and(is_replaced) {
+        // What only follows others has nothing left of a policy that placed it.
+        let is_placed = !new["spec"]["placement"].is_null();
+        if !is_over
+            && !gone
+            && !back
+            && is_placed
+            && !books.is_timeless
+            && !old.is_some_and(is_replaced)
+        {
             problems.push(format!(
                 "evictions: {key} takes away what it left in {name}, and nothing replaces it"
             ));
