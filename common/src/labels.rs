@@ -134,8 +134,8 @@ pub const CLUSTER_ID: &str = "towline.dev/cluster-id";
 /// Cluster annotation that permits deletion and tells the agent what to do with its objects:
 /// one of the values of [`crate::unregister::Mode`].
 pub const UNREGISTER: &str = "towline.dev/unregister";
-/// Cluster annotation: by which bootstrap token the registration came that is in force, as when it was made (RFC 3339) and
-/// its id. A token that was made earlier replaces it no more.
+/// Cluster annotation: by which bootstrap token the registration came that is in force, as when it was made (RFC 3339), its
+/// id, and the ids of those of the same second that it replaced. None of these and none that was made earlier replaces it.
 pub const REGISTERED_BY: &str = "towline.dev/registered-by";
 /// Cluster annotation: the registration whose open watches must end before another one is served.
 pub const CLOSING_WATCHES: &str = "towline.dev/closing-watches";

@@ -61,28 +61,41 @@ pub struct Reservation {
 }
 
 /// Which token a registration came by. Of two tokens for one cluster the one that was made later is the later word.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// When the token was made, to the second.
     pub created: DateTime<Utc>,
     /// Its public half.
     pub id: String,
+    /// Tokens of the same second whose registrations it replaced.
+    pub over: Vec<String>,
 }
 
 impl Origin {
     /// Reads what [`fmt::Display`] wrote.
     pub fn parse(text: &str) -> Option<Self> {
-        let (created, id) = text.split_once(' ')?;
-        let created = DateTime::parse_from_rfc3339(created).ok()?.to_utc();
-        let id = id.to_owned();
-        Some(Self { created, id })
+        let mut words = text.split(' ');
+        let created = DateTime::parse_from_rfc3339(words.next()?).ok()?.to_utc();
+        let id = words.next()?.to_owned();
+        let over = words.map(str::to_owned).collect();
+        Some(Self { created, id, over })
+    }
+
+    /// The same in the place of what another one brought.
+    pub fn after(mut self, before: Option<&Self>) -> Self {
+        let before = before.filter(|it| it.created == self.created && it.id != self.id);
+        self.over = before.map_or_else(Vec::new, |it| {
+            std::iter::once(&it.id).chain(&it.over).cloned().collect()
+        });
+        self
     }
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let created = self.created.to_rfc3339_opts(SecondsFormat::Secs, true);
-        write!(f, "{created} {}", self.id)
+        write!(f, "{created} {}", self.id)?;
+        self.over.iter().try_for_each(|it| write!(f, " {it}"))
     }
 }
 
@@ -128,6 +141,7 @@ impl Token {
         Origin {
             created: self.created,
             id: self.id.clone(),
+            over: Vec::new(),
         }
     }
 
@@ -319,15 +333,17 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_reads_back_and_later_is_more() {
+    fn an_origin_reads_back() {
         let of = |text: &str| Origin::parse(text).expect("an origin");
         let [first, other, later] = [
             "2026-01-01T00:00:00Z bbbbbb",
-            "2026-01-01T00:00:00Z cccccc",
-            "2026-01-01T00:00:01Z aaaaaa",
+            "2026-01-01T00:00:00Z aaaaaa",
+            "2026-01-01T00:00:01Z cccccc",
         ];
-        assert!(of(first) < of(other) && of(other) < of(later));
-        assert_eq!(of(later).to_string(), later);
+        let both = of(other).after(Some(&of(first)));
+        assert_eq!(both.to_string(), "2026-01-01T00:00:00Z aaaaaa bbbbbb");
+        assert_eq!(of(&both.to_string()), both);
+        assert_eq!(of(later).after(Some(&both)).to_string(), later);
         for damaged in ["", "abcdef", "today abcdef"] {
             assert_eq!(Origin::parse(damaged), None, "{damaged:?}");
         }

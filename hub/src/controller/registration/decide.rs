@@ -10,7 +10,6 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use common::denial::DenialReason;
 use common::identity::{AgentSubject, RegistrationId};
 use common::names::ClusterName;
-use std::cmp::Ordering;
 use std::time::Duration;
 
 /// How often a spent token is looked at until its agents have shown a sign of life: at first, and in the
@@ -161,7 +160,7 @@ fn register(
             cluster: cluster.clone(),
             subject: request.subject.clone(),
             cluster_id: request.cluster_id.clone(),
-            by: token.origin(),
+            by: token.origin().after(cluster.registered_by.as_ref()),
         });
     }
     if !observed.granted {
@@ -309,15 +308,15 @@ fn is_superseded(
         let mut uses = token.reservations.iter();
         uses.position(|used| used.registration == registration.as_str())
     };
-    match token.origin().cmp(by) {
-        Ordering::Less => true,
-        Ordering::Greater => false,
-        Ordering::Equal => {
-            let ours = use_of(&request.subject.registration);
-            let held = cluster.registration.as_ref().and_then(use_of);
-            ours.is_some() && ours < held
-        }
+    if token.created != by.created {
+        return token.created < by.created;
     }
+    if token.id != by.id {
+        return by.over.contains(&token.id);
+    }
+    let ours = use_of(&request.subject.registration);
+    let held = cluster.registration.as_ref().and_then(use_of);
+    ours.is_some() && ours < held
 }
 
 /// How a Cluster that is registered is registered anew.

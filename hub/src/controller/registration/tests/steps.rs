@@ -307,6 +307,11 @@ fn two_that_replace_an_agent_do_not_undo_each_other_for_ever() {
         let (winner, ends) = together(order, &mut agents);
         assert_eq!((winner, ends[0]), (0, "approve"), "{order:b}: {ends:?}");
 
+        let same_second = |t: &mut Token| t.id = "bbbbbb".to_owned();
+        let mut agents = [anew(b"k1", same_second), anew(b"k2", |_| {})];
+        let (winner, ends) = together(order, &mut agents);
+        assert_eq!(ends[winner], "approve", "{order:b}: {ends:?}");
+
         let mut agents = [anew(b"k1", |_| {}), anew(b"k2", |_| {})];
         let (winner, ends) = together(order, &mut agents);
         assert_eq!(ends[winner], "approve", "{order:b}: {ends:?}");
@@ -326,16 +331,17 @@ fn who_was_registered_before_tokens_were_noted_is_replaced() {
     let mut observed = anew(b"k1", |_| {});
     observed.cluster = Some(cluster("m1", Some(b"k0"), Some("id-1")));
     assert_eq!(kind(&decide(now(), &observed)), "reserve");
-    let by = |seconds: i64, id: &str| Origin {
+    let by = |seconds: i64, id: &str, over: &[&str]| Origin {
         created: token().created + Duration::seconds(seconds),
         id: id.to_owned(),
+        over: over.iter().map(|it| (*it).to_owned()).collect(),
     };
     for (by, expected) in [
-        (by(-1, "zzzzzz"), "reserve"),
-        (by(0, "abcdef"), "reserve"),
-        (by(0, "aaaaaa"), "reserve"),
-        (by(0, "bbbbbb"), "deny"),
-        (by(1, "aaaaaa"), "deny"),
+        (by(-1, "zzzzzz", &[]), "reserve"),
+        (by(0, "abcdef", &[]), "reserve"),
+        (by(0, "bbbbbb", &[]), "reserve"),
+        (by(0, "bbbbbb", &["abcdef"]), "deny"),
+        (by(1, "aaaaaa", &[]), "deny"),
     ] {
         let held = observed.cluster.as_mut().expect("a Cluster");
         held.registered_by = Some(by.clone());
