@@ -5,6 +5,7 @@
 //! where its name and cluster id are its own, and one at a time of each cluster ([`claims`]). What an agent
 //! may then do is in [`crate::permissions`]; who was there before is shut out by [`crate::epoch`].
 
+pub(crate) use apply::UNKNOWN_REGISTRATION;
 pub(crate) use claims::{Claim, Claims};
 pub(crate) use observe::clusters;
 

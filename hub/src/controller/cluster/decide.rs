@@ -10,6 +10,7 @@ mod taints;
 pub use taints::{may_put_on, may_take_off};
 
 use super::observe::{ClusterState, NamespaceState, Observed, WorkState};
+use crate::controller::registration::UNKNOWN_REGISTRATION;
 use chrono::{DateTime, Utc};
 use common::api::cluster::Taint;
 use common::controller::Requeue;
@@ -24,9 +25,6 @@ pub const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_secs(1);
 /// Before a namespace that is not ours is looked at again.
 const POLL_FOREIGN: Duration = Duration::from_secs(60);
-
-/// What is noted where nobody is registered.
-const UNKNOWN_REGISTRATION: &str = "unknown";
 
 /// What the controller was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

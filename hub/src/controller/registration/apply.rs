@@ -27,7 +27,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 /// What the annotation says when it is not known who was there before.
-const UNKNOWN_REGISTRATION: &str = "unknown";
+pub(crate) const UNKNOWN_REGISTRATION: &str = "unknown";
 
 /// Carries out `step`; `Done` and `Recheck` are no steps to carry out.
 pub(super) async fn apply(
