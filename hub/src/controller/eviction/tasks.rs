@@ -40,8 +40,8 @@ pub struct Replacement {
     pub placed: bool,
     /// The scheduler found no place for it, when it looked last.
     pub unplaceable: bool,
-    /// What the scheduler says is of what is asked for now.
-    pub current: bool,
+    /// It found none for what is asked for now.
+    pub nowhere_else: bool,
     /// Every member that it is placed in says that it is healthy there, with as many replicas as it was given.
     pub healthy: bool,
     /// It is placed somewhere.
@@ -62,11 +62,12 @@ impl Replacement {
             let item = items.get(target.name.as_str());
             item.is_some_and(|item| serves(kind.as_ref(), target, item))
         };
-        let current = status.scheduler_observed_generation == Some(generation);
+        // Once it is placed, the former answer is still there for a while.
+        let answered = scheduled.and_then(|it| it.observed_generation);
         Self {
-            placed: says("True") && current,
+            placed: says("True") && status.scheduler_observed_generation == Some(generation),
             unplaceable: says("False"),
-            current,
+            nowhere_else: says("False") && answered == Some(generation),
             healthy: spec.clusters.iter().all(is_healthy),
             somewhere: !spec.clusters.is_empty(),
         }
@@ -98,9 +99,7 @@ pub fn fate(
 ) -> Fate {
     let mode = task.purge_mode.unwrap_or_default();
     let by_taint = task.reason == TAINT_UNTOLERATED && mode != PurgeMode::Directly;
-    // It may have been placed just now, and the old word still be there.
-    let nowhere_else = replacement.unplaceable && replacement.current;
-    if by_taint && welcome && nowhere_else {
+    if by_taint && welcome && replacement.nowhere_else {
         return Fate::Returns;
     }
     let Some(created) = task.creation_timestamp.as_ref().and_then(from_time) else {
@@ -128,7 +127,7 @@ pub fn fate(
     let returns = task.reason == APPLICATION_FAILURE
         && mode == PurgeMode::Gracefully
         && welcome
-        && nowhere_else;
+        && replacement.nowhere_else;
     match now > end {
         _ if !ends && !returns => Fate::Stays(None),
         false => Fate::Stays(Some(end)),
@@ -163,7 +162,7 @@ mod tests {
     const WAITING: Replacement = Replacement {
         placed: true,
         unplaceable: false,
-        current: true,
+        nowhere_else: false,
         healthy: false,
         somewhere: true,
     };
@@ -174,7 +173,7 @@ mod tests {
     const NOWHERE: Replacement = Replacement {
         placed: false,
         unplaceable: true,
-        current: true,
+        nowhere_else: true,
         healthy: true,
         somewhere: false,
     };
@@ -182,20 +181,20 @@ mod tests {
     const PARTLY: Replacement = Replacement {
         placed: false,
         unplaceable: true,
-        current: true,
+        nowhere_else: true,
         healthy: true,
         somewhere: true,
     };
     /// Placed just now, which the scheduler has not said yet.
     const OUTDATED: Replacement = Replacement {
-        current: false,
+        nowhere_else: false,
         ..PARTLY
     };
     /// Scaled to nothing.
     const EMPTY: Replacement = Replacement {
         placed: true,
         unplaceable: false,
-        current: true,
+        nowhere_else: false,
         healthy: true,
         somewhere: false,
     };
@@ -412,10 +411,12 @@ mod tests {
             serde_json::from_value::<ResourceBindingSpec>(spec).expect("a spec")
         };
         let status = |scheduled: &str, observed: i64, health: &str| {
+            // Only a placement moves the generation that the scheduler observed.
+            let placed = if scheduled == "True" { observed } else { 1 };
             let status = json!({
-                "schedulerObservedGeneration": observed,
+                "schedulerObservedGeneration": placed,
                 "conditions": [{"type": "Scheduled", "status": scheduled, "reason": "R", "message": "",
-                    "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                    "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": observed}],
                 "aggregatedStatus": [{"clusterName": "m2", "health": health}],
             });
             serde_json::from_value::<ResourceBindingStatus>(status).expect("a status")
@@ -432,7 +433,6 @@ mod tests {
                 "Healthy",
                 Replacement {
                     placed: false,
-                    current: false,
                     ..HEALTHY
                 },
             ),

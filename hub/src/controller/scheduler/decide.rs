@@ -343,12 +343,14 @@ fn stuck(now: DateTime<Utc>, held: &world::Binding, unplaceable: &Unplaceable) -
     });
     let message = unplaceable.to_string();
     let mut wanted = status.clone();
-    let condition = conditions::new(SCHEDULED, false, unplaceable.reason(), &message, now);
+    let mut condition = conditions::new(SCHEDULED, false, unplaceable.reason(), &message, now);
+    condition.observed_generation = Some(held.generation);
     let said = conditions::get(&status.conditions, SCHEDULED);
     let numbers_only = patch.is_none() && said.is_some_and(|said| in_numbers(said, &condition));
+    let is_told = said.is_some_and(|said| tells_as_much(said, &condition));
     let changed = conditions::set(&mut wanted.conditions, condition, now);
     let mut events = Vec::new();
-    if changed {
+    if !is_told {
         for failed in unplaceable
             .attempts()
             .filter(|_| !unplaceable.later.is_empty())
@@ -371,9 +373,15 @@ fn stuck(now: DateTime<Utc>, held: &world::Binding, unplaceable: &Unplaceable) -
     }
 }
 
+/// Whether two conditions say the same, maybe of other generations.
+fn tells_as_much(one: &Condition, other: &Condition) -> bool {
+    (&one.status, &one.reason, &one.message) == (&other.status, &other.reason, &other.message)
+}
+
 /// Whether two conditions differ, and in nothing but words of their messages that are numbers.
 fn in_numbers(one: &Condition, other: &Condition) -> bool {
     (&one.status, &one.reason) == (&other.status, &other.reason)
+        && one.observed_generation == other.observed_generation
         && one.message != other.message
         && wording(&one.message).eq(wording(&other.message))
 }

@@ -272,7 +272,9 @@ impl Hub {
                 "False"
             }
         };
-        object["status"]["conditions"][0]["status"] = json!(status);
+        let condition = &mut object["status"]["conditions"][0];
+        condition["status"] = json!(status);
+        condition["observedGeneration"] = json!(held.generation);
     }
 
     fn compare(&self, recorded: &Value) -> Vec<String> {

@@ -95,3 +95,23 @@ fn a_message_with_other_numbers_is_known_as_such() {
         assert!(decision.status.is_none() && decision.events.is_empty());
     }
 }
+
+/// Who waits for the answer to an edit can tell it from the one before.
+#[test]
+fn that_it_goes_nowhere_is_said_of_each_generation_and_told_once() {
+    let snapshot = snapshot(&["m1"]);
+    let mut object = object(&placement(&["m9"]));
+    let first = decided(&object, &snapshot, None);
+    assert_eq!(first.events.len(), 1);
+    object["status"] = first.status.expect("to be said");
+    assert_eq!(object["status"]["conditions"][0]["observedGeneration"], 1);
+    assert!(decided(&object, &snapshot, None).status.is_none());
+
+    object["metadata"]["generation"] = json!(2);
+    let second = decided(&object, &snapshot, None);
+    assert!(second.events.is_empty());
+    assert!(!second.numbers_only);
+    object["status"] = second.status.expect("to be said");
+    assert_eq!(object["status"]["conditions"][0]["observedGeneration"], 2);
+    assert!(decided(&object, &snapshot, None).status.is_none());
+}
