@@ -83,10 +83,11 @@ impl Origin {
 
     /// The same in the place of what another one brought.
     pub fn after(mut self, before: Option<&Self>) -> Self {
-        let before = before.filter(|it| it.created == self.created && it.id != self.id);
-        self.over = before.map_or_else(Vec::new, |it| {
-            std::iter::once(&it.id).chain(&it.over).cloned().collect()
-        });
+        let before = before.filter(|it| it.created == self.created);
+        let replaced = before
+            .into_iter()
+            .flat_map(|it| std::iter::once(&it.id).chain(&it.over));
+        self.over = replaced.filter(|id| **id != self.id).cloned().collect();
         self
     }
 }
@@ -344,6 +345,10 @@ mod tests {
         assert_eq!(both.to_string(), "2026-01-01T00:00:00Z aaaaaa bbbbbb");
         assert_eq!(of(&both.to_string()), both);
         assert_eq!(of(later).after(Some(&both)).to_string(), later);
+        // Another use of the same token.
+        assert_eq!(of(other).after(Some(&both)), both);
+        let back = of(first).after(Some(&both));
+        assert_eq!(back.to_string(), "2026-01-01T00:00:00Z bbbbbb aaaaaa");
         for damaged in ["", "abcdef", "today abcdef"] {
             assert_eq!(Origin::parse(damaged), None, "{damaged:?}");
         }

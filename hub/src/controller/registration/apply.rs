@@ -297,7 +297,9 @@ async fn revoke(
         let patch = json!({"metadata": {
             "uid": cluster.uid,
             "resourceVersion": cluster.resource_version,
-            "annotations": {REGISTRATION_ID: null, CLOSING_WATCHES: registration.as_str()},
+            "annotations": {
+                REGISTRATION_ID: null, REGISTERED_BY: null, CLOSING_WATCHES: registration.as_str(),
+            },
         }});
         patch_cluster(client, cluster, "remove the registration of Cluster", patch).await?;
     }

@@ -9,6 +9,7 @@ use crate::token_secret::{Origin, Placement, Reservation, Token};
 use chrono::{DateTime, SecondsFormat, Utc};
 use common::denial::DenialReason;
 use common::identity::{AgentSubject, RegistrationId};
+use common::labels::REGISTERED_BY;
 use common::names::ClusterName;
 use std::time::Duration;
 
@@ -139,7 +140,7 @@ fn register(
     request: &RegistrationRequest,
 ) -> Result<Step, Box<Step>> {
     let token = usable_token(now, observed, request)?;
-    let cluster = usable_name(observed, request, token)?;
+    let cluster = usable_name(now, observed, request, token)?;
     if token.reservation(&request.subject.registration).is_none() {
         return Ok(Step::Reserve {
             token: Box::new(token.clone()),
@@ -237,6 +238,7 @@ fn usable_token<'a>(
 
 /// The Cluster of the requested name, if there is one and the request may have it.
 fn usable_name<'a>(
+    now: DateTime<Utc>,
     observed: &'a Observed,
     request: &RegistrationRequest,
     token: &Token,
@@ -280,11 +282,17 @@ fn usable_name<'a>(
         && !same_key
         && is_superseded(token, request, by, cluster)
     {
+        let mend = match by.created > now {
+            true => format!(
+                "that time is still to come, so the hub's clock was ahead: take the note of it off with \
+                 `kubectl annotate cluster {name} {REGISTERED_BY}-`, and have the agent ask again"
+            ),
+            false => again(cluster),
+        };
         return taken(format!(
-            "another agent has been registered for the cluster {name} since, by the bootstrap token {:?} of {}; {}",
+            "another agent has been registered for the cluster {name} since, by the bootstrap token {:?} of {}; {mend}",
             by.id,
             by.created.to_rfc3339_opts(SecondsFormat::Secs, true),
-            again(cluster)
         ));
     }
     if cluster.id.as_ref().is_some_and(|held| held != id) {

@@ -145,6 +145,14 @@ fn a_name_or_id_that_is_taken_is_said_so() {
         registration: None,
         ..held.clone()
     };
+    let since = |minutes: i64| ClusterFacts {
+        registered_by: Some(Origin {
+            created: now() + Duration::minutes(minutes),
+            id: "bbbbbb".to_owned(),
+            over: Vec::new(),
+        }),
+        ..held.clone()
+    };
     let unbound_replace = with_token(|t| t.replace = true);
     let stranger = Observed {
         namespace: Some(vec!["theirs".into()]),
@@ -175,6 +183,18 @@ fn a_name_or_id_that_is_taken_is_said_so() {
             with(fresh(), &by_hand),
             ClusterNameTaken,
             taken,
+        ),
+        (
+            "replaced since",
+            with(bound(true), &since(-1)),
+            ClusterNameTaken,
+            "make a token with `towline token create --cluster m1 --replace`",
+        ),
+        (
+            "replaced by a clock that was ahead",
+            with(bound(true), &since(1)),
+            ClusterNameTaken,
+            "`kubectl annotate cluster m1 towline.dev/registered-by-`",
         ),
         (
             "another member",
