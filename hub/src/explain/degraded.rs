@@ -109,7 +109,7 @@ fn is_away(broken: &Broken) -> bool {
 pub(super) fn leaving(work: &Work, cluster: &str) -> (Cause, String, Mend) {
     let status = work.status.as_ref();
     let told = status.and_then(|it| conditions::get(&it.conditions, DEGRADED));
-    let told = told.filter(|it| it.status == "True");
+    let told = told.filter(|it| it.status == "True" && it.reason != HEALING_PAUSED);
     let message = told.map_or("", |it| it.message.as_str());
     let (cause, mend) = blocked(message, cluster, describe(work));
     let words = told.map(|_| format!(": {}", super::said(message)));

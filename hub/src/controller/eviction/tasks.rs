@@ -62,12 +62,13 @@ impl Replacement {
             let item = items.get(target.name.as_str());
             item.is_some_and(|item| serves(kind.as_ref(), target, item))
         };
-        // Once it is placed, the former answer is still there for a while.
+        // Once it is placed, the former answer is still there for a while. Karmada's scheduler does not say of which
+        // generation it speaks.
         let answered = scheduled.and_then(|it| it.observed_generation);
         Self {
             placed: says("True") && status.scheduler_observed_generation == Some(generation),
             unplaceable: says("False"),
-            nowhere_else: says("False") && answered == Some(generation),
+            nowhere_else: says("False") && answered.is_none_or(|it| it == generation),
             healthy: spec.clusters.iter().all(is_healthy),
             somewhere: !spec.clusters.is_empty(),
         }
@@ -454,6 +455,9 @@ mod tests {
             let found = Replacement::of(&spec(clusters), &status(scheduled, observed, health), 3);
             assert_eq!(found, want, "{clusters} {scheduled} {observed} {health}");
         }
+        let mut of_others = status("False", 2, "Healthy");
+        of_others.conditions[0].observed_generation = None;
+        assert_eq!(Replacement::of(&spec(&one), &of_others, 3), PARTLY);
     }
 
     #[test]

@@ -201,7 +201,7 @@ fn what_nobody_would_place_again_stays() {
 
 fn scheduled(status: &str) -> Value {
     json!({"schedulerObservedGeneration": 3, "conditions": [{"type": "Scheduled", "status": status,
-        "reason": "R", "message": "", "lastTransitionTime": TAINTED}]})
+        "reason": "R", "message": "", "lastTransitionTime": TAINTED, "observedGeneration": 3}]})
 }
 
 fn leaving(clusters: &Value) -> Value {

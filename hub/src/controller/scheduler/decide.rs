@@ -147,12 +147,21 @@ fn noted(held: &world::Binding, snapshot: &Snapshot) -> Outcome {
     let Some(group) = observed(held).untold_group(targets, cluster) else {
         return Outcome::Note(None);
     };
+    // A cluster may as well have left the group that is told: what is divided stays there, and in its group.
+    let is_told = observed(held).group().is_some();
+    if is_told && !is_placed_in(&group, &placing(held, snapshot, false)) {
+        return Outcome::Note(None);
+    }
     let mut told = held.clone();
     told.status.scheduler_observing_affinity_name = Some(group.clone());
     match needed(&standing_of(&told, snapshot)) {
         Need::Place(_) => placing(&told, snapshot, false),
         Need::Nothing | Need::Note => Outcome::Note(Some(group)),
     }
+}
+
+fn is_placed_in(group: &str, outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Placed(placed, _) if placed.group.as_deref() == Some(group))
 }
 
 /// Where it goes, or why it goes nowhere.

@@ -26,7 +26,8 @@ pub struct Observed<'a> {
 }
 
 impl Observed<'_> {
-    fn group(&self) -> Option<&str> {
+    /// The group that its status tells.
+    pub fn group(&self) -> Option<&str> {
         let name = self.status?.scheduler_observing_affinity_name.as_deref();
         name.filter(|name| !name.is_empty())
     }

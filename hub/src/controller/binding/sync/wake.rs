@@ -63,10 +63,11 @@ pub(super) fn binding_changed(change: &Change<world::Binding>, queue: &Queue<Obj
             && old.binding.finalizers == new.binding.finalizers
             && old.binding.id() == new.binding.id()
     };
-    if !matches!((old, new), (Some(old), Some(new)) if same(old, new)) {
-        let rank = new.map_or(0, |new| priority(&new.binding.spec));
-        queue.add_ranked(change.name.clone(), urgency(change), rank);
+    if matches!((old, new), (Some(old), Some(new)) if same(old, new)) {
+        return;
     }
+    let rank = new.map_or(0, |new| priority(&new.binding.spec));
+    queue.add_ranked(change.name.clone(), urgency(change), rank);
     let (old, new) = (old.map(|it| &it.binding), new.map(|it| &it.binding));
     for parent in parent::let_go(old, new) {
         queue.add(parent);

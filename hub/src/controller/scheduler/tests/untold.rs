@@ -54,10 +54,11 @@ fn edit(object: &mut Value, placement: &Value) {
 
 #[test]
 fn a_group_that_the_status_does_not_tell_of_is_told_with_the_generation() {
-    let snapshot = snapshot(&["m1", "m2", "m3"]);
     // The groups, where it is, and the group that is told; the one that is to be.
     let cases = [
-        (grouped(&["m1"], &["m2"]), "m2", Some("a"), Some("b")),
+        (grouped(&["m9"], &["m2"]), "m2", Some("a"), Some("b")),
+        // It is no longer of the group that it was chosen from, where others are.
+        (grouped(&["m1"], &["m2"]), "m2", Some("a"), None),
         (grouped(&["m1"], &["m2"]), "m2", None, Some("b")),
         (grouped(&["m1"], &["m2"]), "m2", Some("b"), None),
         (grouped(&["m1"], &["m2"]), "m1", Some("a"), None),
@@ -67,6 +68,7 @@ fn a_group_that_the_status_does_not_tell_of_is_told_with_the_generation() {
         (grouped(&["m1"], &["m2"]), "m3", Some("a"), None),
         (placement(&["m1", "m2"]), "m2", None, None),
     ];
+    let snapshot = snapshot(&["m1", "m2", "m3"]);
     for (placement, cluster, observed, wanted) in cases {
         let mut object = placed(&placement, cluster, observed);
         let at_rest = decided(&object, &snapshot, None);
