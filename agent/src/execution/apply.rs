@@ -170,11 +170,17 @@ impl Applier {
         let scaled = match scaled {
             Ok(scaled) => scaled,
             Err(error) => {
+                let outcome = match resource {
+                    Some(resource) if !error.is_outage() => {
+                        Outcome::Failed(errors::refused(&error, target, resource))
+                    }
+                    _ => Outcome::Outage(error),
+                };
                 return Ended {
                     ordinal,
                     key,
                     hash: desired_if(false).hash,
-                    outcome: Outcome::Outage(error),
+                    outcome,
                 };
             }
         };

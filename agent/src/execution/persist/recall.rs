@@ -19,11 +19,11 @@ impl Persister {
     pub async fn recall(&self) -> bool {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
         let mut rng = self.chance.stream("stored Works, read");
-        let begun = Instant::now();
+        let mut refused: Option<Instant> = None;
         let volumes = loop {
             match self.read_volumes().await {
                 Ok(volumes) => break volumes,
-                Err(error) if error.is_denied() && begun.elapsed() >= SETTLING => {
+                Err(error) if has_settled(&error, &mut refused) => {
                     tracing::error!(error = %chain(&error), "the agent cannot go on without its hub: it may not read what it stored");
                     self.errors.report(PART, &chain(&error));
                     self.lock().off = true;
@@ -89,6 +89,15 @@ impl Persister {
     }
 }
 
+/// Whether the member has refused for long enough that it counts; `since` is when it began to.
+fn has_settled(error: &Error, since: &mut Option<Instant>) -> bool {
+    if !error.is_denied() {
+        *since = None;
+        return false;
+    }
+    since.get_or_insert_with(Instant::now).elapsed() >= SETTLING
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,11 +113,15 @@ mod tests {
     /// An API server that has just started knows no roles yet.
     #[tokio::test(start_paused = true)]
     async fn a_member_that_refuses_at_first_is_asked_again() {
-        for (seconds, off) in [(20, false), (120, true)] {
+        // For how long it does not answer, and then refuses; whether the agent goes on without what it stored.
+        for (silent, refuses, off) in [(0, 20, false), (300, 20, false), (0, 120, true)] {
             let begun = Instant::now();
             let (member, _) = scripted(move |_| {
-                let settles = begun.elapsed() < Duration::from_secs(seconds);
-                settles.then(|| refusal(403, "Forbidden"))
+                let at = begun.elapsed().as_secs();
+                match at < silent {
+                    true => Some(refusal(503, "ServiceUnavailable")),
+                    false => (at < silent + refuses).then(|| refusal(403, "Forbidden")),
+                }
             });
             let persister = Persister::new(
                 "karmada-es-m1".into(),
@@ -119,9 +132,11 @@ mod tests {
                 Chance::seeded(1),
             );
             assert!(!persister.recall().await);
-            assert_eq!(persister.lock().off, off, "{seconds}");
-            assert_eq!(persister.errors.text().is_some(), off, "{seconds}");
-            assert!(begun.elapsed() < SETTLING + Duration::from_secs(10));
+            let case = format!("silent for {silent} s, refuses for {refuses} s");
+            assert_eq!(persister.lock().off, off, "{case}");
+            assert_eq!(persister.errors.text().is_some(), off, "{case}");
+            let took = begun.elapsed() - Duration::from_secs(silent);
+            assert!(took < SETTLING + Duration::from_secs(10), "{case}");
         }
     }
 }

@@ -25,7 +25,6 @@ impl Persister {
     pub async fn run(&self) {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
         let mut rng = self.chance.stream("stored Works, written");
-        let mut full = false;
         loop {
             self.wake.notified().await;
             self.gather().await;
@@ -33,7 +32,7 @@ impl Persister {
             match self.flush().await {
                 Ok(()) => {
                     backoff.reset();
-                    if !full {
+                    if !self.tell_what_has_no_room() {
                         self.errors.clear(PART);
                     }
                 }
@@ -45,7 +44,6 @@ impl Persister {
                     self.wake.notify_one();
                 }
             }
-            full = self.tell_what_has_no_room();
             tokio::time::sleep_until(begun + SPACING).await;
         }
     }

@@ -120,7 +120,12 @@ impl Deletion {
             if record_of(&self.state.lock(), &job).is_none() {
                 return Ok(None);
             }
+            let job = &job;
             let fates = futures::future::join_all(group.iter().map(|key| async move {
+                // Each may have waited for others.
+                if record_of(&self.state.lock(), job).is_none() {
+                    return Ok(Gone::Yes);
+                }
                 if preserve {
                     self.pruner.release_object(name, key).await
                 } else {

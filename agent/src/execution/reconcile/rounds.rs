@@ -196,11 +196,12 @@ impl Rounds {
         let mut state = self.state.lock();
         let keep: BTreeSet<Arc<ObjectKey>> = items.iter().filter_map(|i| i.key.clone()).collect();
         let bad = job.manifests.iter().any(Result::is_err);
-        let (leaves, stays) = state
-            .works
-            .get(&job.name)
-            .map(|record| (record.leaving.clone(), record.left.clone()))
-            .unwrap_or_default();
+        // It may be another Work of that name by now.
+        let record = state.works.get(&job.name);
+        let Some(record) = record.filter(|record| *record.uid == *job.uid) else {
+            return Vec::new();
+        };
+        let (leaves, stays) = (record.leaving.clone(), record.left.clone());
         let left = leaves.iter().map(|t| state.key_of(t, &t.namespace));
         let mut left: Vec<Arc<ObjectKey>> = left.collect();
         // What the stored set wanted and the hub does not any more is an orphan from now on.
@@ -224,9 +225,6 @@ impl Rounds {
         let Some(record) = state.works.get_mut(&job.name) else {
             return Vec::new();
         };
-        if *record.uid != job.uid {
-            return Vec::new();
-        }
         record.items = items;
         if complete && record.hash == job.hash {
             record.before = None;
