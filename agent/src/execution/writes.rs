@@ -171,6 +171,10 @@ impl WorkWriter {
             .iter()
             .map(|f| f.as_str().into())
             .collect();
+        // The watch may have told of its end before this answer came.
+        if record.gone {
+            record.ended();
+        }
         true
     }
 }

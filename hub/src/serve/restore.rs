@@ -64,19 +64,17 @@ struct Told {
     findings: Findings,
     /// The groups of the registrations that are in force once they are confirmed.
     held: Vec<String>,
-    /// Clusters that were joined, by the backup or by the hub before.
+    /// Clusters that were joined when the backup was made.
     joined: BTreeSet<String>,
+    /// Clusters that were joined with the hub before.
+    joined_since: BTreeSet<String>,
 }
 
-impl Told {
-    /// Those of `names` that are of this mode.
-    fn of(&self, mode: SyncMode, names: &[String]) -> Vec<String> {
-        let wanted = mode == SyncMode::Push;
-        let of = names
-            .iter()
-            .filter(|name| self.joined.contains(*name) == wanted);
-        of.cloned().collect()
-    }
+/// Those of `names` that are of this mode, where these are `joined`.
+fn of(mode: SyncMode, names: &[String], joined: &BTreeSet<String>) -> Vec<String> {
+    let wanted = mode == SyncMode::Push;
+    let of = names.iter().filter(|name| joined.contains(*name) == wanted);
+    of.cloned().collect()
 }
 
 /// What was taken over of the keys of the previous hub.
@@ -112,9 +110,7 @@ fn carry_out(args: &RestoreArgs, now: DateTime<Utc>) -> anyhow::Result<String> {
         let clusters = edit.objects(CLUSTERS)?;
         let clusters = clusters.iter().map(|(_, cluster)| cluster);
         let registered = registrations(clusters.clone());
-        let later = previous
-            .iter()
-            .flat_map(|(_, joined)| joined.iter().cloned());
+        let joined_since = previous.as_ref().map(|(_, joined)| joined.clone());
         let findings = decide(&registered, since);
         for cluster in &findings.held {
             hold(edit, cluster, now)?;
@@ -123,7 +119,8 @@ fn carry_out(args: &RestoreArgs, now: DateTime<Utc>) -> anyhow::Result<String> {
         Ok(Told {
             tokens: drop_tokens(edit)?,
             held: groups(&registered, &removed),
-            joined: joined(clusters).chain(later).collect(),
+            joined: joined(clusters).collect(),
+            joined_since: joined_since.unwrap_or_default(),
             findings,
         })
     };
@@ -387,7 +384,7 @@ fn text(args: &RestoreArgs, told: &Told, taken: &Taken) -> String {
         (SyncMode::Pull, "Registered", "Register"),
         (SyncMode::Push, "Joined", "Join"),
     ] {
-        let since = told.of(mode, &told.findings.made_since);
+        let since = of(mode, &told.findings.made_since, &told.joined_since);
         if !since.is_empty() {
             let _ = writeln!(
                 said,
@@ -427,7 +424,7 @@ fn text(args: &RestoreArgs, told: &Told, taken: &Taken) -> String {
             (SyncMode::Pull, "removes one again"),
             (SyncMode::Push, "removes one again that was joined"),
         ] {
-            if !told.of(mode, &held).is_empty() {
+            if !of(mode, &held, &told.joined).is_empty() {
                 let remove = commands::leave("NAME", mode, Mode::Force);
                 let _ = writeln!(said, "  {remove:<66}  # {what}");
             }

@@ -45,6 +45,7 @@ impl WorkRecord {
             resource_version: entry.version.into(),
             generation: entry.generation,
             deleting: entry.deleting,
+            gone: false,
             foreground: entry.foreground,
             finalizers: vec![WORK_FINALIZER.into()],
             suspended: entry.suspended,

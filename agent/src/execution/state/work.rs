@@ -69,6 +69,8 @@ pub struct WorkRecord {
     pub generation: i64,
     /// Whether the hub said that it is being deleted.
     pub deleting: bool,
+    /// Whether the hub, which ordered its deletion, does not have it any more.
+    pub gone: bool,
     /// Whether its objects should be deleted in the foreground.
     pub foreground: bool,
     /// Finalizers.
@@ -127,6 +129,7 @@ impl WorkRecord {
             seen: wire.metadata.resource_version.parse().unwrap_or(0),
             generation: wire.metadata.generation,
             deleting: false,
+            gone: false,
             foreground: false,
             finalizers: Vec::new(),
             suspended: wire.suspended(),
@@ -160,6 +163,7 @@ impl WorkRecord {
         let meta = &wire.metadata;
         self.resource_version = meta.resource_version.as_str().into();
         self.deleting |= meta.deletion_timestamp.is_some();
+        self.gone = false;
         self.foreground = meta.finalizers.iter().any(|f| f == "foregroundDeletion");
         self.finalizers = meta.finalizers.iter().map(|f| f.as_str().into()).collect();
     }
@@ -285,6 +289,7 @@ impl WorkRecord {
     /// Takes note that the hub, which ordered its deletion, does not have it any more: finalizers of others keep it no
     /// longer. Ours stays until its objects are gone.
     pub fn ended(&mut self) {
+        self.gone = true;
         if !self.has_finalizer() {
             self.finalizers.clear();
         }

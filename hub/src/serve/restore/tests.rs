@@ -233,6 +233,7 @@ fn whoever_was_registered_anew_is_told_both_that_has_to_be_done() {
             },
             held: Vec::new(),
             joined: ["joined".to_owned()].into(),
+            joined_since: ["rejoined".to_owned()].into(),
         };
         text(&args, &told, &Taken::default())
     };
@@ -254,6 +255,17 @@ fn whoever_was_registered_anew_is_told_both_that_has_to_be_done() {
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
+    // By each hub's own word.
+    let said = told(&["rejoined"], &["joined", "rejoined"]);
+    for words in [
+        "Registered since the backup, so this hub does not know them: joined.",
+        "Joined since the backup, so this hub does not know them: rejoined.",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    let said = told(&["rejoined"], &[]);
+    assert!(said.contains("towline unregister NAME --force "), "{said}");
+    assert!(!said.contains("towline unjoin"), "{said}");
     let said = told(&["replaced"], &["replaced"]);
     assert!(
         said.contains(lift) && !said.contains("NOT let in"),

@@ -60,3 +60,29 @@ async fn a_work_that_others_kept_is_forgotten_once_the_hub_lacks_it() {
     let state = parts.state.lock();
     assert!(state.works.is_empty() && state.orphaned.is_empty());
 }
+
+/// Whoever else kept it lets go at the same moment, and the watch is faster than the answer.
+#[tokio::test(start_paused = true)]
+async fn a_work_whose_end_is_told_before_our_write_is_answered_is_forgotten() {
+    let (member, _) = scripted(|_| None);
+    let known = Arc::new(OnceLock::<Shared>::new());
+    let state = known.clone();
+    let (hub, told) = scripted(move |_| {
+        let state = state.get().expect("known");
+        let mut state = state.lock();
+        state.works.get_mut("w").expect("kept").ended();
+        let left = json!({"metadata": {"name": "w", "uid": "1", "resourceVersion": "16",
+            "finalizers": ["foregroundDeletion"]}});
+        Some((200, left))
+    });
+    let parts = Handles::new(hub, member).await;
+    known.set(parts.state.clone()).expect("once");
+    let reconciler = reconciler(&parts);
+    let mut going = version(1, &[map("a")]);
+    going.metadata.deletion_timestamp = Some("2030-01-01T00:00:00Z".into());
+    going.metadata.finalizers.push("foregroundDeletion".into());
+    let name = parts.knows(&going);
+    reconciler.reconcile(&name).await.expect("worked on");
+    assert_eq!(lines(&told).len(), 1);
+    assert!(parts.state.lock().works.is_empty());
+}
