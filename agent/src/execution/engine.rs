@@ -92,7 +92,7 @@ impl Engine {
             permits.clone(),
             config.reserved.clone(),
         ));
-        let persister = Arc::new(Persister::new(
+        let persister = Persister::new(
             scope.namespace.clone(),
             Place::new(
                 ctx.member.clone(),
@@ -103,7 +103,8 @@ impl Engine {
             state.clone(),
             ctx.errors.clone(),
             ctx.chance.clone(),
-        ));
+        );
+        let persister = Arc::new(persister.while_it_leads(ctx.standing.clone()));
         let writer = Arc::new(WorkWriter {
             namespace: scope.namespace.clone(),
             hub: ctx.hub.clone(),

@@ -11,6 +11,7 @@ use super::stored::plan::Plan;
 use crate::context::ErrorReport;
 use common::chance::Chance;
 use common::errors::chain;
+use common::leader::Standing;
 use common::signal;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,6 +40,8 @@ pub struct Persister {
     inner: Mutex<Inner>,
     wake: Notify,
     flushed: signal::Sender<Flushed>,
+    /// Whether this replica leads; none where there is one alone.
+    standing: Option<signal::Receiver<Standing>>,
     /// One flush at a time.
     turn: tokio::sync::Mutex<()>,
 }
@@ -83,8 +86,15 @@ impl Persister {
             inner: Mutex::default(),
             wake: Notify::new(),
             flushed: signal::Sender::new(Flushed::default()),
+            standing: None,
             turn: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Writes only as long as this replica is known to lead.
+    pub fn while_it_leads(mut self, standing: Option<signal::Receiver<Standing>>) -> Self {
+        self.standing = standing;
+        self
     }
 
     /// What is stored of a Work may have to change. Returns up to where it must be flushed.

@@ -185,6 +185,8 @@ impl<'a> Term<'a> {
             tracing::warn!("some parts did not stop in time");
             parts.abort_all();
         }
+        // Only who works tells.
+        context.register_metrics(|registry| *registry = Registry::default());
         if matches!(end, Ok(End::Left)) {
             self.leave(registrar.as_deref()).await;
         }

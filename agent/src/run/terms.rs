@@ -17,6 +17,7 @@ use crate::upkeep::InForce;
 use common::backoff::Backoff;
 use common::client::classify;
 use common::errors::chain;
+use common::names::ClusterName;
 use common::proxy::ProxyChoice;
 use common::signal;
 use common::tls::CertificateSwap;
@@ -50,30 +51,36 @@ impl Process {
         };
         self.checks.registered.ok();
         let mut candidacy = self.stand();
-        let mut last = End::Shutdown;
-        while candidacy.wait_to_lead(&self.shutdown).await {
+        let ended = self.terms_by_hand(&cluster, &cluster_id, &connector, &mut candidacy);
+        let ended = ended.await;
+        candidacy.end().await;
+        ended
+    }
+
+    async fn terms_by_hand(
+        &self,
+        cluster: &ClusterName,
+        cluster_id: &str,
+        connector: &HandMade,
+        candidacy: &mut Candidacy,
+    ) -> Result<End, Error> {
+        loop {
+            if !candidacy.leads() {
+                // Who waits for its turn serves as it should.
+                self.checks.hub.ok();
+            }
+            if !candidacy.wait_to_lead(&self.shutdown).await {
+                return Ok(End::Shutdown);
+            }
             let handle = HubHandle::new(Arc::new(connector.clone())).await?;
             let (_, certified) = signal::channel(Certified::default());
             let standing = candidacy.standing.clone();
-            let term = Term::new(
-                self,
-                &cluster,
-                &cluster_id,
-                handle,
-                certified,
-                None,
-                standing,
-            );
-            match term.work(None, &mut candidacy).await? {
+            let term = Term::new(self, cluster, cluster_id, handle, certified, None, standing);
+            match term.work(None, candidacy).await? {
                 End::Stepped | End::Reregistered => {}
-                end @ (End::Shutdown | End::Left) => {
-                    last = end;
-                    break;
-                }
+                end @ (End::Shutdown | End::Left) => return Ok(end),
             }
         }
-        candidacy.end().await;
-        Ok(last)
     }
 
     pub(super) async fn live_registered(&self) -> Result<End, Error> {

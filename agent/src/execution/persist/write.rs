@@ -7,6 +7,7 @@ use crate::execution::stored::plan::{Plan, slice};
 use crate::execution::stored::{Entry, Header, encode};
 use common::backoff::Backoff;
 use common::errors::chain;
+use common::leader::Standing;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -82,6 +83,11 @@ impl Persister {
                 inner.plan.dirty().first().copied()
             };
             let Some(volume) = next else { break };
+            if !self.leads().await {
+                self.flushed.send_modify(|flushed| flushed.failing = true);
+                let after = WRITTEN_WITHIN;
+                return Err(Error::Unanswered { after });
+            }
             let bytes = self.volume(volume);
             let present = self.lock().plan.is_present(volume);
             let mut write = Write {
@@ -112,6 +118,17 @@ impl Persister {
         let failing = false;
         self.flushed.send_replace(Flushed { count, failing });
         Ok(())
+    }
+
+    /// Whether this replica leads by what the member says: one that was cut off from it may have been followed by
+    /// another, and writes over what that one stored. Where the member does not say, it is waited for.
+    async fn leads(&self) -> bool {
+        let Some(standing) = &self.standing else {
+            return true;
+        };
+        let mut standing = standing.clone();
+        let leads = standing.wait_for(|standing| *standing == Standing::Leads);
+        matches!(timeout(WRITTEN_WITHIN, leads).await, Ok(Ok(_))) && !self.lock().off
     }
 
     /// Brings the plan up to date; returns up to where.
@@ -213,8 +230,14 @@ impl Drop for Write<'_> {
 mod tests {
     use super::super::tests::next_life;
     use super::*;
+    use crate::context::ErrorReport;
+    use crate::execution::stored::place::Place;
     use crate::execution::stored::plan::VOLUME_MAX;
     use crate::execution::testing::{Handles, map, wire};
+    use common::chance::Chance;
+    use common::client::Problem;
+    use common::signal;
+    use tokio::sync::Semaphore;
 
     #[tokio::test(start_paused = true)]
     async fn what_changed_is_written_after_it_was_gathered_and_comes_back() {
@@ -261,6 +284,33 @@ mod tests {
         parts.persister.flush_at_end().await;
         let (state, _) = next_life(&parts, "karmada-es-m1").await;
         assert!(state.lock().works.is_empty());
+    }
+
+    /// It goes on while the member is away, and another replica may have reached it and followed.
+    #[tokio::test(start_paused = true)]
+    async fn who_may_have_been_followed_stores_nothing_before_the_member_says_that_it_leads() {
+        let parts = Handles::alone().await;
+        let work = parts.knows(&wire("w", "1", &[map("a")]));
+        let sender = signal::Sender::new(Standing::Failing(Problem::Other("away".to_owned())));
+        let persister = Persister::new(
+            "karmada-es-m1".into(),
+            Place::Directory(parts.directory.path().to_owned()),
+            Arc::new(Semaphore::new(1)),
+            parts.state.clone(),
+            ErrorReport::default(),
+            Chance::seeded(1),
+        );
+        let persister = persister.while_it_leads(Some(sender.subscribe()));
+        persister.touch(&work);
+        assert!(persister.flush().await.is_err());
+        sender.send_replace(Standing::Follows("another".to_owned()));
+        assert!(persister.flush().await.is_err());
+        let (state, _) = next_life(&parts, "karmada-es-m1").await;
+        assert!(state.lock().works.is_empty());
+        sender.send_replace(Standing::Leads);
+        assert!(persister.flush().await.is_ok());
+        let (state, _) = next_life(&parts, "karmada-es-m1").await;
+        assert!(state.lock().works.contains_key("w"));
     }
 
     #[tokio::test(start_paused = true)]
