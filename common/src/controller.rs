@@ -145,7 +145,7 @@ impl<R: Reconcile> Controller<R> {
 
     /// Runs until `shutdown`, then waits for the keys that are under way.
     pub async fn run(self, metrics: Metrics, chance: Chance, shutdown: CancellationToken) {
-        metrics.queue(R::NAME, &self.queue);
+        let _told = metrics.queue(R::NAME, &self.queue);
         // Dropped at the end, with whatever they were doing: they only read.
         let mut sources: JoinSet<()> = JoinSet::new();
         for source in self.sources {

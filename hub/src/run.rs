@@ -173,6 +173,14 @@ struct Shared {
 }
 
 impl Shared {
+    /// Tells nothing of a fleet any more: only who leads does.
+    fn clear(&self) {
+        self.fleet.clear();
+        self.sizes.clear();
+        self.monitor.clear();
+        self.eviction.clear();
+    }
+
     fn register(registry: &Mutex<Registry>) -> Self {
         let mut registry = registry.lock().unwrap_or_else(PoisonError::into_inner);
         Self {
@@ -194,7 +202,7 @@ pub(crate) fn sample_metrics(registry: &Mutex<Registry>) {
     shared.monitor.sample();
     shared.eviction.sample();
     let world = crate::world::testing::sample();
-    shared.fleet.look_at(&world);
+    shared.fleet.look_at(&world, Fleet::hear(&world));
     shared.sizes.look_at(&world);
     crate::world::testing::renewed(&world);
 }
@@ -316,12 +324,11 @@ impl Hub {
                     } => {}
                     _ = near.wait_for(|near| !*near) => {}
                 }
-                term.cancel();
-                std::future::pending::<()>().await;
             };
             tokio::select! {
                 biased;
-                () = lost => {}
+                // Another hub may lead by now, and have decided otherwise: what is under way is cut off, as by a kill.
+                () = lost => self.metrics.clear(),
                 ended = self.term(identity, leading, term.clone(), Known::default()) => ended?,
             }
         }

@@ -47,6 +47,8 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 /// How often the administrator's kubeconfig is looked at.
 const LOOK_AT_KUBECONFIG: Duration = Duration::from_secs(60);
+/// How soon what is published is tried again that could not be written.
+const INSTALL_AGAIN: Duration = Duration::from_secs(5);
 
 /// Flags of `towline-hub serve`.
 #[derive(Debug, Args)]
@@ -266,11 +268,27 @@ impl Hub {
         let mut tell = Some(tell);
         loop {
             authorities.borrow_and_update();
-            let known = self.install(&client).await?;
-            let kubeconfig = self.kubeconfig()?;
+            let known = match self.install(&client).await {
+                // What it cannot write now, a full disk say, is no reason to serve nobody.
+                Err(error) if tell.is_none() => {
+                    tracing::error!(
+                        error = %common::errors::chain(&error),
+                        "other authorities are not published yet"
+                    );
+                    drop(error);
+                    let again = sleep(INSTALL_AGAIN);
+                    match shutdown.run_until_cancelled(again).await {
+                        Some(()) => continue,
+                        None => return Ok(()),
+                    }
+                }
+                installed => installed?,
+            };
+            // Once it is there it is kept, below.
+            let kubeconfig = tell.as_ref().map(|_| self.kubeconfig()).transpose()?;
             let term = shutdown.child_token();
             let ready = async {
-                if let Some(tell) = tell.take()
+                if let (Some(tell), Some(kubeconfig)) = (tell.take(), kubeconfig)
                     && timeout(READY_WITHIN, self.ready()).await.is_ok()
                 {
                     tell(self.greeting(&kubeconfig, began));

@@ -1,5 +1,6 @@
 //! What is counted of every controller.
 
+use crate::lock::lock;
 use crate::queue::{Key, Queue};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -13,7 +14,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How a reconcile ended.
@@ -65,12 +66,26 @@ impl<K: Key> Waiting for Queue<K> {
     }
 }
 
+type Waits = Arc<Mutex<BTreeMap<&'static str, Box<dyn Waiting>>>>;
+
 /// The queue of each controller, looked at when somebody asks.
 #[derive(Clone)]
 struct Queues {
     /// Of the names of the metrics.
     prefix: &'static str,
-    all: Arc<Mutex<BTreeMap<&'static str, Box<dyn Waiting>>>>,
+    all: Waits,
+}
+
+/// That a queue is told of.
+pub(super) struct Told {
+    controller: &'static str,
+    all: Waits,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        lock(&self.all).remove(self.controller);
+    }
 }
 
 impl fmt::Debug for Queues {
@@ -81,7 +96,7 @@ impl fmt::Debug for Queues {
 
 impl Collector for Queues {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let queues = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let queues = lock(&self.all);
         let name = format!("{}_queue_length", self.prefix);
         let mut family = encoder.encode_descriptor(
             &name,
@@ -166,13 +181,14 @@ impl Metrics {
     /// Gives each a value, for a reference of them.
     pub fn sample(&self) {
         self.reconciled("cluster", Outcome::Done, "", Duration::ZERO);
-        self.queue("cluster", &Queue::<u8>::new());
+        // Told of for good.
+        std::mem::forget(self.queue("cluster", &Queue::<u8>::new()));
     }
 
-    /// The controller works off this queue from now on.
-    pub(super) fn queue<K: Key>(&self, controller: &'static str, queue: &Queue<K>) {
-        let all = &self.queues.all;
-        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(controller, Box::new(queue.clone()));
+    /// The controller works off this queue from now on, until what is returned is dropped.
+    pub(super) fn queue<K: Key>(&self, controller: &'static str, queue: &Queue<K>) -> Told {
+        let all = Arc::clone(&self.queues.all);
+        lock(&all).insert(controller, Box::new(queue.clone()));
+        Told { controller, all }
     }
 }

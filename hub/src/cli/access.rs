@@ -9,7 +9,7 @@ mod grant;
 mod hub;
 pub(super) mod standing;
 
-use super::error::ended;
+use super::error::{ended, or_later};
 use super::kubeconfig::way;
 use super::output::{Done, Named as _};
 use super::{CliError, ConnectArgs, Format, Kind, Output, clusters};
@@ -304,7 +304,10 @@ impl Awaited {
         subject: &Named,
     ) -> Result<BTreeMap<String, Holds>, CliError> {
         loop {
-            let works = hub.works(Some(subject)).await?;
+            let Some(works) = or_later(hub.works(Some(subject)).await, self.deadline)? else {
+                sleep(POLL).await;
+                continue;
+            };
             let theirs = works.iter().filter_map(|work| {
                 let (cluster, carried) = Grant::of(work)?;
                 (self.grants.get(&cluster) == Some(&carried)).then(|| (cluster, applied(work)))

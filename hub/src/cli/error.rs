@@ -11,6 +11,7 @@ use common::rest;
 use std::error::Error as StdError;
 use std::fmt;
 use std::process::ExitCode;
+use tokio::time::Instant;
 
 /// What sort of failure it was; scripts tell them apart by the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,8 +190,20 @@ fn kind_of_code(code: u16) -> Kind {
     match code {
         400 | 401 | 403 | 409 | 422 => Kind::Denied,
         404 => Kind::NotFound,
-        408 | 429 | 503 | 504 => Kind::Unavailable,
+        408 | 429 | 502..=504 | 507 => Kind::Unavailable,
         _ => Kind::Internal,
+    }
+}
+
+/// What was read, or none where that failed with what passes by itself and there is time to look again.
+pub(super) fn or_later<T>(
+    read: Result<T, CliError>,
+    deadline: Instant,
+) -> Result<Option<T>, CliError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.kind == Kind::Unavailable && Instant::now() < deadline => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -78,12 +78,12 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         return Ok(());
     }
     let works = by_work(&found).len();
+    let all = total(report, &args.work, &found);
     let question = match way {
         Way::Adopt => format!("Write {works} Works anew, which the agent saw last?"),
         Way::Delete => format!(
-            "Delete what {works} Works left behind in member {}, {} objects?",
+            "Delete what {works} Works left behind in member {}, {all} objects?",
             args.cluster,
-            total(report, &args.work, &found),
         ),
     };
     if !args.yes {
@@ -96,7 +96,8 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         CliError::new(Kind::Internal, error)
     })?;
     let settlement = Settlement::new(client, &args.cluster, way, args.wait, stop);
-    let settled = settlement.run(&args.work, found, output).await?;
+    let all = usize::try_from(all).unwrap_or(usize::MAX);
+    let settled = settlement.run(&args.work, found, all, output).await?;
     let done = match way {
         Way::Adopt => "objects have a Work again",
         Way::Delete => "objects are deleted",

@@ -41,11 +41,17 @@ impl Fleet {
         fleet
     }
 
-    /// Counts what is in this world, which was not run yet, and forgets any other.
-    pub fn look_at(&self, world: &World) {
+    /// Takes note from now on of when the clusters of this world are heard. It is to be called before the world runs: who
+    /// is silent from then on would not be known.
+    pub fn hear(world: &World) -> Contacts {
         let contacts = Contacts::default();
         let heard = Arc::clone(&contacts);
         world.leases.listen(move |told| lease(&heard, told));
+        contacts
+    }
+
+    /// Counts what is in this world, and forgets any other.
+    pub fn look_at(&self, world: &World, contacts: Contacts) {
         *lock(&self.0) = Some(Leading {
             world: world.clone(),
             contacts,
@@ -188,7 +194,7 @@ mod tests {
         let mut registry = Registry::default();
         let fleet = Fleet::register(&mut registry);
         let world = crate::world::testing::unreachable();
-        fleet.look_at(&world);
+        fleet.look_at(&world, Fleet::hear(&world));
         let says = |line: &str| {
             let (text, _) = exposition::render(&registry, "").expect("renders");
             assert!(text.lines().any(|one| one == line), "{line} in {text}");
@@ -227,5 +233,20 @@ mod tests {
         world.works.listed(&[work("a", "False")]).await;
         says("towline_hub_works_applied{status=\"False\"} 1");
         says("towline_hub_works_applied{status=\"True\"} 0");
+    }
+
+    /// Whoever takes over has read everything before, and has to tell of those who are silent from then on.
+    #[tokio::test(start_paused = true)]
+    async fn who_was_heard_before_the_hub_leads_is_told_of() {
+        let mut registry = Registry::default();
+        let fleet = Fleet::register(&mut registry);
+        let world = crate::world::testing::unreachable();
+        let contacts = Fleet::hear(&world);
+        world.leases.listed(&[lease("t")]).await;
+        tokio::time::advance(Duration::from_secs(9)).await;
+        fleet.look_at(&world, contacts);
+        let (text, _) = exposition::render(&registry, "").expect("renders");
+        let silent = "towline_hub_cluster_last_contact_seconds{cluster=\"m1\"} 9.0";
+        assert!(text.contains(silent), "{text}");
     }
 }

@@ -359,7 +359,18 @@ fn works(seen: &Seen, walk: &mut Walk) {
     });
     let failing: Vec<&Work> = failing.collect();
     let Some(first) = failing.first() else {
-        walk.holds(Stage::Applied, format!("{of} of {of} Works"), Vec::new());
+        let applied = seen.works.iter().filter(|work| {
+            let status = work.status.as_ref();
+            status.is_some_and(|it| conditions::is_true(&it.conditions, APPLIED))
+        });
+        let applied = applied.count();
+        if !seen.unseen.iter().any(|it| it.starts_with("Works: ")) {
+            walk.holds(
+                Stage::Applied,
+                format!("{applied} of {of} Works"),
+                Vec::new(),
+            );
+        }
         return;
     };
     let cluster = name(&seen.cluster);

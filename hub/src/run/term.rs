@@ -11,6 +11,7 @@ use crate::controller::detector::policies::Policies;
 use crate::controller::detector::{Detector, Holdings, Unsettled};
 use crate::controller::events::Events;
 use crate::controller::eviction::Evictions;
+use crate::controller::fleet::Fleet;
 use crate::controller::monitor::Monitor;
 use crate::controller::namespace::{Namespaces, Spaces};
 use crate::controller::notices::Notices;
@@ -113,6 +114,7 @@ impl Hub {
         }
         // Last: every listener is there.
         let metrics = self.metrics.controllers.clone();
+        let contacts = Fleet::hear(&world);
         let (reading, stopped) = (world.clone().run(metrics, chance), stop.clone());
         parts.begin("world", async move {
             stopped.run_until_cancelled_owned(reading).await;
@@ -124,11 +126,11 @@ impl Hub {
         let led = stop.run_until_cancelled(leading.wait_for(|leads| *leads));
         if let Some(Ok(_)) = led.await {
             tracing::info!("leading");
-            self.metrics.fleet.look_at(&world);
+            self.metrics.fleet.look_at(&world, contacts);
             self.metrics.sizes.look_at(&world);
         }
         let ended = parts.end().await;
-        self.metrics.fleet.clear();
+        self.metrics.clear();
         ended
     }
 

@@ -74,6 +74,14 @@ impl Sizes {
         }
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = views;
     }
+
+    /// Forgets what it looked at.
+    pub fn clear(&self) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
 }
 
 impl fmt::Debug for Sizes {

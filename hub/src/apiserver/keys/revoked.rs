@@ -133,13 +133,18 @@ impl Revoked {
         entries.any(|entry| in_time(entry) && means(&entry.whom))
     }
 
-    /// Takes an entry in, in place of one about the same.
+    /// Takes an entry in, in place of one about the same. Where there are too many, those that end go, the oldest first;
+    /// what was revoked for good stays so.
     pub fn add(&mut self, entry: Entry, now: DateTime<Utc>) {
         self.revoked
             .retain(|old| old.whom != entry.whom && old.until.is_none_or(|until| until > now));
         self.revoked.push(entry);
-        let over = self.revoked.len().saturating_sub(ENTRIES);
-        self.revoked.drain(..over);
+        let mut over = self.revoked.len().saturating_sub(ENTRIES);
+        self.revoked.retain(|old| {
+            let goes = over > 0 && old.until.is_some();
+            over -= usize::from(goes);
+            !goes
+        });
     }
 
     /// Forgets an entry; whether there was one.

@@ -1,5 +1,6 @@
 //! What `towline join` writes on the hub: the Cluster and its Secret.
 
+use crate::cli::error::or_later;
 use crate::cli::{CliError, Kind, Progress};
 use crate::token_secret::Placement;
 use chrono::{DateTime, Utc};
@@ -223,7 +224,11 @@ impl Hub {
         let name = self.name.as_str();
         let deadline = Instant::now() + within;
         loop {
-            let cluster = self.cluster().await?;
+            let Some(cluster) = or_later(self.cluster().await, deadline)? else {
+                progress.step("the hub does not answer");
+                sleep(POLL).await;
+                continue;
+            };
             let gone = || CliError::message(Kind::NotFound, format!("Cluster {name:?} is gone"));
             let cluster = cluster.ok_or_else(gone)?;
             let stage = stage(&cluster, before);

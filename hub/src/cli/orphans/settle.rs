@@ -13,7 +13,7 @@ mod carried;
 mod tests;
 
 use super::{by_work, chosen, get, report};
-use crate::cli::error::{code_of, is_refusal};
+use crate::cli::error::{code_of, is_refusal, or_later};
 use crate::cli::{CliError, Kind, Output};
 use carried::{is_told, told, was_made};
 use common::api::cluster::{Cluster, OrphanedObject};
@@ -78,6 +78,14 @@ struct Carrier {
     made: bool,
 }
 
+/// More than was asked about.
+fn more(settled: usize, found: usize) -> CliError {
+    let text = format!(
+        "{settled} objects are deleted, and there are {found} that were orphaned since you were asked"
+    );
+    CliError::message(Kind::Unmet, text).hint("Run it again: it tells how many, and asks.")
+}
+
 impl<'a> Settlement<'a> {
     /// `stop` ends it before its time, with its orders taken back.
     pub(super) fn new(
@@ -100,17 +108,22 @@ impl<'a> Settlement<'a> {
         }
     }
 
-    /// Settles what is found, and what the agent names next, until nothing is left.
+    /// Settles what is found, and what the agent names next, until nothing is left. Of all Works no more than `asked`
+    /// objects are deleted: whoever agreed to that has not heard of what is orphaned meanwhile.
     pub(super) async fn run(
         &self,
         only: &[String],
         found: Vec<OrphanedObject>,
+        asked: usize,
         output: &Output,
     ) -> Result<usize, CliError> {
         let progress = output.progress("waiting for the agent");
         let mut found = found;
         let mut settled = 0;
         while !found.is_empty() {
+            if self.way == Way::Delete && only.is_empty() && settled + found.len() > asked {
+                return Err(more(settled, found.len()));
+            }
             progress.step(format!("{} objects", found.len()));
             self.settle(&found).await?;
             settled += found.len();
@@ -320,8 +333,15 @@ impl<'a> Settlement<'a> {
     async fn wait_settled(&self, found: &[OrphanedObject]) -> Result<(), CliError> {
         let asked: HashSet<&str> = found.iter().map(|object| object.uid.as_str()).collect();
         loop {
-            let cluster = get(&self.clusters, self.cluster).await?;
-            let named = report(&cluster)?;
+            let named = async {
+                let cluster = get(&self.clusters, self.cluster).await?;
+                report(&cluster).cloned()
+            };
+            let Some(named) = or_later(named.await, self.deadline)? else {
+                self.goes_on(found.len())?;
+                self.pause().await;
+                continue;
+            };
             let left: Vec<&OrphanedObject> = named
                 .objects
                 .iter()
@@ -406,8 +426,9 @@ impl<'a> Settlement<'a> {
     /// Waits until the agent has answered in a Work's status.
     async fn wait_told(&self, name: &str, open: usize) -> Result<Work, CliError> {
         loop {
-            let work = self.works.get(name).await.map_err(failed("get", name))?;
-            if is_told(&work) {
+            let work = self.works.get(name).await.map_err(failed("get", name));
+            let work = or_later(work, self.deadline)?;
+            if let Some(work) = work.filter(is_told) {
                 return Ok(work);
             }
             self.goes_on(open)?;

@@ -3,6 +3,7 @@
 //! The decision is pure; the shell around it polls the member.
 
 use super::apply::Member;
+use crate::cli::error::or_later;
 use crate::cli::{CliError, Kind, Progress};
 use common::names::REPORT_INSTALLATION;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -127,7 +128,11 @@ pub(super) async fn until_ready(
 ) -> Result<String, CliError> {
     let deadline = Instant::now() + patience;
     loop {
-        let seen = look(member, awaited).await?;
+        let Some(seen) = or_later(look(member, awaited).await, deadline)? else {
+            progress.step("the member does not answer");
+            sleep(POLL).await;
+            continue;
+        };
         match judge(&seen) {
             Verdict::Ready => break,
             Verdict::Lost(why) => {

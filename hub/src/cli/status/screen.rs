@@ -97,6 +97,7 @@ impl View {
             && templates.is_empty()
             && works.is_empty()
             && ending.is_empty()
+            && status.hidden.is_empty()
         {
             let _ = writeln!(text, "\n{}", self.colours.good("Nothing needs anybody."));
         }

@@ -1,6 +1,7 @@
 //! Waits until a Cluster is gone, and tells whether its agent had answered by then.
 
 use super::{Leaving, count_works, get, plan};
+use crate::cli::error::or_later;
 use crate::cli::{CliError, Kind, Output};
 use common::api::cluster::Cluster;
 use common::duration;
@@ -10,7 +11,7 @@ use kube::runtime::watcher::{Config, Event, Result as Told};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 const POLL: Duration = Duration::from_millis(500);
 /// How long the watch may take to begin, and to tell of the end.
@@ -65,7 +66,12 @@ impl Watched {
         let progress = output.progress(format!("unregistering {name}"));
         let deadline = Instant::now() + args.wait;
         loop {
-            let Some(cluster) = get(&self.clusters, name).await? else {
+            let Some(cluster) = or_later(get(&self.clusters, name).await, deadline)? else {
+                progress.step("the hub does not answer");
+                sleep(POLL).await;
+                continue;
+            };
+            let Some(cluster) = cluster else {
                 let _ = timeout(PATIENCE, self.hear()).await;
                 return Ok(match self.end {
                     Some(true) => End::Answered,

@@ -54,6 +54,12 @@ impl Metrics {
         self.evicted("ResourceBinding", 1);
     }
 
+    /// Tells nothing of a fleet any more: the hub no longer leads.
+    pub fn clear(&self) {
+        self.waiting(0);
+        self.fleet(0, false);
+    }
+
     pub(super) fn evicted(&self, kind: &'static str, clusters: usize) {
         let clusters = u64::try_from(clusters).unwrap_or(u64::MAX);
         self.evicted.get_or_create(&Kind { kind }).inc_by(clusters);

@@ -68,6 +68,11 @@ impl Metrics {
         self.undecodable("Cluster");
     }
 
+    /// Tells nothing of a fleet any more: the hub no longer leads.
+    pub fn clear(&self) {
+        self.fleet(0, false);
+    }
+
     pub(super) fn fleet(&self, clusters: usize, away: bool) {
         self.clusters
             .set(i64::try_from(clusters).unwrap_or(i64::MAX));

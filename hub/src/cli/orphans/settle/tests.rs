@@ -92,7 +92,7 @@ async fn settled(
     let (client, asked) = scripted::hub(answer);
     let name = ClusterName::parse("m1").expect("a name");
     let settlement = Settlement::new(client, &name, way, Duration::from_secs(60), stop);
-    let run = settlement.run(&[], vec![orphan()], &Output::stdio()).await;
+    let run = settlement.run(&[], vec![orphan()], 1, &Output::stdio()).await;
     (run, asked)
 }
 
@@ -221,4 +221,41 @@ async fn an_order_that_may_be_left_is_told() {
         "kubectl annotate works -n karmada-es-m1 w --overwrite {DELETE_ORPHANS}- {TELL_ORPHANS}=true"
     );
     assert!(error.contains(&command), "{error}");
+}
+
+/// Whoever was asked about one has not agreed to the next.
+#[tokio::test(start_paused = true)]
+async fn what_is_orphaned_after_the_question_is_not_deleted() {
+    let later = OrphanedObject {
+        uid: "of a later one".into(),
+        ..orphan()
+    };
+    let (run, asked) = settled(Way::Delete, CancellationToken::new(), move |ask| {
+        match is_work(ask) {
+            true => Some((200, carrier(DELETE_ORPHANS))),
+            false => Some((200, naming(std::slice::from_ref(&later)))),
+        }
+    })
+    .await;
+    let error = run.expect_err("there is more");
+    assert_eq!(error.kind, Kind::Unmet, "{error}");
+    assert_eq!(scripted::by(&asked, &Method::PATCH).len(), 1);
+}
+
+/// A hub that restarts ends no wait.
+#[tokio::test(start_paused = true)]
+async fn a_hub_that_does_not_answer_for_a_moment_is_asked_again() {
+    let asks = AtomicUsize::new(0);
+    let (run, _) = settled(Way::Delete, CancellationToken::new(), move |ask| {
+        match is_work(ask) {
+            true => Some((200, carrier(DELETE_ORPHANS))),
+            false if asks.fetch_add(1, Ordering::Relaxed) == 0 => Some((
+                503,
+                json!({"kind": "Status", "code": 503, "reason": "ServiceUnavailable", "message": "starts"}),
+            )),
+            false => Some((200, naming(&[]))),
+        }
+    })
+    .await;
+    assert_eq!(run.expect("settled"), 1);
 }
