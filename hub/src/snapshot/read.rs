@@ -54,18 +54,31 @@ pub struct Reader {
     skips: Skips,
 }
 
+/// A page of a list.
 #[derive(Deserialize)]
-struct Page<'a> {
+pub(crate) struct Page<'a> {
     #[serde(default)]
     metadata: PageMetadata,
     #[serde(borrow, default)]
-    items: Vec<&'a RawValue>,
+    items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Default, Deserialize)]
 struct PageMetadata {
     #[serde(default, rename = "continue")]
     more: Option<String>,
+}
+
+impl<'a> Page<'a> {
+    /// Its objects, each to be read by itself.
+    pub(crate) fn items(&self) -> impl Iterator<Item = &'a str> {
+        self.items.iter().flatten().map(|it| it.get())
+    }
+
+    /// What the next page is asked for with.
+    pub(crate) fn next(self) -> Option<String> {
+        self.metadata.more.filter(|token| !token.is_empty())
+    }
 }
 
 /// Of an object that cannot be read, what tells which it is.
@@ -317,9 +330,9 @@ impl Reader {
             let uri = request.uri().to_string();
             let reply = Call::get(&uri, accept).send(&self.client).await?;
             let page: Page<'_> = reply.json()?;
-            for item in page.items {
-                if let Err(error) = take(item.get()) {
-                    let named = serde_json::from_str::<Named>(item.get());
+            for item in page.items() {
+                if let Err(error) = take(item) {
+                    let named = serde_json::from_str::<Named>(item);
                     let Name { namespace, name } = named.map_err(rest::Error::Decode)?.metadata;
                     wrong.push(Unreadable {
                         kind: kind.to_owned(),
@@ -328,7 +341,7 @@ impl Reader {
                     });
                 }
             }
-            match page.metadata.more.filter(|token| !token.is_empty()) {
+            match page.next() {
                 Some(token) => params = params.continue_token(&token),
                 None => return Ok(wrong),
             }

@@ -208,11 +208,11 @@ fn within(text: &str, part: &RawValue) -> Range<usize> {
 /// Reads what is left of a binding.
 fn rest_of(rest: &str, common: Common) -> serde_json::Result<Binding> {
     #[derive(Deserialize)]
-    struct Object {
+    struct Object<'a> {
         metadata: Metadata,
         spec: ResourceBindingSpec,
-        #[serde(default)]
-        status: Option<ResourceBindingStatus>,
+        #[serde(borrow, default)]
+        status: Option<&'a RawValue>,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -265,8 +265,21 @@ fn rest_of(rest: &str, common: Common) -> serde_json::Result<Binding> {
         spec,
     };
     let generation = metadata.generation.unwrap_or(0);
-    let status = status.unwrap_or_default();
+    let status = status.map(status_of).unwrap_or_default();
     Ok(Binding::with(binding, common, generation, status))
+}
+
+/// Reads a status. What cannot be read of it hides neither the binding nor, where members said that, what the hub says of
+/// itself: nobody would know any more where its template is.
+fn status_of(text: &RawValue) -> ResourceBindingStatus {
+    let read = serde_json::from_str(text.get());
+    read.or_else(|_| without_answers(text)).unwrap_or_default()
+}
+
+fn without_answers(text: &RawValue) -> serde_json::Result<ResourceBindingStatus> {
+    let mut fields: BTreeMap<String, &RawValue> = serde_json::from_str(text.get())?;
+    fields.remove("aggregatedStatus");
+    serde_json::from_str(&serde_json::to_string(&fields)?)
 }
 
 #[cfg(test)]
@@ -331,6 +344,32 @@ mod tests {
                 "{}",
                 kept.rest.len()
             );
+        }
+    }
+
+    #[test]
+    fn a_status_that_cannot_be_read_hides_no_binding() {
+        let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
+        let scheduled = r#"{"type":"Scheduled","status":"True","reason":"","message":"",
+            "lastTransitionTime":"2026-01-01T00:00:00Z"}"#;
+        let answered = format!(
+            r#"{{"aggregatedStatus":[{{"clusterName":"m1","status":{deep}}}],"conditions":[{scheduled}]}}"#
+        );
+        let spec = &object(1)["spec"];
+        // A status, and how many conditions are read of it.
+        for (status, conditions) in [
+            (answered.as_str(), 1),
+            (r#"{"conditions":7}"#, 0),
+            (deep.as_str(), 0),
+            ("7", 0),
+            ("null", 0),
+        ] {
+            let text = format!(r#"{{"metadata":{{"name":"b"}},"spec":{spec},"status":{status}}}"#);
+            let held = Binding::read(&text).expect("an object").expect("held");
+            assert_eq!(held.binding.spec.clusters.len(), 1, "{conditions}");
+            let status = held.whole_status();
+            assert_eq!(status.conditions.len(), conditions);
+            assert_eq!(status.aggregated_status, []);
         }
     }
 

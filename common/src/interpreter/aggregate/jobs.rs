@@ -59,7 +59,10 @@ pub(super) fn job(seen: &Seen<'_>) -> Option<Status> {
         conditions.push(condition(seen, "Complete", "Complete", reason, message));
         let times = seen.reflected();
         let times = times.filter_map(|(_, it)| words::time(it, "completionTime"));
-        let time = times.chain([last_change(seen, "Complete")]).max();
+        let times = times.chain([last_change(seen, "Complete")]);
+        // Clocks differ, and an API server takes no end before the start.
+        let began = start(seen, true).and_then(|it| it.as_str().map(str::to_owned));
+        let time = times.chain(began).max();
         status.insert("completionTime".to_owned(), json!(time));
     } else {
         conditions.extend(met.cloned());

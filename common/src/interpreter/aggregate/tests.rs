@@ -291,6 +291,11 @@ fn a_job_ends_when_an_api_server_lets_it() {
     );
     assert_eq!(failed.get("completionTime"), None);
 
+    // It began by a clock that is ahead.
+    let ahead = json!({"status": {"startTime": "9999-01-01T00:00:00Z"}});
+    let moved = of("batch/v1", "Job", ahead, &[job_member("Complete", 0, 1)]).expect("a rule");
+    assert_eq!(moved["completionTime"], moved["startTime"]);
+
     let unknown = job(&[job_member("Complete", 0, 1), Value::Null]);
     assert_eq!(conditions(&unknown), [""; 0]);
     assert_eq!(unknown.get("startTime"), None);
@@ -327,6 +332,7 @@ fn what_no_status_can_hold_counts_as_absent() {
     let sound = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}});
     let member = json!({"loadBalancer": {"ingress": [
         7, {}, {"ip": "10.0.0.300"}, {"hostname": "10.0.0.7"}, {"hostname": "No Name"}, {"ip": 4},
+        {"hostname": "010.0.0.1"}, {"ip": "010.0.0.1"},
         {"hostname": "a.b", "ipMode": "VIP", "ports": [{"port": 99999}, {"port": "80"}, {"port": 80, "protocol": 7}]},
         {"ip": "10.0.0.2", "ipMode": "Sideways"},
     ]}});
@@ -375,6 +381,8 @@ fn times_are_written_as_an_api_server_writes_them() {
     let members = [
         job("2020-01-01T01:00:00+02:00"),
         job("2019-12-31T23:30:00.5Z"),
+        // A second that Go does not know.
+        job("2019-12-31T23:59:60Z"),
     ];
     let got = of("batch/v1", "CronJob", json!({}), &members);
     assert_eq!(

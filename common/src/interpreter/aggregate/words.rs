@@ -4,7 +4,7 @@
 //! says; such a value counts as absent.
 
 use super::{list, text};
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, SecondsFormat, Timelike as _, Utc};
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 
@@ -12,9 +12,11 @@ use std::net::IpAddr;
 pub(super) fn time(of: &Value, key: &str) -> Option<String> {
     let time = DateTime::parse_from_rfc3339(text(of, key)).ok()?;
     let time = time.with_timezone(&Utc);
+    // A second 60, which chrono reads and Go refuses.
+    let is_leap = time.nanosecond() >= 1_000_000_000;
     let text = time.to_rfc3339_opts(SecondsFormat::Secs, true);
     // A year of five digits is none.
-    (text.len() == "1970-01-01T00:00:00Z".len()).then_some(text)
+    (!is_leap && text.len() == "1970-01-01T00:00:00Z".len()).then_some(text)
 }
 
 /// An IP address.
@@ -33,8 +35,10 @@ pub(super) fn host<'a>(of: &'a Value, key: &str) -> Option<&'a str> {
             && !label.ends_with('-')
             && label.chars().all(inner)
     };
-    let sound =
-        host.len() <= 253 && host.split('.').all(is_label) && host.parse::<IpAddr>().is_err();
+    // Kubernetes takes 010.0.0.1 for an address.
+    let is_number = |label: &str| label.chars().all(|c| c.is_ascii_digit());
+    let is_address = host.split('.').count() == 4 && host.split('.').all(is_number);
+    let sound = host.len() <= 253 && host.split('.').all(is_label) && !is_address;
     sound.then_some(host)
 }
 

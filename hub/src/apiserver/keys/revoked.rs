@@ -185,6 +185,23 @@ mod tests {
     }
 
     #[test]
+    fn what_was_revoked_for_good_gives_way_to_nothing() {
+        let of = |number: usize, until: Option<&str>| Entry {
+            until: until.map(at),
+            ..entry(Whom::Serial(format!("{number:x}")))
+        };
+        let end = Some("2026-06-01T00:00:00Z");
+        let mut revoked = Revoked::default();
+        revoked.revoked.push(of(0, None));
+        let passing = (1..ENTRIES).map(|number| of(number, end));
+        revoked.revoked.extend(passing);
+        revoked.add(of(ENTRIES, end), at("2026-01-02T00:00:00Z"));
+        assert_eq!(revoked.entries().len(), ENTRIES);
+        assert_eq!(revoked.entries()[..2], [of(0, None), of(2, end)]);
+        assert_eq!(revoked.entries().last(), Some(&of(ENTRIES, end)));
+    }
+
+    #[test]
     fn a_certificate_is_named_by_serial_user_or_group_until_a_time() {
         let groups = ["devs".to_owned(), "towline:cluster:m1:abc".to_owned()];
         let named = |begun: &str| Named {

@@ -4,6 +4,7 @@
 mod tests;
 
 use super::grant::{Grant, Named};
+use crate::cli::get::read::{Scope, one, pages};
 use crate::cli::{CliError, Kind};
 use common::api::work::Work;
 use common::labels::ACCESS;
@@ -46,10 +47,12 @@ impl Hub {
             Some(subject) => format!("{ACCESS}={}", subject.id()),
             None => ACCESS.to_owned(),
         };
-        let found = works.list(&ListParams::default().labels(&label)).await;
-        let found =
-            found.map_err(|error| CliError::api("failed to list what is granted", error))?;
-        Ok(found.items)
+        let scope = Scope {
+            selector: Some(label),
+            ..Scope::default()
+        };
+        let found = pages(&works, &scope).await;
+        found.map_err(|error| CliError::api("failed to list what is granted", error))
     }
 
     /// Has a cluster's agent carry out a grant; one that is there already stays, and the same as it was bound otherwise
@@ -59,7 +62,7 @@ impl Hub {
         let made = works.create(&params(), &grant.work(cluster)).await;
         let is_new = match made {
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                let there = works.get_opt(&grant.name()).await;
+                let there = one(&works, &grant.name()).await;
                 let there = there.map_err(|error| {
                     let name = grant.name();
                     let attempt = format!("failed to get Work {name:?} of cluster {cluster}");
@@ -79,7 +82,7 @@ impl Hub {
         };
         if let Some(otherwise) = grant.bound_otherwise() {
             let name = otherwise.name();
-            let found = works.get_opt(&name).await;
+            let found = one(&works, &name).await;
             let found = found.map_err(|error| {
                 CliError::api(
                     format!("failed to get Work {name:?} of cluster {cluster}"),
@@ -136,6 +139,8 @@ impl Hub {
         match self.of_cluster(&namespace).delete(&name, &this).await {
             // It is gone, or it is another one that somebody granted meanwhile.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            // It goes, and the answer shows what its agent wrote there, which need not be readable.
+            Err(kube::Error::SerdeError(_)) => Ok(()),
             Err(error) => {
                 let attempt = format!("failed to delete Work {name:?} in {namespace}");
                 Err(CliError::api(attempt, error))

@@ -1,5 +1,11 @@
 //! What `towline get` reads of a hub: types, templates, bindings, Works and whether clusters are Ready.
 
+mod pages;
+#[cfg(test)]
+mod tests;
+
+pub(in crate::cli) use pages::{one, pages};
+
 use super::answer::{Answer, Around, Bound, Seen};
 use super::names::{self, Type};
 use super::works::{self, Delivery};
@@ -17,10 +23,7 @@ use kube::core::TypeMeta;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters?includeObject=None";
@@ -129,10 +132,10 @@ impl Hub {
         name: &str,
     ) -> Result<Answer, CliError> {
         let objects = self.objects(resource, resource.namespaced.then_some(namespace));
-        let object = objects
-            .get(name)
+        let object = one(&objects, name)
             .await
-            .map_err(|error| missing(&resource.qualified(), name, error))?;
+            .map_err(|error| missing(&resource.qualified(), name, error))?
+            .ok_or_else(|| not_found(&resource.qualified(), name))?;
         let object = whole(object)?;
         let template = Template::of(&object);
         let template = template
@@ -289,11 +292,11 @@ impl Hub {
         let found = match namespace {
             Some(namespace) => {
                 let api: Api<ResourceBinding> = Api::namespaced(client, namespace);
-                api.get_opt(name).await.map(|it| it.map(Bound::from))
+                one(&api, name).await.map(|it| it.map(Bound::from))
             }
             None => {
                 let api: Api<ClusterResourceBinding> = Api::all(client);
-                api.get_opt(name).await.map(|it| it.map(Bound::from))
+                one(&api, name).await.map(|it| it.map(Bound::from))
             }
         };
         found.map_err(|error| CliError::api(format!("failed to get the binding {name:?}"), error))
@@ -381,29 +384,10 @@ async fn ask(client: &Client, path: &str, accept: &str) -> Result<Value, CliErro
 
 async fn list<K>(api: &Api<K>, resource: &Resource, scope: &Scope) -> Result<Vec<K>, CliError>
 where
-    K: Clone + DeserializeOwned + Debug,
+    K: kube::Resource + Clone + DeserializeOwned,
 {
     let found = pages(api, scope).await;
     found.map_err(|error| CliError::api(format!("failed to list {}", resource.qualified()), error))
-}
-
-/// All pages of a list.
-pub(in crate::cli) async fn pages<K>(api: &Api<K>, scope: &Scope) -> Result<Vec<K>, kube::Error>
-where
-    K: Clone + DeserializeOwned + Debug,
-{
-    let mut params = ListParams::default().limit(PAGE);
-    params.label_selector.clone_from(&scope.selector);
-    params.field_selector = scope.name.as_ref().map(|it| format!("metadata.name={it}"));
-    let mut all = Vec::new();
-    loop {
-        let page = api.list(&params).await?;
-        all.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(all),
-        }
-    }
 }
 
 pub(in crate::cli) fn whole(object: DynamicObject) -> Result<Value, CliError> {

@@ -71,7 +71,7 @@ impl Unseen {
 
 async fn all<K>(api: &Api<K>) -> Result<Vec<K>, kube::Error>
 where
-    K: Clone + DeserializeOwned + Debug,
+    K: kube::Resource + Clone + DeserializeOwned + Debug,
 {
     pages(api, &Scope::default()).await
 }

@@ -2,7 +2,7 @@
 //!
 //! Pure. Which member an item is about comes from where its Work lies, never from what was reported.
 
-use super::bound::bound;
+use super::bound::{bound_each, is_shown};
 use crate::controller::binding::targets::targets;
 use common::api::binding::{AggregatedStatusItem, ObjectReference, ResourceBindingSpec};
 use common::api::work::{APPLIED, ManifestStatus, ResourceHealth, WorkStatus};
@@ -27,19 +27,18 @@ impl Work {
     }
 }
 
-/// The items of all Works that are not going, by the names of their members, none longer than its share (see
-/// [`super::bound`]): what a template shows is made of them too.
+/// The items of all Works that are not going, by the names of their members, as they say it. How much of each a binding
+/// and a template's status can hold is for who writes these to say (see [`super::bound`]).
 pub fn collect(resource: &ObjectReference, works: &[Work]) -> Vec<AggregatedStatusItem> {
     let staying = works.iter().filter(|work| !work.deleting);
     let items = staying.map(|work| (work.cluster.as_str(), item(resource, work)));
     let by_name: BTreeMap<&str, AggregatedStatusItem> = items.collect();
-    let mut items = by_name.into_values().collect::<Vec<_>>();
-    bound(&mut items);
-    items
+    by_name.into_values().collect()
 }
 
 /// What a template's own status is made of: the items, and an empty one for each member that is to get the template
-/// and has no Work of it yet. Not everybody has observed, or ended, what some have not been given.
+/// and has no Work of it yet. Not everybody has observed, or ended, what some have not been given. One member's story
+/// does not push out what the others say.
 pub fn expected(
     spec: &ResourceBindingSpec,
     items: &[AggregatedStatusItem],
@@ -51,7 +50,9 @@ pub fn expected(
         cluster_name: target.name.clone(),
         ..AggregatedStatusItem::default()
     });
-    items.iter().cloned().chain(empty).collect()
+    let mut all: Vec<_> = items.iter().cloned().chain(empty).collect();
+    bound_each(&mut all);
+    all
 }
 
 fn item(resource: &ObjectReference, work: &Work) -> AggregatedStatusItem {
@@ -68,9 +69,10 @@ fn item(resource: &ObjectReference, work: &Work) -> AggregatedStatusItem {
     }
     let mut reported = work.status.manifest_statuses.iter();
     let about = reported.find(|it| is_about(it, resource));
+    let status = about.and_then(|it| it.status.as_ref());
     AggregatedStatusItem {
         cluster_name,
-        status: about.and_then(|it| it.status.clone()),
+        status: status.filter(|it| is_shown(it)).cloned(),
         applied: Some(true),
         applied_message: None,
         health: Some(about.and_then(|it| it.health).unwrap_or_default()),

@@ -3,6 +3,7 @@
 //! Pure. Nothing is written as long as no member has said anything and the template was not changed since it was
 //! placed: that it is not applied yet is seen by the absence of the condition.
 
+use super::bound::{beside, bound};
 use super::collect::Work;
 use crate::propagation::{Binding, Notice};
 use chrono::{DateTime, Utc};
@@ -115,6 +116,7 @@ fn decide_failing(
     }
     let mut status = seen.status.clone();
     status.aggregated_status = items.to_vec();
+    bound(&mut status.aggregated_status, beside(&seen.binding));
     let applied = is_applied(&seen.binding, items);
     let (reason, message) = if applied {
         (

@@ -239,7 +239,7 @@ impl Reconcile for Answers {
             self.bindings.tell(&about(&held.binding), &decision.events);
         }
         if let (Some((_, template)), Some(patch)) = (&template, decision.template_patch(&seen)) {
-            let written = self.write_template(template, &patch).await;
+            let written = self.write_template(&held.binding, template, &patch).await;
             let words = written.as_ref().err().and_then(refusal);
             if let Some(words) = words {
                 // They are told in the next turn. That comes soon after the first refusal alone: a webhook may word each
@@ -249,7 +249,9 @@ impl Reconcile for Answers {
                     return Ok(Requeue::After(PACE.0));
                 }
             }
-            written?;
+            if !written? {
+                decision.template_events.clear();
+            }
         }
         if let Some((_, template)) = &template {
             let about = about_template(&template.identity);
@@ -266,10 +268,12 @@ impl Reconcile for Answers {
     }
 }
 
-/// What an API server says of a status that it will not take, whenever it is asked.
+/// Why an API server will not take a status, whenever it is asked.
 fn refusal(error: &Error) -> Option<String> {
-    let Error::Request { source, .. } = error else {
-        return None;
+    let source = match error {
+        Error::Request { source, .. } => source,
+        Error::Impossible(why) => return Some(why.clone()),
+        _ => return None,
     };
     let is_refused = matches!(source.code(), Some(400 | 422));
     is_refused
@@ -291,13 +295,19 @@ impl Answers {
         now < since + PACE.1
     }
 
-    async fn write_template(&self, template: &world::Template, patch: &Value) -> Result<(), Error> {
+    /// Writes a template's status; says whether it was written.
+    async fn write_template(
+        &self,
+        binding: &Binding,
+        template: &world::Template,
+        patch: &Value,
+    ) -> Result<bool, Error> {
         let of = &template.identity;
         let Some(gvk) = Gvk::new(&of.api_version, &of.kind) else {
-            return Ok(());
+            return Ok(false);
         };
         let Some(resource) = self.world.propagation.templates.resource(&gvk.group_kind()) else {
-            return Ok(());
+            return Ok(false);
         };
         let namespace = of.namespace.as_deref().unwrap_or_default();
         let uri = format!("{}/status", resource.object(namespace, &of.name));
@@ -308,10 +318,17 @@ impl Answers {
                 self.bindings
                     .await_template(&gvk.group_kind(), &reply)
                     .await;
-                Ok(())
+                Ok(true)
             }
-            // It is gone, or has no status of its own.
-            Err(error) if error.code() == Some(404) => Ok(()),
+            // To ask again changes nothing: what wakes the binding next may come after a new definition.
+            Err(error) if error.code() == Some(404) && self.template(binding).is_some() => {
+                let kind = gvk.group_kind();
+                Err(Error::Impossible(format!(
+                    "the API server takes no status of {kind}: its definition has no status subresource"
+                )))
+            }
+            // It is gone.
+            Err(error) if error.code() == Some(404) => Ok(false),
             Err(error) => Err(Error::request(
                 "write the status of",
                 &of.kind,

@@ -1,10 +1,10 @@
-use super::bound::{MESSAGE, MESSAGES, STATUSES, bound};
+mod bound;
+
 use super::{Decision, Observed, Work, collect, decide, decide_refused, expected, is_stirring};
 use crate::propagation::Binding;
 use chrono::DateTime;
 use common::api::binding::{
-    AggregatedStatusItem, BindingSnapshot, GracefulEvictionTask, ObjectReference,
-    ResourceBindingStatus, TargetCluster,
+    BindingSnapshot, GracefulEvictionTask, ObjectReference, ResourceBindingStatus, TargetCluster,
 };
 use common::api::policy::PurgeMode;
 use common::api::work::{ResourceHealth, WorkStatus};
@@ -354,60 +354,6 @@ fn a_refused_status_is_told_and_still_wanted() {
     seen.template = Some((json!({"failed": 2}), Ok(json!({"failed": 2}))));
     let status = decided(&seen).status.expect("a status");
     assert!(conditions::get(&status.conditions, "StatusAggregated").is_none());
-}
-
-#[test]
-fn a_member_that_says_too_much_is_cut() {
-    let item = |index: usize, status: Value, message: &str| AggregatedStatusItem {
-        cluster_name: format!("m{index:04}"),
-        status: Some(status),
-        applied_message: Some(message.to_owned()),
-        ..AggregatedStatusItem::default()
-    };
-    let modest = json!({"replicas": 2, "readyReplicas": 1});
-    let long = json!({"replicas": 2, "story": "x".repeat(STATUSES)});
-    let mut items = vec![
-        item(0, modest.clone(), "short"),
-        item(1, long, &"ä".repeat(MESSAGE)),
-    ];
-    bound(&mut items);
-    assert_eq!(items[0].status, Some(modest.clone()));
-    assert_eq!(items[0].applied_message.as_deref(), Some("short"));
-    assert_eq!(
-        items[1].status,
-        Some(json!({"replicas": 2, "towlineOmitted": ["story"]}))
-    );
-    assert_eq!(
-        items[1].applied_message.as_ref().map(String::len),
-        Some(MESSAGE)
-    );
-
-    let deep = json!({"a": "y".repeat(400), "b": "z".repeat(400)});
-    let mut many: Vec<AggregatedStatusItem> = (0..3000)
-        .map(|index| item(index, deep.clone(), &"w".repeat(500)))
-        .collect();
-    many[7].status = Some(modest.clone());
-    bound(&mut many);
-    assert_eq!(many[7].status, Some(modest));
-    let whole = serde_json::to_string(&many).expect("encodes").len();
-    assert!(whole < STATUSES + MESSAGES + 3000 * 100, "{whole}");
-}
-
-/// What a template shows is made of the same items, so one member's story cannot keep the others' out of it.
-#[test]
-fn what_is_collected_is_within_its_share() {
-    let works = [
-        work(
-            "m1",
-            "True",
-            json!({"replicas": 2, "story": "x".repeat(STATUSES)}),
-        ),
-        work("m2", "True", json!({"replicas": 1})),
-    ];
-    let items = collect(&resource(), &works);
-    let statuses: Vec<Value> = items.into_iter().filter_map(|it| it.status).collect();
-    let cut = json!({"replicas": 2, "towlineOmitted": ["story"]});
-    assert_eq!(statuses, [cut, json!({"replicas": 1})]);
 }
 
 proptest! {

@@ -5,9 +5,9 @@ use super::choose::{is_in_force, rank};
 use super::decide::{Decision, Observed};
 use super::shown;
 use super::wake::Edit;
-use crate::controller::bindings::Error;
+use crate::controller::bindings::{Error, required_by};
 use crate::controller::dependencies::{attach, sought};
-use crate::propagation::{Dependent, Policy, PolicyName, Template};
+use crate::propagation::{Binding, Dependent, Policy, PolicyName, Template};
 use crate::world::{ObjectName, TemplateName};
 use common::gvk::Gvk;
 use common::interpreter::replicas::Replicas;
@@ -42,6 +42,12 @@ impl Detector {
         let policies = self.policies(&template);
         let name = ObjectName::new(template.namespace.as_deref(), &template.binding_name());
         let binding = world.binding(&name).map(|held| held.binding.clone());
+        if let Some(parent) = binding.as_ref().and_then(|it| self.unreadable_parent(it)) {
+            // Nor is it known what that takes along, and where to.
+            return Err(Error::Undecided(format!(
+                "the binding {parent} takes it along and cannot be read, so it stays where it is"
+            )));
+        }
         Ok(Some(Observed {
             edited,
             overrides: self.overrides(&policies),
@@ -77,6 +83,15 @@ impl Detector {
         };
         let name = ObjectName::new(policy.namespace.as_deref(), &policy.name);
         view.get(&name).is_some_and(|held| held.record.is_none())
+    }
+
+    /// Of the bindings that take one along, one that is there and cannot be read.
+    fn unreadable_parent(&self, binding: &Binding) -> Option<ObjectName> {
+        let views = &self.world.propagation;
+        required_by(binding).into_iter().find(|name| {
+            let held = views.bindings_of(name).get(name);
+            held.is_some_and(|held| held.record.is_none())
+        })
     }
 
     /// The policies that may select a template, and those that it shows.

@@ -268,3 +268,43 @@ async fn a_cluster_that_refuses_keeps_no_other_from_a_grant() {
             .any(|it| it.path.ends_with("/clusterrolebindings"))
     );
 }
+
+/// Agents write the statuses of grants too, on a hub of kube-apiserver as deep as they like.
+#[tokio::test]
+async fn a_status_that_cannot_be_read_keeps_no_grant_from_being_revoked() {
+    let ann = user("ann");
+    let given = grant(ann.clone(), "view", None);
+    let clusters = ["m1", "m2"].map(|name| ClusterName::parse(name).expect("a name"));
+    let deep = (0..124).fold(json!(0), |it, _| json!([it]));
+    let identifier =
+        json!({"ordinal": 0, "version": "v1", "kind": "K", "resource": "", "name": "n"});
+    let works = clusters.each_ref().map(|cluster| {
+        let mut work = serde_json::to_value(given.work(cluster)).expect("encodes");
+        let told = json!({"identifier": identifier, "status": deep});
+        work["status"] = json!({"conditions": [], "manifestStatuses": [told]});
+        work
+    });
+    let there = works.to_vec();
+    let (client, asked) = scripted::hub(move |ask| {
+        let found = there.iter().find(|work| {
+            let text = |key: &str| work["metadata"][key].as_str().unwrap_or_default();
+            let path = format!("/namespaces/{}/works/{}", text("namespace"), text("name"));
+            ask.path.ends_with(&path)
+        });
+        match found {
+            Some(work) => Some((200, work.clone())),
+            None if ask.method == Method::POST => scripted::refusal(409, "it exists"),
+            None if ask.path.ends_with("/works") => Some((200, json!({"items": there}))),
+            None => scripted::refusal(404, "not found"),
+        }
+    });
+    let hub = Hub::new(client);
+    let found = hub.works(Some(&ann)).await.expect("listed");
+    assert_eq!(found.iter().filter_map(Grant::of).count(), 2);
+    let is_new = hub.put(&given, &clusters[0]).await.expect("it is there");
+    assert!(!is_new);
+    for work in &found {
+        hub.delete(work).await.expect("deleted");
+    }
+    assert_eq!(scripted::by(&asked, &Method::DELETE).len(), 2);
+}

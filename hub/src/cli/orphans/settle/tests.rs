@@ -92,7 +92,9 @@ async fn settled(
     let (client, asked) = scripted::hub(answer);
     let name = ClusterName::parse("m1").expect("a name");
     let settlement = Settlement::new(client, &name, way, Duration::from_secs(60), stop);
-    let run = settlement.run(&[], vec![orphan()], 1, &Output::stdio()).await;
+    let run = settlement
+        .run(&[], vec![orphan()], 1, &Output::stdio())
+        .await;
     (run, asked)
 }
 
@@ -230,12 +232,14 @@ async fn what_is_orphaned_after_the_question_is_not_deleted() {
         uid: "of a later one".into(),
         ..orphan()
     };
-    let (run, asked) = settled(Way::Delete, CancellationToken::new(), move |ask| {
-        match is_work(ask) {
+    let (run, asked) = settled(
+        Way::Delete,
+        CancellationToken::new(),
+        move |ask| match is_work(ask) {
             true => Some((200, carrier(DELETE_ORPHANS))),
             false => Some((200, naming(std::slice::from_ref(&later)))),
-        }
-    })
+        },
+    )
     .await;
     let error = run.expect_err("there is more");
     assert_eq!(error.kind, Kind::Unmet, "{error}");

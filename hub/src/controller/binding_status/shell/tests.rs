@@ -3,6 +3,7 @@
 use super::*;
 use crate::controller::notices::Notices;
 use crate::world::testing::{answering, at_once, unreachable};
+use common::controller::Failure as _;
 use common::labels::{BINDING_NAME, BINDING_NAMESPACE};
 use common::time::SystemClock;
 use http::StatusCode;
@@ -58,12 +59,13 @@ async fn a_status_that_was_written_is_seen_before_the_next_is_made() {
     let held = view.get(&ObjectName::new(Some("shop"), "web"));
     let held = held.and_then(|it| it.record).expect("held");
     let patch = json!({"status": written["status"]});
-    let mut write = pin!(answers.write_template(&held, &patch));
+    let binding = Binding::default();
+    let mut write = pin!(answers.write_template(&binding, &held, &patch));
     let early = timeout(Duration::from_secs(1), write.as_mut()).await;
     assert!(early.is_err(), "the view does not have it yet");
     view.sent(&[written]).await;
     let done = timeout(Duration::from_secs(1), write).await;
-    done.expect("it has it now").expect("written");
+    assert!(done.expect("it has it now").expect("answered"), "written");
 }
 
 /// Whoever may write a binding in their namespace, and what it names, has nobody else's status written.
@@ -158,4 +160,40 @@ async fn a_status_that_is_refused_is_told_in_a_condition() {
         assert_eq!(is_told, told, "{refused}: {status}");
         assert!(of("/things/web/status").is_some(), "{asked:?}");
     }
+}
+
+/// As a custom kind whose definition has no status subresource.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_has_no_status_of_its_own_is_told_and_not_asked_again_at_rest() {
+    let (client, asked) = answering(|_, path| match path.ends_with("/things/web/status") {
+        true => StatusCode::NOT_FOUND,
+        false => StatusCode::OK,
+    });
+    let world = unreachable();
+    let key = tell(&world, "shop", "u").await;
+    let answers = answers(client, &world);
+    let first = answers.reconcile(&key).await.expect("answered");
+    assert_eq!(first, Requeue::After(PACE.0));
+    lock(&asked).clear();
+    let refused = answers.reconcile(&key).await.expect_err("refused");
+    assert!(refused.lasts() && refused.to_string().contains("no status subresource"));
+    let said = lock(&asked)
+        .iter()
+        .map(|(_, _, body)| body.to_string())
+        .collect::<String>();
+    assert!(said.contains("AggregateStatusRefused"), "{said}");
+
+    // It is gone, and the view learns of it: that is no refusal, and nothing was written.
+    let binding = world.propagation.binding(&key).expect("held");
+    let (_, held) = answers.template(&binding.binding).expect("held");
+    let templates = world.propagation.templates.told_of(&deployment());
+    templates.listed(&[]).await;
+    let patch = json!({"status": {}});
+    let written = answers.write_template(&binding.binding, &held, &patch);
+    assert!(!written.await.expect("gone"), "not written");
+    assert_eq!(
+        answers.reconcile(&key).await.ok(),
+        Some(Requeue::After(PACE.0))
+    );
+    assert!(lock(&answers.refused).is_empty());
 }

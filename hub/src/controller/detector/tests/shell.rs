@@ -1,6 +1,6 @@
 //! What the detector does with what it sees: with a binding whose template is gone, and for an override that comes.
 
-use crate::controller::bindings::Bindings;
+use crate::controller::bindings::{Bindings, Error};
 use crate::controller::detector::Detector;
 use crate::controller::detector::holdings::Holdings;
 use crate::controller::detector::skip::Skips;
@@ -129,6 +129,58 @@ fn work(cluster: &str, version: &str, preserve: bool) -> Value {
         "spec": {"workload": {}, "preserveResourcesOnDeletion": preserve}})
 }
 
+/// The bindings of a workload, and of the ConfigMap `c` that follows it, which says last that objects stay.
+fn taken_along() -> [Value; 2] {
+    let web =
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"});
+    let on_m1 = json!([{"name": "m1"}]);
+    let spec = json!({"resource": web, "propagateDeps": true, "clusters": on_m1});
+    let mut workload = object(Some("n"), "web-deployment", &spec);
+    let refers = json!([{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "c"}]);
+    workload["metadata"]["labels"] = json!({BINDING_PERMANENT_ID: "i"});
+    workload["metadata"]["annotations"] = json!({BINDING_DEPENDENCIES: refers.to_string()});
+    let required_by = json!([{"namespace": "n", "name": "web-deployment", "clusters": on_m1}]);
+    let spec = json!({"resource": refers[0], "requiredBy": required_by, "preserveResourcesOnDeletion": true});
+    let follower = object(Some("n"), "c-configmap", &spec);
+    [workload, follower]
+}
+
+/// Nobody knows what that one refers to: it may be what it was.
+#[tokio::test(start_paused = true)]
+async fn what_a_binding_takes_along_stays_while_that_binding_cannot_be_read() {
+    let (client, asked) = answering(|_, _| StatusCode::OK);
+    let world = unreachable();
+    let detector = detector(client, &world);
+    let views = &world.propagation;
+    let [workload, follower] = taken_along();
+    let mut broken = workload.clone();
+    broken["spec"]["clusters"] = json!(7);
+    let kind = Gvk::new("v1", "ConfigMap").expect("a kind");
+    let template = object(Some("n"), "c", &json!({}));
+    views.templates.told_of(&kind).listed(&[template]).await;
+    let name = TemplateName {
+        kind: kind.group_kind(),
+        name: ObjectName::new(Some("n"), "c"),
+    };
+    // The binding of the workload, whether that is decided on, and whether what follows it goes.
+    for (parent, is_decided, goes) in [
+        (Some(workload), true, false),
+        (Some(broken), false, false),
+        (None, true, true),
+    ] {
+        let bindings: Vec<Value> = parent.into_iter().chain([follower.clone()]).collect();
+        views.bindings.listed(&bindings).await;
+        let done = detector.reconcile(&name).await;
+        match is_decided {
+            true => assert!(done.is_ok(), "{done:?}"),
+            false => assert!(matches!(done, Err(Error::Undecided(_))), "{done:?}"),
+        }
+        let asked = std::mem::take(&mut *lock(&asked));
+        let deletes = asked.iter().any(|(method, ..)| method == Method::DELETE);
+        assert_eq!(deletes, goes, "{asked:?}");
+    }
+}
+
 /// What follows a workload when its own policy let it go, which said last that objects stay.
 #[tokio::test(start_paused = true)]
 async fn a_binding_says_that_objects_stay_until_the_works_that_it_leaves_do() {
@@ -142,18 +194,7 @@ async fn a_binding_says_that_objects_stay_until_the_works_that_it_leaves_do() {
         taken.map(|it| it.name.to_string()).collect()
     };
     let views = &world.propagation;
-    let web =
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"});
-    let on_m1 = json!([{"name": "m1"}]);
-    let spec = json!({"resource": web, "propagateDeps": true, "clusters": on_m1});
-    let mut workload = object(Some("n"), "web-deployment", &spec);
-    let refers = json!([{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "c"}]);
-    workload["metadata"]["labels"] = json!({BINDING_PERMANENT_ID: "i"});
-    workload["metadata"]["annotations"] = json!({BINDING_DEPENDENCIES: refers.to_string()});
-    let required_by = json!([{"namespace": "n", "name": "web-deployment", "clusters": on_m1}]);
-    let spec = json!({"resource": refers[0], "requiredBy": required_by, "preserveResourcesOnDeletion": true});
-    let follower = object(Some("n"), "c-configmap", &spec);
-    views.bindings.listed(&[workload, follower]).await;
+    views.bindings.listed(&taken_along()).await;
     let kind = Gvk::new("v1", "ConfigMap").expect("a kind");
     let template = object(Some("n"), "c", &json!({}));
     views.templates.told_of(&kind).listed(&[template]).await;
