@@ -96,17 +96,21 @@ impl Error {
             _ => None,
         }
     }
+
+    /// Whether the object is there and cannot be decoded.
+    fn is_unreadable(&self) -> bool {
+        matches!(&*self.source, kube::Error::SerdeError(_))
+    }
 }
 
-/// Puts every object of `registration` in place, exactly; returns how many were written.
+/// Puts every object of `registration` in place, exactly; returns how many were written. The Lease comes last: its agent
+/// writes it, and nothing that it may say there keeps its rights from being taken.
 pub async fn ensure(client: &Client, registration: &Registration) -> Result<usize, Error> {
     let objects = Objects::of(registration);
     let namespace = registration.cluster.execution_namespace();
     let cluster = &registration.cluster;
     let mut written = 0;
     written += exact::ensure(&Api::all(client.clone()), objects.namespace, cluster).await?;
-    let leases = Api::namespaced(client.clone(), CLUSTER_NAMESPACE);
-    written += exact::ensure(&leases, objects.lease, cluster).await?;
     // Roles before bindings: a binding to a role that is missing grants nothing and says so nowhere.
     written += exact::ensure(&Api::all(client.clone()), objects.cluster_role, cluster).await?;
     let roles = Api::namespaced(client.clone(), CLUSTER_NAMESPACE);
@@ -117,7 +121,27 @@ pub async fn ensure(client: &Client, registration: &Registration) -> Result<usiz
     written += exact::ensure(&bindings, objects.role_binding, cluster).await?;
     let bindings = Api::namespaced(client.clone(), &namespace);
     written += exact::ensure(&bindings, objects.works_binding, cluster).await?;
-    Ok(written)
+    Ok(written + ensure_lease(client, objects.lease, cluster).await?)
+}
+
+async fn ensure_lease(
+    client: &Client,
+    lease: Lease,
+    cluster: &ClusterName,
+) -> Result<usize, Error> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), CLUSTER_NAMESPACE);
+    let ensured = exact::ensure(&leases, lease.clone(), cluster).await;
+    if !ensured.as_ref().is_err_and(Error::is_unreadable) {
+        return ensured;
+    }
+    // API servers take times that are later than any that can be decoded here.
+    let timeless = serde_json::json!({"spec": {"acquireTime": null, "renewTime": null}});
+    let name = cluster.as_str();
+    let patched = leases
+        .patch(name, &PatchParams::default(), &Patch::Merge(timeless))
+        .await;
+    gone_is_fine(patched).map_err(failed("correct", "Lease", name, cluster))?;
+    Ok(1 + exact::ensure(&leases, lease, cluster).await?)
 }
 
 /// Puts the execution namespace of a Cluster in place; true when it was written.

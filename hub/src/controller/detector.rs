@@ -286,16 +286,15 @@ impl Detector {
                 .flat_map(|it| {
                     let own = &it.spec.resource;
                     let own = Gvk::new(&own.api_version, &own.kind);
-                    let sought = sought::recorded(it).into_iter();
-                    own.into_iter()
-                        .chain(sought.filter_map(|it| Gvk::new(&it.api_version, &it.kind)))
+                    let follows = it.spec.propagate_deps == Some(true);
+                    let sought = follows.then(|| sought::recorded(it)).into_iter().flatten();
+                    let sought = sought.filter_map(|it| Gvk::new(&it.api_version, &it.kind));
+                    // Whoever may write a binding does not have the hub watch what is never propagated.
+                    let sought = sought.filter(|it| !self.skips.kind(&it.api_version(), &it.kind));
+                    own.into_iter().chain(sought).collect::<Vec<_>>()
                 })
                 .collect()
         };
-        self.world
-            .propagation
-            .templates
-            .want(&kinds(old), &kinds(new));
         let same = |one: &Binding, other: &Binding| {
             one.labels == other.labels
                 && one.annotations == other.annotations
@@ -306,6 +305,8 @@ impl Detector {
         if matches!((old, new), (Some(old), Some(new)) if same(old, new)) {
             return;
         }
+        let templates = &self.world.propagation.templates;
+        templates.want(&kinds(old), &kinds(new));
         if let (Some(old), None) = (old, new) {
             let woken = self.contenders.woken(&name_of(old)).into_iter();
             woken.for_each(|name| queue.add(name));

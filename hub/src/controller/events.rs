@@ -17,6 +17,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 const CONTROLLER: &str = "towline-hub";
 /// Longest note an Event can carry.
 const NOTE_MAX: usize = 1024;
+/// What an object's name may take of an Event's, which has 253 characters.
+const NAME_MAX: usize = 253 - ".0123456789abcdef".len();
 /// Where Events about objects without a namespace go.
 const CLUSTER_SCOPED: &str = "default";
 
@@ -52,7 +54,7 @@ impl Events {
     async fn publish(&self, about: &ObjectReference, type_: &str, reason: &str, note: String) {
         let namespace = about.namespace.as_deref().unwrap_or(CLUSTER_SCOPED);
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        let event = self.event(about, type_, reason, cut(note));
+        let event = self.event(about, type_, reason, cut(&note));
         let published = match events.create(&PostParams::default(), &event).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 self.count(&events, &event).await
@@ -108,18 +110,20 @@ fn event_name(about: &ObjectReference, type_: &str, reason: &str, note: &str) ->
     let mut hasher = DefaultHasher::new();
     (&about.uid, type_, reason, note).hash(&mut hasher);
     let name = about.name.as_deref().unwrap_or("unknown");
+    // Names of roles have other characters, and some names leave no room.
+    let fits = |c: char| match c {
+        'a'..='z' | '0'..='9' | '.' | '-' => c,
+        'A'..='Z' => c.to_ascii_lowercase(),
+        _ => '-',
+    };
+    let name: String = name.chars().map(fits).take(NAME_MAX).collect();
+    let name = name.trim_matches(['.', '-']);
     format!("{name}.{:016x}", hasher.finish())
 }
 
-fn cut(mut note: String) -> String {
-    if note.len() > NOTE_MAX {
-        let end = (0..=NOTE_MAX)
-            .rev()
-            .find(|&i| note.is_char_boundary(i))
-            .unwrap_or(0);
-        note.truncate(end);
-    }
-    note
+/// A text as an Event can hold it.
+pub(super) fn cut(note: &str) -> String {
+    note[..note.floor_char_boundary(NOTE_MAX)].to_owned()
 }
 
 #[cfg(test)]
@@ -136,12 +140,25 @@ mod tests {
         assert_eq!(name("a"), name("a"));
         assert_ne!(name("a"), name("b"));
         assert!(name("a").starts_with("m1."));
+        for (given, shown) in [("system:node", "system-node."), ("A_b-", "a-b.")] {
+            let about = ObjectReference {
+                name: Some(given.into()),
+                ..ObjectReference::default()
+            };
+            let name = event_name(&about, "Normal", "R", "a");
+            assert!(name.starts_with(shown), "{name}");
+        }
+        let long = ObjectReference {
+            name: Some("n".repeat(253)),
+            ..ObjectReference::default()
+        };
+        assert_eq!(event_name(&long, "Normal", "R", "a").len(), 253);
     }
 
     #[test]
     fn long_notes_are_cut_between_characters() {
-        assert_eq!(cut("short".into()), "short");
-        let cut = cut("ä".repeat(600));
+        assert_eq!(cut("short"), "short");
+        let cut = cut(&"ä".repeat(600));
         assert_eq!(cut.len(), 1024);
         assert!(cut.chars().all(|c| c == 'ä'));
     }

@@ -210,6 +210,10 @@ impl Reconcile for Namespaces {
             let space = format!("{EXECUTION_PREFIX}{cluster}");
             self.spaces.is_held(&space.into(), key)
         });
+        if template.as_ref().is_some_and(|held| held.record.is_none()) {
+            let text = format!("namespace {key} cannot be read, so it stays where it is");
+            return Err(Error::Undecided(text));
+        }
         let template = template.and_then(|held| held.record);
         let seen = Observed {
             occupied: occupied.cloned().collect(),

@@ -2,7 +2,7 @@
 //! first to be dropped. Of a binding that moves there are six, as much work as the move: a cluster that is lost with
 //! thousands is left first.
 
-use super::events::Events;
+use super::events::{Events, cut};
 use crate::propagation::Notice;
 use k8s_openapi::api::core::v1::ObjectReference;
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ struct Waits {
 }
 
 impl Notices {
-    /// Has something told about an object.
+    /// Has something told about an object. What waits is no longer than what is shown: a text may name every cluster.
     pub fn add(&self, about: &ObjectReference, notice: &Notice) {
         let mut queue = self.queue();
         if queue.len() >= LIMIT {
@@ -44,7 +44,10 @@ impl Notices {
         }
         queue.push_back(Waits {
             about: about.clone(),
-            notice: notice.clone(),
+            notice: Notice {
+                message: cut(&notice.message),
+                ..*notice
+            },
             until: Instant::now() + PATIENCE,
         });
         drop(queue);
@@ -122,5 +125,14 @@ mod tests {
         let first = notices.next(&|| false).await;
         assert_eq!(first.about.name.as_deref(), Some("1"));
         assert_eq!(notices.queue().len(), LIMIT - 1);
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_no_longer_than_what_is_shown() {
+        let notices = Notices::default();
+        let names = "m1234:1, ".repeat(10_000);
+        notices.add(&about("a"), &Notice::warning("R", &*names));
+        let next = notices.next(&|| false).await.notice;
+        assert_eq!(next, Notice::warning("R", &names[..1024]));
     }
 }

@@ -20,7 +20,7 @@ pub const SCRIPT: &str = "InterpreterFailed";
 /// The condition.
 pub const DEGRADED: &str = "Degraded";
 /// Most of what it tells, in bytes: of a thousand clusters most fail for the same reason.
-const MESSAGE: usize = 4 * 1024;
+pub const MESSAGE: usize = 4 * 1024;
 
 /// Why nobody knows how many replicas a template asks for, or what is to go along with it: its Works stay as they were
 /// made before.

@@ -374,7 +374,10 @@ impl Sync {
     async fn failed(&self, held: &world::Binding, faults: &[Fault]) -> Result<(), Error> {
         let mut texts: Vec<&str> = faults.iter().map(Fault::text).collect();
         texts.sort_unstable();
-        let text = texts.join("; ");
+        // What is wrong in every cluster is told once.
+        texts.dedup();
+        let mut text = texts.join("; ");
+        text.truncate(text.floor_char_boundary(condition::MESSAGE));
         let lasts = faults.iter().all(|it| matches!(it, Fault::Lasting(_)));
         if self.note(held, Some((condition::REASON, &text))).await? {
             let notice = Notice::warning(condition::REASON, text.clone());

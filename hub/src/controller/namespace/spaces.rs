@@ -129,16 +129,19 @@ impl Spaces {
         is_needed && self.stays(&of)
     }
 
-    /// Whether the hub has a namespace, and nobody deletes it.
+    /// Whether the hub has a namespace, and nobody deletes it. As long as namespaces are not listed, or one cannot be
+    /// read, nothing says that it goes.
     fn stays(&self, namespace: &Arc<str>) -> bool {
-        let template = kind().and_then(|kind| {
-            let name = TemplateName {
-                kind: kind.group_kind(),
-                name: ObjectName::new(None, namespace),
-            };
-            self.world.propagation.templates.get(&name)?.record
-        });
-        template.is_some_and(|it| !decide::is_going(&it.object()))
+        let Some(kind) = kind().map(|kind| kind.group_kind()) else {
+            return true;
+        };
+        let templates = &self.world.propagation.templates;
+        if !templates.is_synced(&kind) {
+            return true;
+        }
+        let name = ObjectName::new(None, namespace);
+        let held = templates.get(&TemplateName { kind, name });
+        held.is_some_and(|held| held.record.is_none_or(|it| !decide::is_going(&it.object())))
     }
 }
 

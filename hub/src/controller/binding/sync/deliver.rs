@@ -13,7 +13,7 @@ use crate::world::ObjectName;
 use common::api::binding::TargetCluster;
 use common::api::work::Work;
 use common::errors::chain;
-use common::rest::{Call, MERGE_PATCH};
+use common::rest::{self, Call, MERGE_PATCH};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
 
@@ -30,6 +30,16 @@ pub(super) enum Fault {
     Lasting(String),
     /// It may well be made when it is tried again.
     Passing(String),
+}
+
+/// Of a write of a Work. What an API server calls invalid or too large is so in every try: of each Work that a template
+/// has anywhere, and at rest.
+fn refused(verb: &str, name: &ObjectName, error: &rest::Error) -> Fault {
+    let text = format!("failed to {verb} Work {name}: {}", chain(error));
+    match error.code() {
+        Some(400 | 413 | 422) => Fault::Lasting(text),
+        _ => Fault::Passing(text),
+    }
 }
 
 impl Fault {
@@ -101,7 +111,7 @@ impl Sync {
                     .metadata_only()
                     .send(&self.client);
                 sent.await
-                    .map_err(|error| failed("create", chain(&error).to_string()))?
+                    .map_err(|error| refused("create", &name, &error))?
             }
             Some(existing) => {
                 let patch = write::patch(existing.content, &work);
@@ -112,7 +122,7 @@ impl Sync {
                 let call = Call::patch(&uri, MERGE_PATCH, &patch).metadata_only();
                 call.send(&self.client)
                     .await
-                    .map_err(|error| failed("update", chain(&error).to_string()))?
+                    .map_err(|error| refused("update", &name, &error))?
             }
         };
         // Where versions are no numbers, nothing can be waited for.

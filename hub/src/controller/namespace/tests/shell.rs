@@ -116,6 +116,28 @@ async fn what_a_binding_leaves_in_a_member_that_is_being_deleted_is_kept() {
     assert!(rig.spaces.keep(&name, &held.expect("held")));
 }
 
+/// A list that fails, or is slow, says of no namespace that it is gone.
+#[tokio::test]
+async fn what_a_binding_leaves_is_kept_while_namespaces_are_not_listed() {
+    let rig = Rig::new(NamespaceSync::All, StatusCode::OK);
+    let mut work = work("m1");
+    work["metadata"]["annotations"] = json!({CLUSTER_BINDING_NAME: "b"});
+    rig.world.clusters.listed(&[cluster("m1", false)]).await;
+    rig.world.works.listed(&[work]).await;
+    let name = work_name("Namespace", None, "n");
+    let name = ObjectName::new(Some("karmada-es-m1"), &name);
+    let held = rig.world.works.get(&name).and_then(|held| held.record);
+    let held = held.expect("held");
+    assert!(rig.spaces.keep(&name, &held));
+    let view = rig
+        .world
+        .propagation
+        .templates
+        .told_of(&kind().expect("a kind"));
+    view.listed(&[]).await;
+    assert!(!rig.spaces.keep(&name, &held), "it is gone");
+}
+
 #[tokio::test]
 async fn a_namespace_is_tried_again_where_its_execution_namespace_is_not_there_yet() {
     // Which member and which Work there is, what is asked, and whether that is done with.

@@ -147,6 +147,14 @@ impl Played {
         assert_eq!(status, StatusCode::OK);
     }
 
+    /// Its agent writes the Lease of m1.
+    pub(crate) fn renew(&self, at: &str) {
+        let path = "/apis/coordination.k8s.io/v1/namespaces/karmada-cluster/leases/m1";
+        let patch = json!({"spec": {"renewTime": at}});
+        let (status, _) = lock(&self.0).change(&Method::PATCH, path, &patch);
+        assert_eq!(status, StatusCode::OK);
+    }
+
     /// m1 as it is.
     pub(crate) fn cluster(&self) -> Value {
         let state = lock(&self.0);

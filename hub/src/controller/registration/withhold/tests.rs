@@ -341,3 +341,17 @@ async fn a_registration_that_comes_back_does_not_end_its_own_watches() {
         assert_eq!(left, annotations(&said), "{case}");
     }
 }
+
+/// An API server takes a time that is later than any that a client can hold.
+#[tokio::test(start_paused = true)]
+async fn no_time_that_an_agent_writes_keeps_its_rights() {
+    let said = annotations(&[(QUARANTINED_SINCE, SINCE)]);
+    let played = Played::holding(&registration(Grant::InForce(id())), &said).await;
+    played.renew("9999-12-31T23:59:59.000000Z");
+    let is_done = taken(&played, &said).await;
+    is_done.expect("its rights are taken");
+    let asked = played.asked();
+    let first = |word: &str| asked.iter().position(|it| *it == word);
+    assert!(first("unbind").is_some(), "{asked:?}");
+    assert!(first("unbind") < first("close"), "{asked:?}");
+}

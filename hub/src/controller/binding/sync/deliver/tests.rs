@@ -1,7 +1,7 @@
 //! Works that are being deleted, and those of clusters that are.
 
 use crate::controller::binding::sync::Sync;
-use crate::controller::bindings::Bindings;
+use crate::controller::bindings::{Bindings, Error};
 use crate::controller::detector::Unsettled;
 use crate::controller::detector::skip::Skips;
 use crate::controller::namespace::{NamespaceSync, Spaces};
@@ -88,5 +88,34 @@ async fn nothing_is_made_in_a_cluster_that_goes_nor_taken_over_from_a_work_that_
         let works = asked.iter().filter(|(_, path, _)| path.contains("/works"));
         let works: Vec<&str> = works.map(|(method, ..)| method.as_str()).collect();
         assert_eq!(works, changed.into_iter().collect::<Vec<_>>(), "{number}");
+    }
+}
+
+/// What is wrong with it is wrong in every try.
+#[tokio::test(start_paused = true)]
+async fn a_work_that_the_api_server_calls_invalid_is_not_tried_again() {
+    for (answer, lasts) in [
+        (StatusCode::UNPROCESSABLE_ENTITY, true),
+        (StatusCode::PAYLOAD_TOO_LARGE, true),
+        (StatusCode::FORBIDDEN, false),
+        (StatusCode::SERVICE_UNAVAILABLE, false),
+    ] {
+        let world = world(None, None).await;
+        let (client, _) = answering(move |_, path| match path.ends_with("/works") {
+            true => answer,
+            false => StatusCode::OK,
+        });
+        let bindings = Bindings::new(client.clone(), world.clone(), Notices::default());
+        let spaces = Spaces::watching(Skips::default(), NamespaceSync::Needed, &world);
+        let sync = Sync::new(
+            client,
+            bindings,
+            (Unsettled::default(), spaces),
+            Arc::new(SystemClock),
+            &world,
+        );
+        let done = sync.reconcile(&ObjectName::new(None, "b")).await;
+        let error = done.expect_err("it is refused");
+        assert_eq!(matches!(error, Error::Impossible(_)), lasts, "{error}");
     }
 }
