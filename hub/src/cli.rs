@@ -21,6 +21,7 @@ mod interpret;
 mod join;
 mod kubeconfig;
 mod kubectl;
+mod leases;
 mod orphans;
 mod output;
 mod plan;

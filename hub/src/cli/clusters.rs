@@ -1,10 +1,12 @@
 //! Which clusters a verb is about: those that it names, or all that the hub has.
 
+use super::get::read::{Scope, one, pages};
 use super::{CliError, Kind};
 use common::api::cluster::{Cluster, SyncMode};
 use common::names::ClusterName;
 use kube::Client;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DynamicObject};
+use kube::core::ApiResource;
 use std::collections::BTreeSet;
 
 /// The clusters of these names, or all of the hub when there are none. There is at least one. Whoever may not list them
@@ -13,16 +15,18 @@ pub(super) async fn meant(
     client: &Client,
     named: &[ClusterName],
 ) -> Result<BTreeSet<String>, CliError> {
-    let clusters: Api<Cluster> = Api::all(client.clone());
-    let there = match clusters.list_metadata(&ListParams::default()).await {
+    // Dynamic: only their names matter.
+    let kind = ApiResource::erase::<Cluster>(&());
+    let clusters: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let there = match pages(&clusters, &Scope::default()).await {
         Ok(found) => {
-            let names = found.items.into_iter().filter_map(|it| it.metadata.name);
+            let names = found.into_iter().filter_map(|it| it.metadata.name);
             names.collect()
         }
         Err(error) if is_forbidden(&error) && !named.is_empty() => {
             let mut there = BTreeSet::new();
             for name in named {
-                let found = clusters.get_metadata_opt(name.as_str()).await;
+                let found = one(&clusters, name.as_str()).await;
                 let found = found.map_err(|error| unread(name, error))?;
                 there.extend(found.and_then(|it| it.metadata.name));
             }
@@ -70,7 +74,7 @@ pub(super) async fn known(client: &Client, named: &[ClusterName]) -> Result<(), 
 /// Those that were joined: the hub reaches them itself. Whoever may not see which is told of none.
 pub(super) async fn joined(client: &Client) -> BTreeSet<String> {
     let clusters: Api<Cluster> = Api::all(client.clone());
-    let found = clusters.list(&ListParams::default()).await;
+    let found = pages(&clusters, &Scope::default()).await;
     let found = found.into_iter().flatten();
     let joined = found.filter(|it| it.spec.sync_mode == SyncMode::Push);
     joined.filter_map(|it| it.metadata.name).collect()

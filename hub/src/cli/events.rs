@@ -104,14 +104,16 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         spaces.push(Some("default".to_owned()));
     }
     let progress = output.progress("reading Events");
-    let mut events = Vec::new();
+    let (mut events, mut unreadable) = (Vec::new(), 0);
     for space in spaces {
         let api: Api<Event> = match &space {
             Some(space) => Api::namespaced(client.clone(), space),
             None => Api::all(client.clone()),
         };
-        let found = read::pages(&api, &Scope::default()).await;
-        let found = found.map_err(|error| CliError::api("failed to list Events", error))?;
+        let found = read::readable(&api, &Scope::default()).await;
+        let (found, wrong) =
+            found.map_err(|error| CliError::api("failed to list Events", error))?;
+        unreadable += wrong;
         let shared = space.as_deref() == Some("default");
         let of_cluster = |event: &Told| {
             args.clusters.is_empty()
@@ -124,6 +126,9 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), CliError> {
         events.extend(found.iter().map(told).filter(of_cluster));
     }
     drop(progress);
+    if unreadable > 0 {
+        output.note(format!("{unreadable} Events cannot be read"));
+    }
     chosen(&mut events, about.as_ref(), args.warnings);
     if events.is_empty() && args.output == Format::Table {
         output.note("there are no such Events; they are kept for about an hour");

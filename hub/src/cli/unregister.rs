@@ -8,6 +8,7 @@ mod plan;
 mod same;
 mod watched;
 
+use super::get::read;
 use super::output::Done;
 use super::{CliError, ConnectArgs, Format, Kind, Output, access};
 use crate::commands;
@@ -18,7 +19,7 @@ use common::labels::UNREGISTER;
 use common::names::{CLUSTER_NAMESPACE, ClusterName};
 use common::unregister::Mode;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
 use plan::Plan;
 use serde_json::json;
@@ -27,8 +28,6 @@ use std::time::Duration;
 use watched::{End, Watched};
 
 const FIELD_MANAGER: &str = "towline-unregister";
-/// Works that are counted before it is "more than".
-const COUNTED: u32 = 500;
 
 /// Arguments of `towline unregister`.
 #[derive(Debug, clap::Args)]
@@ -229,18 +228,14 @@ fn confirm(args: &Leaving, output: &Output, question: &str) -> Result<(), CliErr
 }
 
 async fn get(clusters: &Api<Cluster>, name: &str) -> Result<Option<Cluster>, CliError> {
-    let found = clusters.get_opt(name).await;
+    let found = read::one(clusters, name).await;
     found.map_err(|e| CliError::api(format!("failed to get Cluster {name:?}"), e))
 }
 
 async fn count_works(client: &Client, cluster: &ClusterName) -> Result<usize, CliError> {
     let works: Api<Work> = Api::namespaced(client.clone(), &cluster.execution_namespace());
-    let page = works
-        .list_metadata(&ListParams::default().limit(COUNTED))
-        .await;
-    let page = page.map_err(|e| CliError::api("failed to count the cluster's Works", e))?;
-    let more = page.metadata.remaining_item_count.unwrap_or(0);
-    Ok(page.items.len() + usize::try_from(more).unwrap_or(0))
+    let counted = read::count(&works).await;
+    counted.map_err(|e| CliError::api("failed to count the cluster's Works", e))
 }
 
 /// Says what is to happen, and deletes. Repeated, it changes what is to happen.
@@ -262,7 +257,11 @@ async fn announce(clusters: &Api<Cluster>, cluster: &Cluster, mode: Mode) -> Res
     let annotated = clusters
         .patch_metadata(name, &params, &Patch::Merge(&body))
         .await;
-    annotated.map_err(failed("annotate"))?;
+    match annotated {
+        // It is done, and the answer shows what its agent wrote there, which need not be readable.
+        Ok(_) | Err(kube::Error::SerdeError(_)) => {}
+        Err(error) => return Err(failed("annotate")(error)),
+    }
     if cluster.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
@@ -274,7 +273,7 @@ async fn announce(clusters: &Api<Cluster>, cluster: &Cluster, mode: Mode) -> Res
         ..DeleteParams::default()
     };
     match clusters.delete(name, &same).await {
-        Ok(_) => Ok(()),
+        Ok(_) | Err(kube::Error::SerdeError(_)) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(failed("delete")(error)),
     }
@@ -311,6 +310,21 @@ mod tests {
             let want: Vec<&str> = want.into_iter().collect();
             assert_eq!(hints, want, "{of:?}, joined {joined}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_cluster_whose_agent_wrote_what_cannot_be_read_leaves() {
+        let deep = (0..200).fold(json!({}), |it, _| json!({"f:a": it}));
+        let managed = json!([{"fieldsType": "FieldsV1", "fieldsV1": deep}]);
+        let cluster = json!({"metadata": {"name": "m1", "uid": "u", "managedFields": managed},
+            "spec": {"syncMode": "Pull"}});
+        let (client, asked) = scripted::hub(move |_| Some((200, cluster.clone())));
+        let clusters: Api<Cluster> = Api::all(client);
+        let read = get(&clusters, "m1").await.expect("it is read");
+        let read = read.expect("it is there");
+        let announced = announce(&clusters, &read, Mode::Force).await;
+        announced.expect("it leaves");
+        assert_eq!(scripted::by(&asked, &Method::DELETE).len(), 1);
     }
 
     /// One that was registered anew while somebody was asked is neither marked nor deleted.

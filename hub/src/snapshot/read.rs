@@ -67,12 +67,20 @@ pub(crate) struct Page<'a> {
 struct PageMetadata {
     #[serde(default, rename = "continue")]
     more: Option<String>,
+    #[serde(default, rename = "remainingItemCount")]
+    remaining: Option<i64>,
 }
 
 impl<'a> Page<'a> {
     /// Its objects, each to be read by itself.
     pub(crate) fn items(&self) -> impl Iterator<Item = &'a str> {
         self.items.iter().flatten().map(|it| it.get())
+    }
+
+    /// How many objects the pages after it have; none where the server does not say.
+    pub(crate) fn remaining(&self) -> usize {
+        let remaining = self.metadata.remaining.unwrap_or(0);
+        usize::try_from(remaining).unwrap_or(0)
     }
 
     /// What the next page is asked for with.

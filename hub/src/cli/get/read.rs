@@ -4,7 +4,7 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::cli) use pages::{one, pages};
+pub(in crate::cli) use pages::{count, one, pages, readable};
 
 use super::answer::{Answer, Around, Bound, Seen};
 use super::names::{self, Type};
@@ -18,7 +18,7 @@ use common::labels::{BINDING_PERMANENT_ID, CLUSTER_BINDING_PERMANENT_ID};
 use common::mapper::Resource;
 use common::time::from_time;
 use kube::Client;
-use kube::api::{Api, DynamicObject, ListParams};
+use kube::api::{Api, DynamicObject};
 use kube::core::TypeMeta;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -330,11 +330,12 @@ impl Hub {
             return Ok(BTreeMap::new());
         };
         let works: Api<Work> = Api::all(self.client.clone());
-        let found = match works
-            .list_metadata(&ListParams::default().labels(&id))
-            .await
-        {
-            Ok(found) => found.items,
+        let scope = Scope {
+            selector: Some(id),
+            ..Scope::default()
+        };
+        let found = match pages(&works, &scope).await {
+            Ok(found) => found,
             Err(kube::Error::Api(status)) if status.code == 403 => Vec::new(),
             Err(error) => return Err(CliError::api("failed to list Works", error)),
         };
@@ -405,7 +406,7 @@ pub(in crate::cli) fn missing(resource: &str, name: &str, error: kube::Error) ->
     }
 }
 
-fn not_found(resource: &str, name: &str) -> CliError {
+pub(in crate::cli) fn not_found(resource: &str, name: &str) -> CliError {
     CliError::message(Kind::NotFound, format!("{resource} {name:?} not found"))
         .hint("-n NAMESPACE looks elsewhere, -A everywhere.")
 }

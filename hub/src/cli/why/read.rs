@@ -4,8 +4,9 @@
 mod tests;
 
 use crate::cli::check::health;
-use crate::cli::get::read::{Hub, Scope, missing, pages, whole};
+use crate::cli::get::read::{Hub, Scope, missing, not_found, one, pages, whole};
 use crate::cli::get::waiting::{has_class, has_override};
+use crate::cli::leases::{self, Renewed};
 use crate::cli::{CliError, Kind};
 use crate::controller::binding::targets::targets;
 use crate::controller::binding_status::expected;
@@ -29,9 +30,8 @@ use common::interpreter::custom::{Customizations, Failed, Operation};
 use common::interpreter::dependencies::NamesNothing;
 use common::interpreter::layers::{Interpreter, Untold};
 use common::labels::{BINDING_PERMANENT_ID, CLUSTER_BINDING_PERMANENT_ID, SKIP_NAMESPACE, skips};
-use common::names::{CLUSTER_NAMESPACE, EXECUTION_PREFIX, work_name};
-use common::time::{Clock as _, SystemClock, from_micro_time};
-use k8s_openapi::api::coordination::v1::Lease;
+use common::names::{EXECUTION_PREFIX, work_name};
+use common::time::{Clock as _, SystemClock};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::TypeMeta;
 use kube::{Api, Client};
@@ -43,6 +43,7 @@ use std::sync::Arc;
 
 /// References that are looked after.
 const REFERRED: usize = 32;
+const WORKS: &str = "works.work.karmada.io";
 /// What hubs pass over unless their flags say otherwise.
 const SKIPPED_NAMESPACES: [&str; 1] = ["kube-.*"];
 
@@ -67,6 +68,19 @@ impl Unseen {
             Err(error) => Err(CliError::api(format!("failed to read {what}"), error)),
         }
     }
+
+    /// When a cluster's Lease was renewed; none, with a note, where that cannot be read.
+    fn renewed(&mut self, cluster: &str, renewed: Renewed) -> Option<DateTime<Utc>> {
+        match renewed {
+            Renewed::At(at) => Some(at),
+            Renewed::Unreadable => {
+                let note = format!("the Lease of {cluster}: the time in it cannot be read");
+                self.0.push(note);
+                None
+            }
+            Renewed::Never | Renewed::Unseen => None,
+        }
+    }
 }
 
 async fn all<K>(api: &Api<K>) -> Result<Vec<K>, kube::Error>
@@ -76,16 +90,12 @@ where
     pages(api, &Scope::default()).await
 }
 
-fn renewed(lease: &Lease) -> Option<DateTime<Utc>> {
-    from_micro_time(lease.spec.as_ref()?.renew_time.as_ref()?)
-}
-
 /// A cluster.
 pub(super) async fn cluster(client: &Client, name: &str) -> Result<Report, CliError> {
     let hub = health::not_ready(client).await;
     let mut unseen = Unseen::default();
     let clusters: Api<Cluster> = Api::all(client.clone());
-    let found = clusters.get_opt(name).await;
+    let found = one(&clusters, name).await;
     let found =
         found.map_err(|error| CliError::api(format!("failed to get Cluster {name:?}"), error))?;
     let Some(cluster) = found else {
@@ -113,11 +123,8 @@ async fn lease(
     name: &str,
     unseen: &mut Unseen,
 ) -> Result<Option<DateTime<Utc>>, CliError> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), CLUSTER_NAMESPACE);
-    let lease = unseen
-        .or_none("Leases", leases.get_opt(name).await)?
-        .flatten();
-    Ok(lease.as_ref().and_then(renewed))
+    let lease = unseen.or_none("Leases", leases::of(client, name).await)?;
+    Ok(lease.and_then(|it| unseen.renewed(name, it)))
 }
 
 /// A Work.
@@ -125,16 +132,16 @@ pub(super) async fn work(client: &Client, namespace: &str, name: &str) -> Result
     let hub = health::not_ready(client).await;
     let mut unseen = Unseen::default();
     let works: Api<Work> = Api::namespaced(client.clone(), namespace);
-    let work = works
-        .get(name)
+    let work = one(&works, name)
         .await
-        .map_err(|error| missing("works.work.karmada.io", name, error))?;
+        .map_err(|error| missing(WORKS, name, error))?
+        .ok_or_else(|| not_found(WORKS, name))?;
     let of = namespace
         .strip_prefix(EXECUTION_PREFIX)
         .unwrap_or(namespace);
     let clusters: Api<Cluster> = Api::all(client.clone());
     let cluster = unseen
-        .or_none("Clusters", clusters.get_opt(of).await)?
+        .or_none("Clusters", one(&clusters, of).await)?
         .flatten();
     let seen = work::Seen {
         now: SystemClock.now(),
@@ -177,10 +184,11 @@ pub(super) async fn template(
     let clusters = unseen
         .or_none("Clusters", all(&clusters).await)?
         .unwrap_or_default();
-    let leases: Api<Lease> = Api::namespaced(hub.client.clone(), CLUSTER_NAMESPACE);
-    let leases = unseen
-        .or_none("Leases", all(&leases).await)?
-        .unwrap_or_default();
+    let leases = unseen.or_none("Leases", leases::all(&hub.client).await)?;
+    let leases = leases.unwrap_or_default().into_iter();
+    let leases = leases
+        .filter_map(|(name, it)| Some((name.clone(), unseen.renewed(&name, it)?)))
+        .collect();
     let works = match &bound {
         Some(bound) => works(&hub.client, bound, &mut unseen).await?,
         None if qualified == "namespaces" => {
@@ -209,10 +217,7 @@ pub(super) async fn template(
         priority_classes: priority_class(&hub.client, &policies, &identity, &mut unseen).await?,
         policies,
         clusters,
-        leases: leases
-            .iter()
-            .filter_map(|it| Some((it.metadata.name.clone()?, renewed(it)?)))
-            .collect(),
+        leases,
         works,
         referred,
         stays,

@@ -16,7 +16,7 @@ use common::labels::{CLOSING_WATCHES, FAILOVER_TAINT, HUB_FIELD_MANAGER, UNREGIS
 use common::unregister::Mode;
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use kube::core::DynamicObject;
+use kube::core::{DynamicObject, Request};
 use kube::{Client, Resource as _};
 use serde_json::{Map, Value, json};
 
@@ -45,12 +45,9 @@ impl Target<'_> {
             Effect::EnsureNamespace => self.ensure_namespace().await,
             Effect::UpdateCluster(change) => self.update(change).await,
             Effect::DeleteWorks => {
-                let (delete, all) = (DeleteParams::default(), ListParams::default());
-                let deleted = self.works().delete_collection(&delete, &all).await;
                 let namespace = name.execution_namespace();
-                deleted
-                    .map(|_| ())
-                    .map_err(|e| Error::write("delete", "Works", &namespace, e))
+                let deleted = delete_all(&self.works()).await;
+                deleted.map_err(|e| Error::write("delete", "Works", &namespace, e))
             }
             Effect::ReleaseWork {
                 name,
@@ -142,14 +139,13 @@ impl Target<'_> {
 
     async fn update(&self, change: &ClusterChange) -> Result<(), Error> {
         let name = self.observed.name.as_str();
-        let patch = Patch::Merge(patch_of(change));
-        let result = self.clusters().patch(name, &params(), &patch).await;
+        let result = patch(&self.clusters(), name, &patch_of(change)).await;
         let result = result.map_err(|source| Error::write("update", "Cluster", name, source));
         let Some(taints) = &change.taints else {
-            return result.map(|_| ());
+            return result;
         };
         match result {
-            Ok(_) => {
+            Ok(()) => {
                 let note = taint_note(taints);
                 self.events
                     .normal(&self.about(), "TaintClusterSucceed", note)
@@ -193,17 +189,12 @@ impl Target<'_> {
     async fn note_watches(&self, registration: Option<&str>) -> Result<(), Error> {
         let name = self.observed.name.as_str();
         // Whatever its version: nobody is given rights under a Cluster that is being deleted.
-        let patch = Patch::Merge(json!({"metadata": {
+        let noted = json!({"metadata": {
             "uid": self.observed.cluster.uid,
             "annotations": {CLOSING_WATCHES: registration},
-        }}));
-        let patched = self
-            .clusters()
-            .patch_metadata(name, &params(), &patch)
-            .await;
-        patched
-            .map(drop)
-            .map_err(|source| Error::write("update", "Cluster", name, source))
+        }});
+        let patched = patch(&self.clusters(), name, &noted).await;
+        patched.map_err(|source| Error::write("update", "Cluster", name, source))
     }
 
     async fn delete_namespace(&self) -> Result<(), Error> {
@@ -245,17 +236,16 @@ impl Target<'_> {
         resource_version: &str,
         finalizers: &[String],
     ) -> Result<(), Error> {
-        let patch = Patch::Merge(json!({
+        let released = json!({
             "metadata": {"resourceVersion": resource_version, "finalizers": finalizers},
-        }));
-        match api.patch_metadata(name, &params(), &patch).await {
-            Ok(_) => Ok(()),
+        });
+        match patch(api, name, &released).await {
+            Ok(()) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(source) => Err(Error::write("release", kind, name, source)),
         }
     }
 
-    // Dynamic: an answer must not fail to decode because of what an agent wrote into a status.
     fn clusters(&self) -> Api<DynamicObject> {
         Api::all_with(
             self.client.clone(),
@@ -285,6 +275,28 @@ fn params() -> PatchParams {
         field_manager: Some(HUB_FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     }
+}
+
+/// Changes an object. The answer is not decoded: an agent may have written what cannot be, and the change is made.
+pub(super) async fn patch(
+    api: &Api<DynamicObject>,
+    name: &str,
+    patch: &Value,
+) -> Result<(), kube::Error> {
+    let request = Request::new(api.resource_url());
+    let request = request.patch_metadata(name, &params(), &Patch::Merge(patch));
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    let answer = api.clone().into_client().request_text(request).await;
+    answer.map(drop)
+}
+
+/// Deletes all objects there are. The answer, which may hold them, is not decoded either.
+pub(super) async fn delete_all(api: &Api<DynamicObject>) -> Result<(), kube::Error> {
+    let (delete, all) = (DeleteParams::default(), ListParams::default());
+    let request = Request::new(api.resource_url()).delete_collection(&delete, &all);
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    let answer = api.clone().into_client().request_text(request).await;
+    answer.map(drop)
 }
 
 fn patch_of(change: &ClusterChange) -> Value {

@@ -2,6 +2,7 @@
 
 use super::Error;
 use crate::permissions::{AGENT_BINDING, rights_name};
+use crate::snapshot::Page;
 use common::api::cluster::{
     Cluster, EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, Taint, UNREGISTERING,
 };
@@ -20,7 +21,9 @@ use kube::core::params::GetParams;
 use kube::core::request::Request;
 use kube::{Client, Resource as _};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[cfg(test)]
@@ -129,10 +132,28 @@ pub struct WorkState {
     pub other_finalizers: Option<Vec<String>>,
 }
 
+/// What is read of the metadata of objects that agents write. What is not named here is passed over, however deep it is:
+/// of managedFields kube reads no more than 128 levels.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct MetadataView {
+    name: String,
+    uid: String,
+    resource_version: String,
+    deletion_timestamp: Option<IgnoredAny>,
+    finalizers: Option<Vec<String>>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WorkView {
+    metadata: MetadataView,
+}
+
 /// Cluster as it is stored; nothing in it that an agent writes can keep it from being read.
 #[derive(Debug, Deserialize)]
 struct ClusterView {
-    metadata: ObjectMeta,
+    metadata: MetadataView,
     #[serde(default)]
     spec: SpecView,
     #[serde(default)]
@@ -236,12 +257,8 @@ async fn leftovers(
         let binding =
             binding.map_err(|source| Error::read("RoleBinding", AGENT_BINDING, source))?;
         held = binding.is_some_and(|binding| is_held(&binding.metadata));
-        let api: Api<Work> = Api::namespaced(client.clone(), &namespace);
-        let page = api
-            .list_metadata(&ListParams::default().limit(WORKS_PAGE))
-            .await;
-        let page = page.map_err(|source| Error::read("Works", &namespace, source))?;
-        works.extend(page.items.into_iter().map(|work| work_state(work.metadata)));
+        let page = works_page(client, &namespace).await;
+        works = page.map_err(|source| Error::read("Works", &namespace, source))?;
     }
     Ok(Leftovers {
         works,
@@ -250,13 +267,25 @@ async fn leftovers(
     })
 }
 
+async fn works_page(client: &Client, namespace: &str) -> Result<Vec<WorkState>, kube::Error> {
+    let request = Request::new(Work::url_path(&(), Some(namespace)))
+        .list_metadata(&ListParams::default().limit(WORKS_PAGE));
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    let text = client.request_text(request).await?;
+    let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+    let views = page.items().map(serde_json::from_str::<WorkView>);
+    let states = views.map(|view| view.map(|view| work_state(view.metadata)));
+    let states: serde_json::Result<Vec<WorkState>> = states.collect();
+    states.map_err(kube::Error::SerdeError)
+}
+
 /// Whether a RoleBinding waits for the hub before it goes.
 fn is_held(metadata: &ObjectMeta) -> bool {
     let mut finalizers = metadata.finalizers.iter().flatten();
     finalizers.any(|finalizer| finalizer == REGISTRATION_FINALIZER)
 }
 
-fn work_state(metadata: ObjectMeta) -> WorkState {
+fn work_state(metadata: MetadataView) -> WorkState {
     let finalizers = metadata.finalizers.unwrap_or_default();
     let ours = finalizers
         .iter()
@@ -269,8 +298,8 @@ fn work_state(metadata: ObjectMeta) -> WorkState {
             .collect()
     };
     WorkState {
-        name: metadata.name.unwrap_or_default(),
-        resource_version: metadata.resource_version.unwrap_or_default(),
+        name: metadata.name,
+        resource_version: metadata.resource_version,
         deleting: metadata.deletion_timestamp.is_some(),
         other_finalizers: ours.then(others),
     }
@@ -290,8 +319,8 @@ impl ClusterView {
         // No other agent reports a version of its own.
         let is_towlines = self.status["agent"]["version"].is_string();
         ClusterState {
-            uid: self.metadata.uid.unwrap_or_default(),
-            resource_version: self.metadata.resource_version.unwrap_or_default(),
+            uid: self.metadata.uid,
+            resource_version: self.metadata.resource_version,
             // Nobody has waited yet.
             leaving_for: (self.metadata.deletion_timestamp).map(|_| Duration::ZERO),
             mode: annotations

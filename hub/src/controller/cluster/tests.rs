@@ -1,6 +1,7 @@
 //! Decisions about Clusters. What is shared lies here, with what a living one is given.
 
 mod closing;
+mod deep;
 mod ending;
 mod properties;
 mod taints;

@@ -2,12 +2,12 @@
 
 use super::{Found, found};
 use crate::cli::check::rights::is_forbidden;
-use crate::cli::{CliError, Kind};
+use crate::cli::get::read::{Scope, one, pages};
+pub(super) use crate::cli::leases::Renewed;
+use crate::cli::{CliError, Kind, leases};
 use chrono::{DateTime, Utc};
 use common::api::cluster::Cluster;
-use common::names::{CLUSTER_NAMESPACE, ClusterName, EXECUTION_PREFIX};
-use common::time::from_micro_time;
-use k8s_openapi::api::coordination::v1::Lease;
+use common::names::{ClusterName, EXECUTION_PREFIX};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
@@ -19,16 +19,6 @@ use std::collections::BTreeMap;
 pub(super) struct Around {
     pub(super) lease: Renewed,
     pub(super) works: Works,
-}
-
-/// When an agent renewed its Lease last.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Renewed {
-    /// This kubeconfig may not see.
-    Unseen,
-    #[default]
-    Never,
-    At(DateTime<Utc>),
 }
 
 /// The state of an execution namespace.
@@ -49,41 +39,36 @@ pub(in crate::cli) async fn look(
     now: DateTime<Utc>,
 ) -> Result<Vec<Found>, CliError> {
     let clusters: Api<Cluster> = Api::all(client.clone());
-    let leases: Api<Lease> = Api::namespaced(client.clone(), CLUSTER_NAMESPACE);
     let namespaces: Api<Namespace> = Api::all(client.clone());
     if let Some(name) = only {
         let failed = |e| CliError::api(format!("failed to get Cluster {:?}", name.as_str()), e);
-        let cluster = clusters.get_opt(name.as_str()).await.map_err(failed)?;
+        let cluster = one(&clusters, name.as_str()).await.map_err(failed)?;
         let Some(cluster) = cluster else {
             let message = format!("there is no Cluster {:?} on this hub", name.as_str());
             return Err(CliError::message(Kind::NotFound, message)
                 .hint("`kubectl get clusters` lists those there are."));
         };
-        let lease = leases.get_opt(name.as_str()).await;
+        let lease = leases::of(client, name.as_str()).await;
         let lease = shown("the Lease", lease)?;
         let namespace = namespaces
             .get_metadata_opt(&name.execution_namespace())
             .await;
         let namespace = shown("the execution namespace", namespace)?;
         let around = Around {
-            lease: lease.map_or(Renewed::Unseen, |lease| renewed(lease.as_ref())),
+            lease: lease.unwrap_or(Renewed::Unseen),
             works: namespace.map_or(Works::Unseen, |found| {
                 found.map_or(Works::Missing, |found| works_of(&found.metadata))
             }),
         };
         return Ok(vec![found(&cluster, &around, now)]);
     }
-    let all = ListParams::default();
     let failed = |e| CliError::api("failed to list Clusters", e);
-    let listed = clusters.list(&all).await.map_err(failed)?;
-    let (leases, never) = match shown("Leases", leases.list(&all).await)? {
-        Some(listed) => (listed.items, Renewed::Never),
-        None => (Vec::new(), Renewed::Unseen),
+    let listed = pages(&clusters, &Scope::default()).await.map_err(failed)?;
+    let (renewals, never) = match shown("Leases", leases::all(client).await)? {
+        Some(listed) => (listed, Renewed::Never),
+        None => (BTreeMap::new(), Renewed::Unseen),
     };
-    let renewals: BTreeMap<_, _> = leases
-        .iter()
-        .filter_map(|lease| Some((lease.metadata.name.as_deref()?, renewed(Some(lease)))))
-        .collect();
+    let all = ListParams::default();
     let (spaces, absent) = match shown("namespaces", namespaces.list_metadata(&all).await)? {
         Some(listed) => (listed.items, Works::Missing),
         None => (Vec::new(), Works::Unseen),
@@ -101,7 +86,7 @@ pub(in crate::cli) async fn look(
         };
         found(cluster, &around, now)
     };
-    Ok(listed.items.iter().map(each).collect())
+    Ok(listed.iter().map(each).collect())
 }
 
 /// What was read, or none where this kubeconfig may not: it sees everything else.
@@ -118,12 +103,6 @@ fn works_of(namespace: &ObjectMeta) -> Works {
         Some(_) => Works::Terminating,
         None => Works::Active,
     }
-}
-
-fn renewed(lease: Option<&Lease>) -> Renewed {
-    let spec = lease.and_then(|lease| lease.spec.as_ref());
-    let at = spec.and_then(|spec| from_micro_time(spec.renew_time.as_ref()?));
-    at.map_or(Renewed::Never, Renewed::At)
 }
 
 #[cfg(test)]

@@ -130,6 +130,9 @@ pub(super) fn lease(cluster: &Cluster, renewed: Renewed, now: DateTime<Utc>) -> 
     let renewed = match renewed {
         Renewed::At(renewed) => renewed,
         Renewed::Never => return Finding::wrong(STEP, "the agent never renewed it", hint),
+        Renewed::Unreadable => {
+            return Finding::wrong(STEP, "the time in it cannot be read", hint);
+        }
         Renewed::Unseen => return Finding::right(STEP, HIDDEN),
     };
     let age = (now - renewed).num_seconds();
@@ -227,6 +230,7 @@ mod tests {
         for (renewed, want) in [
             (Renewed::Unseen, Ok(HIDDEN)),
             (Renewed::Never, Err("the agent never")),
+            (Renewed::Unreadable, Err("the time in it")),
             (Renewed::At(at(95)), Ok("5s old")),
             (Renewed::At(at(10)), Err("by its own time")),
         ] {

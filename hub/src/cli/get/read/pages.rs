@@ -6,7 +6,7 @@ use kube::Resource;
 use kube::api::{Api, GetParams, ListParams};
 use kube::core::Request;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
 
 /// Objects in one page of a list.
@@ -14,6 +14,39 @@ const PAGE: u32 = 500;
 
 /// All pages of a list; each object is read by itself (see [`decode`]), so that one hides no other.
 pub(in crate::cli) async fn pages<K>(api: &Api<K>, scope: &Scope) -> Result<Vec<K>, kube::Error>
+where
+    K: Resource + Clone + DeserializeOwned,
+{
+    let read = each(api, scope).await?;
+    read.into_iter().collect()
+}
+
+/// What can be read of a list, and how many of its objects cannot.
+pub(in crate::cli) async fn readable<K>(
+    api: &Api<K>,
+    scope: &Scope,
+) -> Result<(Vec<K>, usize), kube::Error>
+where
+    K: Resource + Clone + DeserializeOwned,
+{
+    let read = each(api, scope).await?;
+    let all = read.len();
+    let found: Vec<K> = read.into_iter().flatten().collect();
+    let unreadable = all - found.len();
+    Ok((found, unreadable))
+}
+
+/// How many objects a list has, as its first page tells.
+pub(in crate::cli) async fn count<K: Resource + Clone>(api: &Api<K>) -> Result<usize, kube::Error> {
+    let request = Request::new(api.resource_url());
+    let request = request.list_metadata(&ListParams::default().limit(PAGE));
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    let text = api.clone().into_client().request_text(request).await?;
+    let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+    Ok(page.items().count() + page.remaining())
+}
+
+async fn each<K>(api: &Api<K>, scope: &Scope) -> Result<Vec<Result<K, kube::Error>>, kube::Error>
 where
     K: Resource + Clone + DeserializeOwned,
 {
@@ -27,9 +60,7 @@ where
         let request = request.map_err(kube::Error::BuildRequest)?;
         let text = client.request_text(request).await?;
         let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
-        for item in page.items() {
-            all.push(decode(item)?);
-        }
+        all.extend(page.items().map(decode));
         match page.next() {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(all),
@@ -51,17 +82,26 @@ where
     }
 }
 
-/// Reads an object. One whose status cannot be read counts with none: agents write what they like there, as deep as they
-/// like.
+/// Reads an object. One that cannot be read counts without managedFields, which nothing shows, and if need be without its
+/// status: agents write what they like there, as deep as they like.
 fn decode<K: DeserializeOwned>(text: &str) -> Result<K, kube::Error> {
-    let read = serde_json::from_str(text);
-    let read = read.or_else(|error| without_status(text).unwrap_or(Err(error)));
+    let read = serde_json::from_str(text).or_else(|_| in_part(text));
     read.map_err(kube::Error::SerdeError)
 }
 
-/// Reads an object without its status; none where it has no parts.
-fn without_status<K: DeserializeOwned>(text: &str) -> Option<serde_json::Result<K>> {
-    let mut parts: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
-    parts.remove("status")?;
-    Some(serde_json::from_str(&serde_json::to_string(&parts).ok()?))
+/// Reads an object without managedFields, or without its status either.
+fn in_part<K: DeserializeOwned>(text: &str) -> serde_json::Result<K> {
+    let mut parts: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
+    let metadata = parts.get("metadata").map_or("{}", |it| it.get());
+    let mut metadata: BTreeMap<String, &RawValue> = serde_json::from_str(metadata)?;
+    metadata.remove("managedFields");
+    let metadata = to_raw_value(&metadata)?;
+    parts.insert("metadata".to_owned(), &metadata);
+    let read = |parts: &BTreeMap<String, &RawValue>| {
+        serde_json::to_string(parts).and_then(|text| serde_json::from_str(&text))
+    };
+    read(&parts).or_else(|_| {
+        parts.remove("status");
+        read(&parts)
+    })
 }

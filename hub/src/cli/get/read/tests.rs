@@ -65,3 +65,44 @@ async fn what_cannot_be_read_without_its_status_either_is_an_error() {
     let read = pages(&api, &Scope::default()).await;
     assert!(matches!(read, Err(kube::Error::SerdeError(_))), "{read:?}");
 }
+
+/// Agents write managedFields of Works deeper than they are read, too.
+#[tokio::test]
+async fn managed_fields_that_cannot_be_read_hide_nothing_else() {
+    let deep = (0..200).fold(json!({}), |it, _| json!({"f:a": it}));
+    let managed = json!([{"manager": "agent", "fieldsType": "FieldsV1", "fieldsV1": deep}]);
+    let applied = json!({"type": "Applied", "status": "True", "reason": "R", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let work = json!({
+        "metadata": {"name": "a", "namespace": "n", "labels": {"l": "v"}, "managedFields": managed},
+        "spec": {"workload": {"manifests": []}}, "status": {"conditions": [applied]}});
+    let (client, _) = scripted::hub(move |ask| match ask.path.ends_with("/works") {
+        true => Some((
+            200,
+            json!({"metadata": {"remainingItemCount": 3}, "items": [work]}),
+        )),
+        false => Some((200, work.clone())),
+    });
+    let api: Api<Work> = Api::namespaced(client, "n");
+    let listed = pages(&api, &Scope::default()).await.expect("listed");
+    let got = one(&api, "a").await.expect("read");
+    for work in listed.into_iter().chain(got) {
+        assert_eq!(work.metadata.labels.expect("kept")["l"], "v");
+        assert_eq!(work.status.expect("kept").conditions.len(), 1);
+    }
+    assert_eq!(count(&api).await.expect("counted"), 4);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_counted_where_the_rest_is_of_use() {
+    let event = |name: &str, at: &str| json!({"metadata": {"name": name}, "involvedObject": {}, "eventTime": at});
+    let items = [
+        event("a", "9999-12-31T23:59:59.000000Z"),
+        event("b", "2026-01-01T00:00:00.000000Z"),
+    ];
+    let (client, _) = scripted::hub(move |_| Some((200, json!({"items": items}))));
+    let api: Api<k8s_openapi::api::core::v1::Event> = Api::all(client);
+    let (found, unreadable) = readable(&api, &Scope::default()).await.expect("listed");
+    let names: Vec<Option<&str>> = found.iter().map(|it| it.metadata.name.as_deref()).collect();
+    assert_eq!((names, unreadable), (vec![Some("b")], 1));
+}

@@ -184,9 +184,9 @@ fn a_cluster_that_ends_is_read() {
 fn a_work_without_our_finalizer_is_not_ours_to_release() {
     let state = |finalizers: &[&str]| {
         let finalizers = finalizers.iter().map(|&f| f.to_owned()).collect();
-        work_state(ObjectMeta {
+        work_state(MetadataView {
             finalizers: Some(finalizers),
-            ..ObjectMeta::default()
+            ..MetadataView::default()
         })
     };
     assert_eq!(state(&["x"]).other_finalizers, None);
