@@ -18,6 +18,7 @@ pub mod install;
 pub mod limit;
 pub mod liveness;
 mod pack;
+mod page;
 pub mod permissions;
 pub mod plan;
 pub mod propagation;

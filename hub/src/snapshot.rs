@@ -7,7 +7,6 @@
 mod read;
 pub mod trial;
 
-pub(crate) use read::Page;
 pub use read::{Error, Reader};
 
 use crate::controller::dependencies::sought;

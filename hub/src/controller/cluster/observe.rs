@@ -1,8 +1,8 @@
 //! Reads what one decision about a Cluster needs, live and no more than needed.
 
 use super::Error;
+use crate::page::Page;
 use crate::permissions::{AGENT_BINDING, rights_name};
-use crate::snapshot::Page;
 use common::api::cluster::{
     Cluster, EXECUTION_SPACE_TERMINATING, QUARANTINED, READY, Taint, UNREGISTERING,
 };

@@ -1,7 +1,7 @@
 //! Objects of a hub, read one by one.
 
 use super::Scope;
-use crate::snapshot::Page;
+use crate::page::Page;
 use kube::Resource;
 use kube::api::{Api, GetParams, ListParams};
 use kube::core::Request;
