@@ -1,6 +1,6 @@
 //! Which clusters a verb is about: those that it names, or all that the hub has.
 
-use super::get::read::{Scope, one, pages};
+use super::get::read::{Scope, metadata, one, pages};
 use super::{CliError, Kind};
 use common::api::cluster::{Cluster, SyncMode};
 use common::names::ClusterName;
@@ -18,7 +18,7 @@ pub(super) async fn meant(
     // Dynamic: only their names matter.
     let kind = ApiResource::erase::<Cluster>(&());
     let clusters: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-    let there = match pages(&clusters, &Scope::default()).await {
+    let there = match metadata(&clusters, &Scope::default()).await {
         Ok(found) => {
             let names = found.into_iter().filter_map(|it| it.metadata.name);
             names.collect()

@@ -4,7 +4,7 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::cli) use pages::{count, one, pages, readable};
+pub(in crate::cli) use pages::{count, metadata, one, pages, readable};
 
 use super::answer::{Answer, Around, Bound, Seen};
 use super::names::{self, Type};
@@ -334,7 +334,7 @@ impl Hub {
             selector: Some(id),
             ..Scope::default()
         };
-        let found = match pages(&works, &scope).await {
+        let found = match metadata(&works, &scope).await {
             Ok(found) => found,
             Err(kube::Error::Api(status)) if status.code == 403 => Vec::new(),
             Err(error) => return Err(CliError::api("failed to list Works", error)),

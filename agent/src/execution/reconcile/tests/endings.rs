@@ -38,6 +38,14 @@ async fn the_end_of_a_work_leaves_the_next_one_of_its_name_alone() {
     }
 }
 
+/// A Work that is being deleted, and that others keep too.
+fn kept() -> WireWork {
+    let mut going = version(1, &[map("a")]);
+    going.metadata.deletion_timestamp = Some("2030-01-01T00:00:00Z".into());
+    going.metadata.finalizers.push("foregroundDeletion".into());
+    going
+}
+
 /// It stays known while others' finalizers keep it, and no longer.
 #[tokio::test(start_paused = true)]
 async fn a_work_that_others_kept_is_forgotten_once_the_hub_lacks_it() {
@@ -47,10 +55,7 @@ async fn a_work_that_others_kept_is_forgotten_once_the_hub_lacks_it() {
     let (hub, _) = scripted(move |_| Some((200, after.clone())));
     let parts = Handles::new(hub, member).await;
     let reconciler = reconciler(&parts);
-    let mut going = version(1, &[map("a")]);
-    going.metadata.deletion_timestamp = Some("2030-01-01T00:00:00Z".into());
-    going.metadata.finalizers.push("foregroundDeletion".into());
-    let name = parts.knows(&going);
+    let name = parts.knows(&kept());
     reconciler.reconcile(&name).await.expect("worked on");
     assert!(parts.state.lock().works.contains_key("w"));
     parts.state.lock().list_begins();
@@ -78,10 +83,7 @@ async fn a_work_whose_end_is_told_before_our_write_is_answered_is_forgotten() {
     let parts = Handles::new(hub, member).await;
     known.set(parts.state.clone()).expect("once");
     let reconciler = reconciler(&parts);
-    let mut going = version(1, &[map("a")]);
-    going.metadata.deletion_timestamp = Some("2030-01-01T00:00:00Z".into());
-    going.metadata.finalizers.push("foregroundDeletion".into());
-    let name = parts.knows(&going);
+    let name = parts.knows(&kept());
     reconciler.reconcile(&name).await.expect("worked on");
     assert_eq!(lines(&told).len(), 1);
     assert!(parts.state.lock().works.is_empty());

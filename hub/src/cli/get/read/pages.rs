@@ -4,7 +4,7 @@ use super::Scope;
 use crate::page::Page;
 use kube::Resource;
 use kube::api::{Api, GetParams, ListParams};
-use kube::core::Request;
+use kube::core::{PartialObjectMeta, Request, request};
 use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
@@ -17,7 +17,19 @@ pub(in crate::cli) async fn pages<K>(api: &Api<K>, scope: &Scope) -> Result<Vec<
 where
     K: Resource + Clone + DeserializeOwned,
 {
-    let read = each(api, scope).await?;
+    let read = each(api, scope, Request::list).await?;
+    read.into_iter().collect()
+}
+
+/// The metadata alone of what a list has.
+pub(in crate::cli) async fn metadata<K>(
+    api: &Api<K>,
+    scope: &Scope,
+) -> Result<Vec<PartialObjectMeta<K>>, kube::Error>
+where
+    K: Resource + Clone,
+{
+    let read = each(api, scope, Request::list_metadata).await?;
     read.into_iter().collect()
 }
 
@@ -29,7 +41,7 @@ pub(in crate::cli) async fn readable<K>(
 where
     K: Resource + Clone + DeserializeOwned,
 {
-    let read = each(api, scope).await?;
+    let read = each(api, scope, Request::list).await?;
     let all = read.len();
     let found: Vec<K> = read.into_iter().flatten().collect();
     let unreadable = all - found.len();
@@ -46,9 +58,17 @@ pub(in crate::cli) async fn count<K: Resource + Clone>(api: &Api<K>) -> Result<u
     Ok(page.items().count() + page.remaining())
 }
 
-async fn each<K>(api: &Api<K>, scope: &Scope) -> Result<Vec<Result<K, kube::Error>>, kube::Error>
+/// How a page is asked for.
+type Ask = fn(&Request, &ListParams) -> Result<http::Request<Vec<u8>>, request::Error>;
+
+async fn each<K, T>(
+    api: &Api<K>,
+    scope: &Scope,
+    ask: Ask,
+) -> Result<Vec<Result<T, kube::Error>>, kube::Error>
 where
-    K: Resource + Clone + DeserializeOwned,
+    K: Resource + Clone,
+    T: DeserializeOwned,
 {
     let mut params = ListParams::default().limit(PAGE);
     params.label_selector.clone_from(&scope.selector);
@@ -56,7 +76,7 @@ where
     let client = api.clone().into_client();
     let mut all = Vec::new();
     loop {
-        let request = Request::new(api.resource_url()).list(&params);
+        let request = ask(&Request::new(api.resource_url()), &params);
         let request = request.map_err(kube::Error::BuildRequest)?;
         let text = client.request_text(request).await?;
         let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;

@@ -15,6 +15,7 @@ use common::lock::lock;
 use common::names::work_name;
 use common::time::SystemClock;
 use http::StatusCode;
+use kube::Client;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -38,6 +39,19 @@ async fn world(deleted: Option<&str>, work: Option<Value>) -> World {
     let works: Vec<Value> = work.into_iter().collect();
     world.works.listed(&works).await;
     world
+}
+
+fn sync(client: Client, world: &World) -> Arc<Sync> {
+    let bindings = Bindings::new(client.clone(), world.clone(), Notices::default());
+    let spaces = Spaces::watching(Skips::default(), NamespaceSync::Needed, world);
+    let clock = Arc::new(SystemClock);
+    Sync::new(
+        client,
+        bindings,
+        (Unsettled::default(), spaces),
+        clock,
+        world,
+    )
 }
 
 /// The Work of namespace n, of the policy's binding or of none.
@@ -72,15 +86,7 @@ async fn nothing_is_made_in_a_cluster_that_goes_nor_taken_over_from_a_work_that_
     for (number, (deleted, work, changed, fault)) in cases.into_iter().enumerate() {
         let world = world(deleted, work).await;
         let (client, asked) = answering(|_, _| StatusCode::OK);
-        let bindings = Bindings::new(client.clone(), world.clone(), Notices::default());
-        let spaces = Spaces::watching(Skips::default(), NamespaceSync::Needed, &world);
-        let sync = Sync::new(
-            client,
-            bindings,
-            (Unsettled::default(), spaces),
-            Arc::new(SystemClock),
-            &world,
-        );
+        let sync = sync(client, &world);
         let done = sync.reconcile(&ObjectName::new(None, "b")).await;
         let said = done.err().map(|error| error.to_string());
         assert_eq!(said.as_ref(), fault, "{number}");
@@ -105,15 +111,7 @@ async fn a_work_that_the_api_server_calls_invalid_is_not_tried_again() {
             true => answer,
             false => StatusCode::OK,
         });
-        let bindings = Bindings::new(client.clone(), world.clone(), Notices::default());
-        let spaces = Spaces::watching(Skips::default(), NamespaceSync::Needed, &world);
-        let sync = Sync::new(
-            client,
-            bindings,
-            (Unsettled::default(), spaces),
-            Arc::new(SystemClock),
-            &world,
-        );
+        let sync = sync(client, &world);
         let done = sync.reconcile(&ObjectName::new(None, "b")).await;
         let error = done.expect_err("it is refused");
         assert_eq!(matches!(error, Error::Impossible(_)), lasts, "{error}");
